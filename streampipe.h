@@ -1,0 +1,3878 @@
+/*  streampipe.h 0.1.0 -- CUDA stream pipelines in one header.
+
+    Cuts any array, file or endless source into chunks and runs them through your kernels while
+    copies in, kernels and copies out overlap. Also the parts it is made of: streams by priority,
+    leased stream pools, events, timers, pinned memory, host calls, channels between streams.
+    C99, C++11 and CUDA C++ alike. MIT licence: see the end of this file.
+
+    USE IT   copy this file beside your program, #include "streampipe.h", and build with
+             nvcc -O3 -o first first.cu
+             Nothing to define, nothing to link but the CUDA runtime (and pthreads on POSIX).
+
+    A COMPLETE PROGRAM
+BEGIN EXAMPLE first.cu
+    #include "streampipe.h"
+
+    static __global__ void square(const float *x, float *y, size_t n) {
+        size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * x[i];
+    }
+    static cudaError_t square_stage(const spipe_chunk_t *c, void *user) {
+        (void)user;
+        return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                            SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
+    }
+    int main(void) {
+        size_t n = 10000000;
+        float *x = (float *)malloc(n * sizeof *x), *y = (float *)malloc(n * sizeof *y);
+        if (!x || !y) return 1;
+        for (size_t i = 0; i < n; ++i) x[i] = (float)(i % 1000);
+
+        spipe_report_t report;
+        spipe_desc_t d = spipe_desc_default();
+        d.count = n;                                      // elements in the whole
+        spipe_add_input (&d, x, sizeof *x);               // buffer 0: any host memory
+        spipe_add_output(&d, y, sizeof *y);               // buffer 1
+        spipe_add_stage (&d, "square", square_stage, NULL);
+        SPIPE_CHECK_RUN(&d, &report);                     // prints why and stops on failure
+        spipe_report_print(&report, stdout);
+
+        for (size_t i = 0; i < n; ++i) if (y[i] != x[i] * x[i]) return 1;
+        free(x); free(y);
+        return 0;
+    }
+END EXAMPLE
+
+    CONTENTS (search for the anchor; the second half repeats the order as code)
+      1  >>config     version, limits, macros you may define
+      2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
+      3  >>device     copy engines, priorities, pageable access, NUMA node
+      4  >>streams    streams by priority name, waiting, leased pool, scope
+      5  >>events     untimed events, event pool, timer
+      6  >>memory     pinned allocation, pinning in place, "is this pinned?"
+      7  >>hostcalls  host functions, a worker that may call CUDA, channels
+      8  >>describe   buffers, stages, sizes: the description of a pipeline
+      9  >>execute    spipe_run, the persistent pipeline, spipe_enqueue
+     10  >>report     what happened
+     11  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
+
+    WORDS
+      element  the unit that count and chunk count: a float, a pixel, an image row, a record
+      chunk    consecutive elements that travel together; the last one may be shorter
+      buffer   an array cut into chunks, or one block for the whole run (resident)
+      stage    a C function that enqueues work on the stream it is given, for one chunk
+      slot     the device memory (and pinned memory, where staged) of one chunk in flight
+      depth    the number of slots: memory used = depth x chunk, whatever the total
+      stream   a CUDA stream: work in order within it, no order between two of them
+
+    HOW A CHUNK TRAVELS    host buffer -> (pinned slot) -> device slot -> stages -> ... -> host
+      copy in  |0|1|2|3|4|          a slot is used again when its copy out has ended;
+      stages     |0|1|2|3|4|        an event joins each step to the next; chunks take turns
+      copy out     |0|1|2|3|4|      on two kernel streams unless a stage is marked ordered
+
+    RULES
+      Ownership  arrays you pass stay yours and must live until the run returns (enqueue: until
+                 the stream has passed it). Objects are structs of yours: zeroed = dead, made by
+                 *_create, freed by *_destroy, never moved or copied while alive. Destroying
+                 twice, or a zeroed one, is fine.
+      Errors     every function returns cudaError_t, prints nothing, never exits (the SPIPE_CHECK
+                 macros apart), and leaves the current device as it was. A run that fails says
+                 which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
+      Threads    two threads may use two objects; one object is for one thread at a time unless
+                 its comment says "any". Stages, sources and sinks may run on library threads.
+      Callbacks  inside a function handed to cudaLaunchHostFunc (spipe_host_call) no CUDA call
+                 is allowed, and it is not called after an error. The worker has neither limit.
+
+    WHEN IT WILL NOT OVERLAP
+      Two copies in the same direction never run at once, and stream priority does not order
+      copies: it orders kernels. Both directions at once are each slower than alone. A stage that
+      synchronises, allocates, or uses another stream than its own stops the pipeline. One kernel
+      much longer than the copies hides them, and then the kernel is what to improve.
+*/
+#ifndef STREAMPIPE_H
+#define STREAMPIPE_H
+
+#include <cuda_runtime_api.h>
+#ifdef __cplusplus
+#include <cuda_runtime.h> /* cudaLaunchKernelEx for SPIPE_LAUNCH */
+#endif
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#else
+#include <sys/time.h>
+#include <unistd.h>
+#if !defined(SPIPE_NO_THREADS)
+#include <pthread.h>
+#endif
+#endif
+
+/* ============================================================================================
+   >>api    every public type and function, layer by layer
+   ============================================================================================ */
+
+/* ---- 1 >>config ----------------------------------------------------------------------------
+   Define before including, in any file that wants it; none changes a public struct:
+     SPIPE_NO_THREADS   no worker threads: host work runs on the calling thread, worker_create
+                        returns cudaErrorNotSupported
+     SPIPE_API          linkage of every function (default: static inline)                     */
+#define SPIPE_VERSION_MAJOR 0
+#define SPIPE_VERSION_MINOR 1
+#define SPIPE_VERSION_PATCH 0
+#define SPIPE_VERSION (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
+
+#ifndef SPIPE_API
+#if defined(__GNUC__) || defined(__clang__)
+#define SPIPE_API static inline __attribute__((unused))
+#else
+#define SPIPE_API static inline
+#endif
+#endif
+
+#define SPIPE_MAX_BUFFERS 16
+#define SPIPE_MAX_STAGES 16
+#define SPIPE_MAX_DEPTH 16
+#define SPIPE_MAX_THREADS 32
+
+/* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
+#define SPIPE_AUTO ((size_t)-1)
+
+/* ---- 2 >>errors ---------------------------------------------------------------------------- */
+
+/*  SPIPE_TRY(expr) returns expr's cudaError_t from the enclosing function unless it is cudaSuccess.
+    SPIPE_CHECK(expr) prints file:line, expr and the error on stderr and exits (for programs).
+    SPIPE_CHECK_RUN(desc, report) is spipe_run, checked: on failure it prints the sentence too.
+    Each evaluates its argument once.                                                           */
+#define SPIPE_TRY(expr)                                                                            \
+    do {                                                                                           \
+        const cudaError_t spipe_priv_try_ = (expr);                                                \
+        if (spipe_priv_try_ != cudaSuccess) return spipe_priv_try_;                                \
+    } while (0)
+#define SPIPE_CHECK(expr) spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
+#define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
+
+/* What the progress callback's wish to stop comes back as: the work is not finished. */
+#define SPIPE_STOPPED cudaErrorNotReady
+
+/* Why a pipeline failed, where a cudaError_t is too poor. */
+typedef struct spipe_failure {
+    cudaError_t error;        /* the first error; cudaSuccess = no failure */
+    int         stage;        /* number of the stage, -1 where no stage is to blame */
+    size_t      chunk;        /* number of the chunk, SPIPE_AUTO where none is to blame */
+    size_t      chunks_whole; /* chunks 0 .. chunks_whole-1 of every output are complete */
+    char        message[320]; /* one sentence: what is wrong and the cure */
+} spipe_failure_t;
+
+/* ---- 3 >>device ---------------------------------------------------------------------------- */
+
+/* What decides whether and how work overlaps on a device. */
+typedef struct spipe_device {
+    int    device;
+    char   name[64];
+    int    compute_major, compute_minor;
+    int    num_sms;
+    int    copy_engines;          /* asyncEngineCount: 1 = one direction at a time */
+    int    concurrent_kernels;    /* 1 = kernels of different streams may run at once */
+    int    priority_least;        /* numerically largest; 0 on today's GPUs */
+    int    priority_greatest;     /* numerically smallest; -5 on today's GPUs */
+    int    map_host_memory;       /* kernels can read and write pinned host memory */
+    int    pageable_access;       /* the GPU can read pageable host memory by itself ... */
+    int    host_page_tables;      /* ... through the host's page tables, at full speed */
+    int    integrated;            /* shares its memory with the CPU */
+    int    numa_node;             /* host NUMA node the GPU hangs on, -1 = not known */
+    size_t memory_bytes;          /* device memory in all */
+    int    runtime_version, driver_version; /* 1000 x major + 10 x minor */
+} spipe_device_t;
+
+/*  spipe_device_get -- read the facts of one device.
+
+    facts      out     filled whole; zeroed on error.
+    device     in      device number, or -1 for the current one.
+    Returns    cudaSuccess; cudaErrorInvalidValue (facts NULL); cudaErrorInvalidDevice;
+               cudaErrorNoDevice.
+    Blocks     no (may create the context on first use).
+    Threads    any.
+    Callback   no.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
+
+/* ---- 4 >>streams --------------------------------------------------------------------------- */
+
+/* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
+   default 0 is the least, so LOW equals DEFAULT there. */
+typedef enum spipe_priority {
+    SPIPE_PRIORITY_DEFAULT = 0, /* CUDA's own default, 0 */
+    SPIPE_PRIORITY_LOW,         /* the least of the device */
+    SPIPE_PRIORITY_MEDIUM,      /* halfway */
+    SPIPE_PRIORITY_HIGH         /* the greatest of the device */
+} spipe_priority_t;
+
+typedef struct spipe_priv_sync spipe_priv_sync_t; /* a mutex and a condition variable */
+
+/* Streams made once and lent out. Members are private. */
+typedef struct spipe_stream_pool {
+    size_t             num_streams;
+    cudaStream_t      *streams;
+    unsigned char     *leased;
+    size_t             next;
+    int                device;
+    spipe_priv_sync_t *sync;
+} spipe_stream_pool_t;
+
+/* A stream leased for a while that joins the stream it was opened from. Members are private but
+   stream, which is the one to use. */
+typedef struct spipe_scope {
+    cudaStream_t         stream;
+    cudaStream_t         parent;
+    spipe_stream_pool_t *pool;
+} spipe_scope_t;
+
+/*  spipe_priority_value -- CUDA's number for a priority name on the current device.
+
+    priority   in      one of spipe_priority_t.
+    value      out     for cudaStreamCreateWithPriority; lower is more urgent.
+    Returns    cudaSuccess; cudaErrorInvalidValue.
+    Blocks     no.
+    Threads    any.
+    Callback   no.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
+
+/*  spipe_stream_create -- a non-blocking stream (free of the legacy default stream) by priority.
+
+    stream     out     yours; free it with cudaStreamDestroy. NULL on error.
+    priority   in      one of spipe_priority_t.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaStreamCreateWithPriority.
+    Blocks     no.
+    Threads    any.
+    Callback   no.
+    Capture    yes.
+    Allocates  one stream on the current device.                                               */
+SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
+
+/*  spipe_stream_wait -- work queued on waiter from now on starts after all that is on other now.
+
+    waiter     in      the stream that waits, on the GPU; the host does not.
+    other      in      the stream waited for; may be of another device.
+    Returns    cudaSuccess; any error of cudaEventCreateWithFlags, Record, StreamWaitEvent.
+    Blocks     no.
+    Threads    any.
+    Callback   no.
+    Capture    yes: waiter joins other's capture.
+    Allocates  one untimed event, freed before return. Where it matters, keep an event and use
+               cudaEventRecord + cudaStreamWaitEvent.                                          */
+SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
+
+/*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams to lend.
+
+    pool       out     made on the current device; must not move until destroyed.
+    num_streams in     1 or more; beyond 8 they share hardware queues unless
+                       CUDA_DEVICE_MAX_CONNECTIONS says more, so 2-8 is plenty.
+    priority   in      of all of them.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; any error of stream
+               creation (then the pool is zeroed and nothing is kept).
+    Blocks     create: no. destroy: no; work still queued on the streams completes.
+    Threads    one; nobody may hold or wait for a lease when destroy is called.
+    Callback   no.
+    Capture    no.
+    Allocates  num_streams streams and a little host memory, until destroy.                    */
+SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
+                                               spipe_priority_t priority);
+SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
+
+/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
+    spipe_stream_next -- the next stream round robin, shared, without a lease.
+
+    pool       in      made by spipe_stream_pool_create.
+    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
+                       release: one that acquire gave; work may still be queued on it.
+    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
+               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
+               cudaErrorInvalidValue for a dead pool.
+    Blocks     acquire: the calling thread, until another releases. The others: no.
+    Threads    any.
+    Callback   release and next: yes. acquire and try_acquire: no (they query streams).
+    Capture    next and release: yes. The others: no.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
+
+/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
+
+    scope      out/in  scope->stream is the leased stream. It starts after what is on parent at
+                       begin; what is put on parent after end starts after all that is on it.
+    pool       in      where the stream is leased from, between begin and end.
+    parent     in      the stream to fork from and join.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
+               stream back whatever happens; ending a zeroed or ended scope is fine.
+    Blocks     begin: until a stream is free. end: no.
+    Threads    one scope, one thread; a pool serves many.
+    Callback   no.
+    Capture    end: yes. begin: no (it queries streams).
+    Allocates  nothing that stays.                                                             */
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent);
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
+
+/* ---- 5 >>events ---------------------------------------------------------------------------- */
+
+/* Untimed events kept for reuse. Members are private. */
+typedef struct spipe_event_pool {
+    size_t             num_free, num_total, capacity;
+    cudaEvent_t       *free_events;
+    int                device;
+    spipe_priv_sync_t *sync;
+} spipe_event_pool_t;
+
+/* A stopwatch on a stream. Members are private. */
+typedef struct spipe_timer {
+    cudaEvent_t begin, end;
+} spipe_timer_t;
+
+/*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
+
+    event      out     yours; free it with cudaEventDestroy. NULL on error.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaEventCreateWithFlags.
+    Blocks     no.
+    Threads    any.
+    Callback   no.
+    Capture    yes.
+    Allocates  one event on the current device.                                                */
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
+
+/*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
+    -- untimed events, made when first needed and kept.
+
+    pool       out/in  of the current device at create; must not move until destroyed.
+    event      out/in  acquire: an event nobody else holds. release: one that acquire gave; waits
+                       already queued on it stay valid.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
+               acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
+               returns cudaErrorInvalidValue when events are still out; those stay the holder's.
+    Blocks     no.
+    Threads    acquire, release: any. create, destroy: one.
+    Callback   release: yes. The others: no.
+    Capture    yes.
+    Allocates  acquire: an event when none is free. create: a little host memory.              */
+SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
+SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
+SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
+SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
+
+/*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
+    -- time what lies between start and stop on a stream, by the GPU's clock.
+
+    timer      out/in  of the current device at create; may be started again and again.
+    stream     in      start and stop may name different streams of the same device.
+    ms         out     milliseconds between the two, resolution about half a microsecond.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
+               or ms before start and stop); any error of the event calls.
+    Blocks     ms: until stop's point is reached. The others: no.
+    Threads    one.
+    Callback   no.
+    Capture    no.
+    Allocates  create: two timed events, until destroy.                                        */
+SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
+SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
+SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
+
+/* ---- 6 >>memory ---------------------------------------------------------------------------- */
+
+/*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
+
+    ptr        out/in  at least bytes long; NULL for 0 bytes and on error. Freeing NULL is fine.
+    bytes      bytes   pinning runs at 1-2 GB/s: take little, once, and keep it.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; free: the error of
+               cudaFreeHost.
+    Blocks     yes, for the time of pinning; free waits for the device.
+    Threads    any.
+    Callback   no.
+    Capture    no.
+    Allocates  pinned host memory.                                                             */
+SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
+
+/*  spipe_pin, spipe_unpin -- page-lock memory that is there already, in place.
+
+    ptr        in      first byte; need not be page-aligned. unpin: the same pointer.
+    bytes      bytes   1 or more. Worth it when the memory is sent several times.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorHostMemoryAlreadyRegistered;
+               cudaErrorHostMemoryNotRegistered; cudaErrorMemoryAllocation or
+               cudaErrorNotSupported where the system will not pin it (WSL2, locked-memory
+               limits): the memory still works, unpinned.
+    Blocks     yes, for the time of pinning; unpin waits for the device.
+    Threads    any.
+    Callback   no.
+    Capture    no.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
+SPIPE_API cudaError_t spipe_unpin(void *ptr);
+
+/*  spipe_is_pinned -- whether a copy from or to this range can be asynchronous.
+
+    ptr        in      any host pointer.
+    bytes      bytes   length of the range; its first and last byte are looked at.
+    pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
+    Returns    cudaSuccess; cudaErrorInvalidValue (NULL); an earlier sticky error.
+    Blocks     no.
+    Threads    any.
+    Callback   no.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
+
+/* ---- 7 >>hostcalls ------------------------------------------------------------------------- */
+
+typedef void (*spipe_host_fn)(void *user);
+typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
+
+/* A host thread that runs functions when streams reach them. Members are private. */
+typedef struct spipe_worker {
+    struct spipe_priv_job *jobs; /* a ring of capacity jobs */
+    size_t                 capacity, head, num_jobs;
+    int                    running, quit, busy, device;
+    spipe_priv_sync_t     *sync;
+    void                  *thread;
+} spipe_worker_t;
+
+/* A queue of values between two streams, in device memory. Members are private. */
+typedef struct spipe_channel {
+    size_t             bytes, stride, capacity, num_sent, num_received;
+    unsigned char     *device_memory;
+    cudaEvent_t       *full, *empty; /* one pair a place */
+    int                device;
+    spipe_priv_sync_t *sync;
+} spipe_channel_t;
+
+/*  spipe_host_call -- CUDA calls fn(user) on a thread of its own when stream gets there.
+
+    stream     in      work queued after it waits until fn returns.
+    fn         in      must not call CUDA, directly or by waiting for a thread that does; must
+                       not throw. NOT called after an error in the context: no cleanup hook.
+    user       in      handed to fn; must live until it has run.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaLaunchHostFunc.
+    Blocks     no.
+    Threads    any.
+    Callback   no.
+    Capture    yes: a host node.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user);
+
+/*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
+    thread that runs fn(status, user) when a stream gets there, and MAY call CUDA: so the end of
+    one batch can queue the next.
+
+    worker     out/in  of the current device at create, which is current in fn; must not move.
+    stream     in      fn runs after all that is on stream at the call; the stream goes on
+                       without waiting for fn.
+    fn         in      called exactly once, in the order of the calls, whatever happens: status
+                       is cudaSuccess or the error found on reaching it. May call
+                       spipe_worker_call (a chain), not wait or destroy.
+    user       in      handed to fn; must live until it has run.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorNotSupported (no thread can be had); any error of event calls: then fn
+               was not taken and will not be called.
+    Blocks     create, call: no. wait: until no call is left. destroy: likewise.
+    Threads    call, wait: any. create, destroy: one.
+    Callback   from fn: call only. From a spipe_host_call function: no.
+    Capture    no.
+    Allocates  create: a thread and host memory. call: one untimed event until fn has run, and
+               host memory when more calls wait than ever before.                              */
+SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user);
+SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
+
+/*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
+    values from one stream to another, first in first out, without the host waiting.
+
+    channel    out/in  of the current device at create; must not move.
+    bytes      bytes   size of one value, 1 or more.
+    capacity   in      values under way at most, 1 or more.
+    stream     in      send: value is read in this stream's order. recv: what is queued on it
+                       after the call sees the value.
+    value      in      send: device (or pinned host) memory to read.
+    into       out     recv: device (or pinned host) memory to write.
+    Returns    cudaSuccess; cudaErrorNotReady (send: full; recv: nothing sent yet; try again
+               after the other side's call); cudaErrorInvalidValue; any error of the copy.
+    Blocks     no. destroy waits for the device.
+    Threads    send, recv: any. create, destroy: one.
+    Callback   no.
+    Capture    no.
+    Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *channel, size_t bytes,
+                                           size_t capacity);
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *channel, cudaStream_t stream,
+                                         const void *value);
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *channel, cudaStream_t stream,
+                                         void *into);
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *channel);
+
+/* ---- 8 >>describe -------------------------------------------------------------------------- */
+
+/* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
+typedef struct spipe_chunk {
+    size_t       index;      /* number of this chunk, from 0 */
+    size_t       first;      /* number of its first element in the whole */
+    size_t       count;      /* elements in it, 1 or more; the last chunk may have fewer */
+    size_t       total;      /* elements in the whole; 0 while not known (a source without count) */
+    cudaStream_t stream;     /* enqueue on this stream and no other; NULL in a host stage */
+    int          slot;       /* 0 .. depth-1: whose memory this is */
+    int          num_buffers;
+    void        *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
+                                             start). With a halo, elements -before .. count+after-1
+                                             are readable. Host stage: NULL unless declared. */
+} spipe_chunk_t;
+
+/* Buffer i of a chunk as a pointer to type. */
+#define SPIPE_BUF(chunk, i, type) ((type *)(chunk)->data[i])
+/* Buffer i in the masks of spipe_add_host_stage. */
+#define SPIPE_BIT(i) (1u << (i))
+
+/* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
+   stops the run and is what the run returns. A host stage does the work itself, on host memory. */
+typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
+/* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
+   chunks in order. An I/O error: return cudaErrorOperatingSystem. */
+typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *count, void *user);
+/* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
+typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
+
+/* How far a run is, for the progress callback; return 1 to stop the run, 0 to go on. */
+typedef struct spipe_progress {
+    size_t chunks_done, num_chunks;   /* num_chunks 0 while not known */
+    size_t elements_done, total;      /* total 0 while not known */
+    double seconds;                   /* since the run began */
+} spipe_progress_t;
+typedef int (*spipe_progress_fn)(const spipe_progress_t *progress, void *user);
+
+typedef enum spipe_kind {
+    SPIPE_INPUT = 1, /* host array, copied in */
+    SPIPE_OUTPUT,    /* host array, copied out */
+    SPIPE_INOUT,     /* host array, copied in and out */
+    SPIPE_TEMP,      /* device only, one a slot */
+    SPIPE_RESIDENT,  /* device only, one for the whole run */
+    SPIPE_SOURCE,    /* a host function fills it, copied in */
+    SPIPE_SINK       /* copied out, a host function drains it */
+} spipe_kind_t;
+
+/* What lies beyond the first and the last element of a buffer with a halo. */
+typedef enum spipe_edge {
+    SPIPE_EDGE_CLAMP = 0, /* copies of the first / last element */
+    SPIPE_EDGE_ZERO       /* zero bytes */
+} spipe_edge_t;
+
+/* What happens to a resident buffer at the ends of a run; may be or-ed. */
+enum {
+    SPIPE_ZERO = 0,     /* zero bytes at the start of each run */
+    SPIPE_UPLOAD = 1,   /* copied from the host array at the start of each run */
+    SPIPE_DOWNLOAD = 2  /* copied to the host array at the end of each run that succeeds */
+};
+
+typedef enum spipe_schedule {
+    SPIPE_SCHEDULE_AUTO = 0,
+    SPIPE_ENGINES,       /* a stream per direction, two kernel streams taken in turn, events */
+    SPIPE_SERIAL,        /* one stream, one slot: nothing overlaps; the baseline */
+    SPIPE_DEPTH_FIRST,   /* a stream per slot, chunk by chunk */
+    SPIPE_BREADTH_FIRST, /* a stream per slot, step by step over depth chunks at a time */
+    SPIPE_MAPPED         /* no copies: kernels read and write pinned host memory themselves */
+} spipe_schedule_t;
+
+/* What is done about pageable host arrays. */
+typedef enum spipe_staging {
+    SPIPE_STAGING_AUTO = 0,
+    SPIPE_STAGING_COPY,     /* through pinned slots, copied by worker threads */
+    SPIPE_STAGING_REGISTER, /* pinned in place for the run; COPY where that is refused */
+    SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; right where the GPU reads host pages */
+} spipe_staging_t;
+
+typedef struct spipe_buffer_desc {
+    spipe_kind_t    kind;
+    size_t          elem_bytes;  /* bytes of one element; resident: of the whole buffer */
+    void           *host;        /* host array; an input is never written */
+    size_t          halo_before; /* elements readable before and after a chunk (default: 0) */
+    size_t          halo_after;
+    spipe_edge_t    edge;
+    int             resident;    /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
+    spipe_source_fn source;
+    spipe_sink_fn   sink;
+    void           *user;        /* handed to source or sink */
+} spipe_buffer_desc_t;
+
+typedef struct spipe_stage_desc {
+    const char    *name;
+    spipe_stage_fn fn;
+    void          *user;
+    int            host;         /* 1 = runs on the CPU, on a worker thread */
+    int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
+    unsigned       reads;        /* host stage: SPIPE_BIT of each buffer it reads and writes */
+    unsigned       writes;
+    int            after_given;  /* 0 = after the stage added before it */
+    int            num_after;
+    const char    *after[SPIPE_MAX_STAGES];
+} spipe_stage_desc_t;
+
+/* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
+   add buffers and stages. Names, arrays and user pointers are kept, not copied. */
+typedef struct spipe_desc {
+    size_t            count;    /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
+    size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO) */
+    size_t            threads;  /* host threads each way for staging, sources and sinks; 0 = all
+                                   on the calling thread (default: SPIPE_AUTO) */
+    spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
+    spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
+    spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
+    int               sync_each; /* 1 = wait after every step, so that an error of the GPU is
+                                   pinned to its stage and chunk; slow (default: 0) */
+    spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
+    void             *progress_user;
+    int               num_buffers, num_stages;
+    spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
+    spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
+    const char       *problem;  /* first mistake made while adding; found again by the check */
+} spipe_desc_t;
+
+/*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
+
+    Returns    the description; spipe_desc_t d = spipe_desc_default(); d.count = n; ...
+    Blocks     no.
+    Threads    any.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API spipe_desc_t spipe_desc_default(void);
+
+/*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
+    spipe_add_source, spipe_add_sink, spipe_set_halo -- the buffers of a pipeline.
+
+    d          in/out  from spipe_desc_default.
+    host       in      host array of count elements, pinned or not (device memory works too);
+                       yours. resident: bytes bytes, NULL for SPIPE_ZERO.
+    elem_bytes bytes   of one element, 1 or more; differs between buffers as you like.
+    bytes      bytes   of a resident buffer, 1 or more.
+    how        in      SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD, or the last two or-ed.
+    source, sink in    see spipe_source_fn, spipe_sink_fn; user is handed to it. They may run on
+                       a library thread, one call at a time, and may not call CUDA.
+    buffer     in      number of an input, in/out or source buffer.
+    before, after in   elements readable around each chunk, at most a chunk each.
+    edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
+    Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
+               then reports in words. So results need no check.
+    Blocks     no.
+    Threads    one.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes);
+SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes);
+SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes);
+SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes);
+SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int how);
+SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
+                               size_t elem_bytes);
+SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes);
+SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
+                             spipe_edge_t edge);
+
+/*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
+
+    d          in/out  from spipe_desc_default.
+    name       in      short and unique; appears in messages and reports; kept, not copied.
+    fn, user   in      see spipe_stage_fn. A stage follows the one added before it.
+    reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is
+                       brought to host memory for it, and taken back to the device after it.
+    stage      in      number of a stage.
+    after      in      name of a stage that this one waits for instead, added before or after it;
+                       call again for more; NULL: none but the copies in. Stages that do not wait
+                       for each other run at the same time.
+    Returns    the stage's number, from 0 in the order of adding; -1 on a mistake, which the run
+               then reports in words.
+    Blocks     no.
+    Threads    one.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
+SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
+                                   void *user, unsigned reads, unsigned writes);
+SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
+SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
+
+/*  spipe_desc_check -- find the first mistake of a description, without touching the device.
+
+    d          in      the description.
+    failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
+    Returns    cudaSuccess or cudaErrorInvalidValue.
+    Blocks     no.
+    Threads    any.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
+
+/* ---- 9 >>execute --------------------------------------------------------------------------- */
+
+/* What a run did; see >>report. Filled whole on success and on failure. */
+typedef struct spipe_report {
+    spipe_failure_t  failure;     /* failure.error is cudaSuccess when all went well */
+    char             device[64];
+    size_t           total, count_done;        /* elements asked for (0 = not known) and done */
+    size_t           num_chunks, chunks_done;
+    size_t           chunk, depth;             /* as chosen */
+    spipe_schedule_t schedule;
+    int              staged;                   /* 1 = pageable arrays went through pinned slots */
+    size_t           threads;                  /* host threads each way */
+    int              num_stages, num_streams;
+    size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
+    size_t           device_bytes, pinned_bytes; /* memory taken */
+    double           setup_ms;                 /* streams, events and memory; 0 when kept */
+    double           wall_ms;                  /* first byte to last, set-up apart */
+} spipe_report_t;
+
+typedef struct spipe_priv_slot {
+    void       *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
+    void       *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
+    void       *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
+    void       *mirror[SPIPE_MAX_BUFFERS];  /* what host stages see, or NULL */
+    cudaEvent_t in_done, out_done, fill_done, drain_done;
+    cudaEvent_t stage_done[SPIPE_MAX_STAGES];
+    size_t      filled, drained, whole;     /* chunk number + 1, when so */
+    size_t      host_done[SPIPE_MAX_STAGES];
+} spipe_priv_slot_t;
+
+typedef struct spipe_priv_task {
+    int    what, stage;
+    size_t chunk;
+} spipe_priv_task_t;
+
+enum {
+    SPIPE_PRIV_FILL = 0, /* also the numbers of the crews that do each task */
+    SPIPE_PRIV_DRAIN,
+    SPIPE_PRIV_HOST,
+    SPIPE_PRIV_NUM_CREWS,
+    SPIPE_PRIV_RESIDENT_IN = SPIPE_PRIV_NUM_CREWS, /* only in enqueued runs, no crew */
+    SPIPE_PRIV_RESIDENT_OUT,
+    SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
+    SPIPE_PRIV_WINDOW = 64,  /* chunks that the host may be ahead of the GPU */
+    SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
+    SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH
+};
+
+typedef struct spipe_priv_crew {
+    struct spipe_pipeline *pipeline;
+    spipe_priv_task_t      ring[SPIPE_PRIV_RING];
+    size_t                 head, num_tasks, num_busy, num_threads;
+    void                  *threads[SPIPE_MAX_THREADS];
+} spipe_priv_crew_t;
+
+/* One step of a chunk: copies in, a stage, the two halves of a host stage, copies out. */
+typedef struct spipe_priv_step {
+    int what, stage;
+} spipe_priv_step_t;
+
+/* A pipeline made once and run many times. desc holds what was chosen, failure what went wrong
+   last; the rest is private. Must not be moved or copied while alive. */
+typedef struct spipe_pipeline {
+    spipe_desc_t       desc;
+    spipe_failure_t    failure;
+    spipe_device_t     facts;
+    spipe_priv_sync_t *sync;
+    int                device, alive, one_shot, running_async, capturing, quit;
+    /* the plan */
+    int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
+    int                needs_fill, needs_drain, has_source, has_sink, num_lanes, num_segments, num_steps;
+    size_t             lag;
+    int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
+    unsigned           deps[SPIPE_MAX_STAGES], leaves;
+    spipe_priv_step_t  steps[SPIPE_PRIV_MAX_STEPS];
+    /* what it owns */
+    int                num_streams;
+    cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
+    cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
+    unsigned char     *device_memory, *pinned_memory, *pinned_alias; /* alias: for kernels */
+    size_t             device_bytes, pinned_bytes;
+    void              *resident[SPIPE_MAX_BUFFERS], *resident_pin[SPIPE_MAX_BUFFERS];
+    void              *mapped[SPIPE_MAX_BUFFERS];
+    spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
+    spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
+    struct spipe_priv_calls *calls; /* arguments of host functions, kept until destroy */
+    /* the run */
+    int                async, failed, drain_failed, stop_asked; /* failed and on: under the lock */
+    cudaError_t        stale_error;
+    size_t             total, num_chunks, completed, told;
+    size_t             fill_turn, drain_turn, issued_out;
+    size_t             source_got[SPIPE_MAX_BUFFERS];
+    int                source_ended[SPIPE_MAX_BUFFERS];
+    size_t             bytes_in, bytes_out;
+    double             setup_ms, wall_ms, began;
+} spipe_pipeline_t;
+
+/*  spipe_run -- run a description from the first element to the last.
+
+    d          in      checked first; not kept.
+    report     out     what happened, filled on failure too; may be NULL.
+    Returns    cudaSuccess; cudaErrorInvalidValue for a bad description (nothing was allocated);
+               SPIPE_STOPPED when the progress callback asked for it; what a stage, source or
+               sink returned; or the CUDA error met. report->failure says where and why.
+    Blocks     yes, until every output is whole, or the work begun has drained.
+    Threads    any; runs do not share anything.
+    Callback   no.
+    Capture    no.
+    Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
+               and events, threads when host work is to be done; all freed before return.
+    Example    the complete program above.                                                     */
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
+
+/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, made once and
+    run many times.
+
+    p          out/in  of the current device at create; must not move until destroyed.
+    d          in      kept as p->desc, with chunk, depth, schedule and staging as chosen.
+    report     out     may be NULL.
+    Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
+               is one that ends the context). Running a destroyed or zeroed pipeline:
+               cudaErrorInvalidResourceHandle.
+    Blocks     run: yes. create: no. destroy: until work under way has ended.
+    Threads    one at a time.
+    Callback   no.
+    Capture    no.
+    Allocates  create: all memory, streams and events. run: threads, the first time, when there
+               is host work; then nothing, unless an array's kind of memory changes.           */
+SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
+                                            spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
+
+/*  spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays or another length for the
+    runs to come.
+
+    p          in/out  not running; work enqueued has ended.
+    buffer     in      number of an input, output, in/out or resident buffer.
+    host       in      the new array.
+    count      in      elements in the whole; 0 or more.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (dead);
+               memory errors when a pageable array takes the place of a pinned one.
+    Blocks     until work enqueued before has ended.
+    Threads    one at a time.
+    Callback   no.
+    Capture    no.
+    Allocates  pinned slots, when the first pageable array comes.                              */
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
+SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
+
+/*  spipe_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
+
+    p          in/out  made by spipe_pipeline_create; count known, unless there is no element.
+    stream     in      the run starts after what is on it; what is queued on it afterwards, kernels
+                       or cuBLAS calls, starts after the run. Sources, sinks, host stages and
+                       staging run as host functions on CUDA's thread: use pinned arrays here.
+    report     out     may be NULL; wall_ms is not measured for enqueued runs.
+    Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
+               spipe_run, for all enqueued runs since the last wait.
+    Blocks     enqueue: no (but copies from pageable memory left to CUDA do). wait: yes.
+    Threads    one at a time. Runs of one pipeline follow each other, whatever their streams.
+    Callback   no.
+    Capture    enqueue: yes, when all stages can be captured: the pipeline must outlive the graph
+               and its arrays stay as they are. A graph's run reports no failure of its sinks.
+    Allocates  enqueue: host memory, when host functions are needed and count has grown.       */
+SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
+
+/* ---- 10 >>report --------------------------------------------------------------------------- */
+
+/*  spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
+
+    schedule   in      one of spipe_schedule_t.
+    Returns    a constant string.
+    Blocks     no.
+    Threads    any.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
+
+/*  spipe_report_print -- a compact table for a terminal; of a failed run, why it failed.
+
+    report     in      filled by a run.
+    to         in      an open file.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be written).
+    Blocks     as long as the file does.
+    Threads    any.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
+
+/* ---- 11 >>launch --------------------------------------------------------------------------- */
+
+/*  spipe_blocks -- how many blocks cover count elements with threads each.
+
+    count      in      elements; 0 gives 1 block, so that a launch is always valid.
+    threads    in      threads a block, 1 or more.
+    Returns    the number, at most 2^31 - 1 (then the kernel must loop).
+    Blocks     no.
+    Threads    any.
+    Callback   yes.
+    Capture    yes.
+    Allocates  nothing.                                                                        */
+SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
+
+#ifdef __cplusplus
+/*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
+    this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
+    template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
+    spipe_priv_launch((grid), (block), (shared_bytes), (stream), kernel, __VA_ARGS__)
+
+/*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
+    (const in_type *in, out_type *out, size_t n) with one thread an element, from buffer 0 to 1. */
+#define SPIPE_MAP_STAGE(name, kernel, in_type, out_type)                                           \
+    SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
+        (void)user;                                                                                \
+        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
+                            SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
+    }
+#endif
+
+/* ============================================================================================
+   >>impl   the same layers, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+/* ---- 1 config: threads and clock ----------------------------------------------------------- */
+
+#if defined(SPIPE_NO_THREADS)
+struct spipe_priv_sync {
+    int unused;
+};
+SPIPE_API void spipe_priv_sync_begin(spipe_priv_sync_t *s) { s->unused = 0; }
+SPIPE_API void spipe_priv_sync_end(spipe_priv_sync_t *s) { s->unused = 0; }
+SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) { (void)s; }
+SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) { (void)s; }
+SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) { (void)s; }
+SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { (void)s; }
+#elif defined(_WIN32)
+struct spipe_priv_sync {
+    SRWLOCK            lock;
+    CONDITION_VARIABLE changed;
+};
+SPIPE_API void spipe_priv_sync_begin(spipe_priv_sync_t *s) {
+    InitializeSRWLock(&s->lock);
+    InitializeConditionVariable(&s->changed);
+}
+SPIPE_API void spipe_priv_sync_end(spipe_priv_sync_t *s) { (void)s; }
+SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) { AcquireSRWLockExclusive(&s->lock); }
+SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) { ReleaseSRWLockExclusive(&s->lock); }
+SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
+    SleepConditionVariableSRW(&s->changed, &s->lock, INFINITE, 0);
+}
+SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { WakeAllConditionVariable(&s->changed); }
+#else
+struct spipe_priv_sync {
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+};
+SPIPE_API void spipe_priv_sync_begin(spipe_priv_sync_t *s) {
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+}
+SPIPE_API void spipe_priv_sync_end(spipe_priv_sync_t *s) {
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+}
+SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) { pthread_mutex_lock(&s->lock); }
+SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) { pthread_mutex_unlock(&s->lock); }
+SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) { pthread_cond_wait(&s->changed, &s->lock); }
+SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { pthread_cond_broadcast(&s->changed); }
+#endif
+
+SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
+    spipe_priv_sync_t *s = (spipe_priv_sync_t *)malloc(sizeof *s);
+    if (s) spipe_priv_sync_begin(s);
+    return s;
+}
+
+SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
+    if (!s) return;
+    spipe_priv_sync_end(s);
+    free(s);
+}
+
+typedef void (*spipe_priv_thread_fn)(void *arg);
+typedef struct spipe_priv_thread {
+    spipe_priv_thread_fn fn;
+    void                *arg;
+#if defined(SPIPE_NO_THREADS)
+#elif defined(_WIN32)
+    HANDLE id;
+#else
+    pthread_t id;
+#endif
+} spipe_priv_thread_t;
+
+#if defined(SPIPE_NO_THREADS)
+SPIPE_API void *spipe_priv_thread_start(spipe_priv_thread_fn fn, void *arg) {
+    (void)fn;
+    (void)arg;
+    return NULL;
+}
+SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
+SPIPE_API size_t spipe_priv_num_cpus(void) { return 1; }
+#elif defined(_WIN32)
+static DWORD WINAPI spipe_priv_thread_main(void *arg) {
+    spipe_priv_thread_t *t = (spipe_priv_thread_t *)arg;
+    t->fn(t->arg);
+    return 0;
+}
+SPIPE_API void *spipe_priv_thread_start(spipe_priv_thread_fn fn, void *arg) {
+    spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
+    if (!t) return NULL;
+    t->fn = fn;
+    t->arg = arg;
+    t->id = CreateThread(NULL, 0, spipe_priv_thread_main, t, 0, NULL);
+    if (t->id) return t;
+    free(t);
+    return NULL;
+}
+SPIPE_API void spipe_priv_thread_join(void *thread) {
+    spipe_priv_thread_t *t = (spipe_priv_thread_t *)thread;
+    WaitForSingleObject(t->id, INFINITE);
+    CloseHandle(t->id);
+    free(t);
+}
+SPIPE_API size_t spipe_priv_num_cpus(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return info.dwNumberOfProcessors ? info.dwNumberOfProcessors : 1;
+}
+#else
+SPIPE_API void *spipe_priv_thread_main(void *arg) {
+    spipe_priv_thread_t *t = (spipe_priv_thread_t *)arg;
+    t->fn(t->arg);
+    return NULL;
+}
+SPIPE_API void *spipe_priv_thread_start(spipe_priv_thread_fn fn, void *arg) {
+    spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
+    if (!t) return NULL;
+    t->fn = fn;
+    t->arg = arg;
+    if (pthread_create(&t->id, NULL, spipe_priv_thread_main, t) == 0) return t;
+    free(t);
+    return NULL;
+}
+SPIPE_API void spipe_priv_thread_join(void *thread) {
+    spipe_priv_thread_t *t = (spipe_priv_thread_t *)thread;
+    pthread_join(t->id, NULL);
+    free(t);
+}
+SPIPE_API size_t spipe_priv_num_cpus(void) {
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (size_t)n : 1;
+}
+#endif
+
+/* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
+SPIPE_API double spipe_priv_seconds(void) {
+#if defined(_WIN32)
+    LARGE_INTEGER now, rate;
+    QueryPerformanceCounter(&now);
+    QueryPerformanceFrequency(&rate);
+    return (double)now.QuadPart / (double)rate.QuadPart;
+#elif defined(CLOCK_MONOTONIC)
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#else
+    struct timeval now;
+    gettimeofday(&now, NULL);
+    return (double)now.tv_sec + 1e-6 * (double)now.tv_usec;
+#endif
+}
+
+/* ---- 2 errors ------------------------------------------------------------------------------ */
+
+SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
+                                const char *file, int line) {
+    if (error == cudaSuccess) return;
+    fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, what,
+            why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
+    exit(EXIT_FAILURE);
+}
+
+SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
+                                    const char *file, int line) {
+    spipe_report_t    own;
+    spipe_report_t   *r = report ? report : &own;
+    const cudaError_t e = spipe_run(d, r);
+    spipe_priv_check(e, "spipe_run", r->failure.message, file, line);
+}
+
+/* Keeps the first error of a sequence that must go on, as when freeing. */
+SPIPE_API void spipe_priv_keep(cudaError_t *first, cudaError_t e) {
+    if (*first == cudaSuccess) *first = e;
+}
+
+SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
+    memset(f, 0, sizeof *f);
+    f->stage = -1;
+    f->chunk = SPIPE_AUTO;
+}
+
+SPIPE_API void spipe_priv_failure_vset(spipe_failure_t *f, cudaError_t e, const char *format,
+                                       va_list args) {
+    f->error = e;
+    vsnprintf(f->message, sizeof f->message, format, args);
+}
+
+/* Writes the sentence of a refused call, if anybody wants it. */
+SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *format,
+                                        ...) {
+    va_list args;
+    if (!f) return e;
+    spipe_priv_failure_clear(f);
+    va_start(args, format);
+    spipe_priv_failure_vset(f, e, format, args);
+    va_end(args);
+    return e;
+}
+
+/* ---- 3 device ------------------------------------------------------------------------------ */
+
+SPIPE_API int spipe_priv_attribute(enum cudaDeviceAttr attribute, int device) {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess) return value;
+    (void)cudaGetLastError();
+    return 0;
+}
+
+/* Linux tells a PCI device's NUMA node; elsewhere -1. */
+SPIPE_API int spipe_priv_numa_node(int device) {
+#if defined(__linux__)
+    char   id[32], path[96];
+    int    node = -1, i;
+    FILE  *f;
+    if (cudaDeviceGetPCIBusId(id, (int)sizeof id, device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -1;
+    }
+    for (i = 0; id[i]; ++i) {
+        if (id[i] >= 'A' && id[i] <= 'F') id[i] = (char)(id[i] - 'A' + 'a');
+    }
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
+    f = fopen(path, "r");
+    if (!f) return -1;
+    if (fscanf(f, "%d", &node) != 1) node = -1;
+    fclose(f);
+    return node;
+#else
+    (void)device;
+    return -1;
+#endif
+}
+
+SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
+    struct cudaDeviceProp properties;
+    if (!facts) return cudaErrorInvalidValue;
+    memset(facts, 0, sizeof *facts);
+    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
+    SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
+    snprintf(facts->name, sizeof facts->name, "%.63s", properties.name);
+    facts->memory_bytes = properties.totalGlobalMem;
+    facts->device = device;
+    facts->compute_major = spipe_priv_attribute(cudaDevAttrComputeCapabilityMajor, device);
+    facts->compute_minor = spipe_priv_attribute(cudaDevAttrComputeCapabilityMinor, device);
+    facts->num_sms = spipe_priv_attribute(cudaDevAttrMultiProcessorCount, device);
+    facts->copy_engines = spipe_priv_attribute(cudaDevAttrAsyncEngineCount, device);
+    facts->concurrent_kernels = spipe_priv_attribute(cudaDevAttrConcurrentKernels, device);
+    facts->map_host_memory = spipe_priv_attribute(cudaDevAttrCanMapHostMemory, device);
+    facts->pageable_access = spipe_priv_attribute(cudaDevAttrPageableMemoryAccess, device);
+    facts->host_page_tables =
+        spipe_priv_attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables, device);
+    facts->integrated = spipe_priv_attribute(cudaDevAttrIntegrated, device);
+    facts->numa_node = spipe_priv_numa_node(device);
+    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
+    (void)cudaRuntimeGetVersion(&facts->runtime_version);
+    (void)cudaDriverGetVersion(&facts->driver_version);
+    return cudaSuccess;
+}
+
+/* Makes a device current and remembers which one was, so that leave can put it back. */
+SPIPE_API cudaError_t spipe_priv_enter(int device, int *before) {
+    SPIPE_TRY(cudaGetDevice(before));
+    return *before == device ? cudaSuccess : cudaSetDevice(device);
+}
+
+SPIPE_API void spipe_priv_leave(int device, int before) {
+    if (before != device) (void)cudaSetDevice(before);
+}
+
+/* ---- 4 streams ----------------------------------------------------------------------------- */
+
+SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
+    int least = 0, greatest = 0;
+    if (!value) return cudaErrorInvalidValue;
+    *value = 0;
+    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    switch (priority) {
+    case SPIPE_PRIORITY_DEFAULT: break;
+    case SPIPE_PRIORITY_LOW: *value = least; break;
+    case SPIPE_PRIORITY_MEDIUM: *value = (least + greatest) / 2; break;
+    case SPIPE_PRIORITY_HIGH: *value = greatest; break;
+    default: return cudaErrorInvalidValue;
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority) {
+    int value = 0;
+    if (!stream) return cudaErrorInvalidValue;
+    *stream = NULL;
+    SPIPE_TRY(spipe_priority_value(priority, &value));
+    return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
+}
+
+SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
+    cudaEvent_t event = NULL;
+    cudaError_t e;
+    SPIPE_TRY(spipe_event_create(&event));
+    e = cudaEventRecord(event, other);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(waiter, event, 0);
+    spipe_priv_keep(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
+    cudaError_t e = cudaSuccess;
+    size_t      i;
+    if (!pool) return cudaSuccess;
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->streams[i]) spipe_priv_keep(&e, cudaStreamDestroy(pool->streams[i]));
+    }
+    free(pool->streams);
+    free(pool->leased);
+    spipe_priv_sync_destroy(pool->sync);
+    memset(pool, 0, sizeof *pool);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
+                                               spipe_priority_t priority) {
+    cudaError_t e = cudaErrorMemoryAllocation;
+    size_t      i;
+    if (!pool) return cudaErrorInvalidValue;
+    memset(pool, 0, sizeof *pool);
+    if (num_streams == 0 || num_streams > 4096) return cudaErrorInvalidValue;
+    SPIPE_TRY(cudaGetDevice(&pool->device));
+    pool->streams = (cudaStream_t *)calloc(num_streams, sizeof *pool->streams);
+    pool->leased = (unsigned char *)calloc(num_streams, 1);
+    pool->sync = spipe_priv_sync_create();
+    if (pool->streams && pool->leased && pool->sync) {
+        pool->num_streams = num_streams;
+        for (e = cudaSuccess, i = 0; i < num_streams && e == cudaSuccess; ++i) {
+            e = spipe_stream_create(&pool->streams[i], priority);
+        }
+    }
+    if (e != cudaSuccess) (void)spipe_stream_pool_destroy(pool);
+    return e;
+}
+
+/* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
+   lent last: the error is the context's and will surface in the holder's own calls. */
+SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
+    size_t i;
+    int    found = 0;
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->leased[i]) continue;
+        if (cudaStreamQuery(pool->streams[i]) == cudaSuccess) {
+            *pick = i;
+            return 1;
+        }
+        if (!found) *pick = i;
+        found = 1;
+    }
+    return found;
+}
+
+SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
+                                            int may_wait) {
+    size_t      pick = 0;
+    cudaError_t e = cudaSuccess;
+    if (!stream) return cudaErrorInvalidValue;
+    *stream = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    while (!spipe_priv_pool_pick(pool, &pick)) {
+#if defined(SPIPE_NO_THREADS)
+        may_wait = 0; /* nobody else could release one */
+#endif
+        if (!may_wait) {
+            e = cudaErrorNotReady;
+            break;
+        }
+        spipe_priv_wait(pool->sync);
+    }
+    if (e == cudaSuccess) {
+        pool->leased[pick] = 1;
+        *stream = pool->streams[pick];
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    return spipe_priv_pool_lease(pool, stream, 1);
+}
+
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    return spipe_priv_pool_lease(pool, stream, 0);
+}
+
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
+    cudaError_t e = cudaErrorInvalidResourceHandle;
+    size_t      i;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->streams[i] != stream || !pool->leased[i]) continue;
+        pool->leased[i] = 0;
+        e = cudaSuccess;
+    }
+    spipe_priv_wake(pool->sync);
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    if (!stream) return cudaErrorInvalidValue;
+    *stream = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    *stream = pool->streams[pool->next];
+    pool->next = (pool->next + 1) % pool->num_streams;
+    spipe_priv_unlock(pool->sync);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent) {
+    cudaError_t e;
+    if (!scope) return cudaErrorInvalidValue;
+    memset(scope, 0, sizeof *scope);
+    SPIPE_TRY(spipe_stream_acquire(pool, &scope->stream));
+    scope->parent = parent;
+    scope->pool = pool;
+    e = spipe_stream_wait(scope->stream, parent);
+    if (e != cudaSuccess) {
+        (void)spipe_stream_release(pool, scope->stream);
+        memset(scope, 0, sizeof *scope);
+    }
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
+    cudaError_t e;
+    if (!scope || !scope->pool) return cudaSuccess;
+    e = spipe_stream_wait(scope->parent, scope->stream);
+    spipe_priv_keep(&e, spipe_stream_release(scope->pool, scope->stream));
+    memset(scope, 0, sizeof *scope);
+    return e;
+}
+
+/* ---- 5 events ------------------------------------------------------------------------------ */
+
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
+    if (!event) return cudaErrorInvalidValue;
+    *event = NULL;
+    return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+}
+
+SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
+    if (!pool) return cudaErrorInvalidValue;
+    memset(pool, 0, sizeof *pool);
+    SPIPE_TRY(cudaGetDevice(&pool->device));
+    pool->sync = spipe_priv_sync_create();
+    return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+/* Room for every event there is, so that release cannot fail for want of memory. */
+SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool) {
+    cudaEvent_t *grown;
+    if (pool->num_total < pool->capacity) return cudaSuccess;
+    grown = (cudaEvent_t *)realloc((void *)pool->free_events,
+                                   (pool->capacity + 16) * sizeof *pool->free_events);
+    if (!grown) return cudaErrorMemoryAllocation;
+    pool->free_events = grown;
+    pool->capacity += 16;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event) {
+    cudaError_t e = cudaSuccess;
+    if (!event) return cudaErrorInvalidValue;
+    *event = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    if (pool->num_free > 0) {
+        *event = pool->free_events[--pool->num_free];
+    } else {
+        e = spipe_priv_event_pool_grow(pool);
+        if (e == cudaSuccess) e = spipe_event_create(event);
+        if (e == cudaSuccess) ++pool->num_total;
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
+    cudaError_t e = cudaErrorInvalidValue;
+    if (!pool || !pool->sync || !event) return e;
+    spipe_priv_lock(pool->sync);
+    if (pool->num_free < pool->num_total) {
+        pool->free_events[pool->num_free++] = event;
+        e = cudaSuccess;
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
+    cudaError_t e = cudaSuccess;
+    size_t      i;
+    if (!pool) return cudaSuccess;
+    if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
+    for (i = 0; i < pool->num_free; ++i) {
+        spipe_priv_keep(&e, cudaEventDestroy(pool->free_events[i]));
+    }
+    free((void *)pool->free_events);
+    spipe_priv_sync_destroy(pool->sync);
+    memset(pool, 0, sizeof *pool);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
+    cudaError_t e = cudaSuccess;
+    if (!timer) return cudaSuccess;
+    if (timer->begin) spipe_priv_keep(&e, cudaEventDestroy(timer->begin));
+    if (timer->end) spipe_priv_keep(&e, cudaEventDestroy(timer->end));
+    memset(timer, 0, sizeof *timer);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
+    cudaError_t e;
+    if (!timer) return cudaErrorInvalidValue;
+    memset(timer, 0, sizeof *timer);
+    e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
+    if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
+    if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
+    return cudaEventRecord(timer->begin, stream);
+}
+
+SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
+    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    return cudaEventRecord(timer->end, stream);
+}
+
+SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
+    if (!ms) return cudaErrorInvalidValue;
+    *ms = 0.0f;
+    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    SPIPE_TRY(cudaEventSynchronize(timer->end));
+    return cudaEventElapsedTime(ms, timer->begin, timer->end);
+}
+
+/* ---- 6 memory ------------------------------------------------------------------------------ */
+
+SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
+    cudaError_t e;
+    if (!ptr) return cudaErrorInvalidValue;
+    *ptr = NULL;
+    if (bytes == 0) return cudaSuccess;
+    e = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (e != cudaSuccess) *ptr = NULL;
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
+    return ptr ? cudaFreeHost(ptr) : cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
+    if (!ptr || bytes == 0) return cudaErrorInvalidValue;
+    return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+}
+
+SPIPE_API cudaError_t spipe_unpin(void *ptr) {
+    return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
+}
+
+/* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
+enum { SPIPE_PRIV_PAGEABLE, SPIPE_PRIV_PINNED, SPIPE_PRIV_DEVICE };
+
+SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
+    struct cudaPointerAttributes a;
+    cudaError_t                  e;
+    memset(&a, 0, sizeof a);
+    *type = SPIPE_PRIV_PAGEABLE;
+    e = cudaPointerGetAttributes(&a, ptr);
+    if (e == cudaErrorInvalidValue) { /* how toolkits before 11 called a pageable pointer */
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
+    if (e != cudaSuccess) return e;
+    if (a.type == cudaMemoryTypeHost) *type = SPIPE_PRIV_PINNED;
+    if (a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged) {
+        *type = SPIPE_PRIV_DEVICE;
+    }
+    if (device_pointer) *device_pointer = a.devicePointer;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned) {
+    int first = 0, last = 0;
+    if (!pinned) return cudaErrorInvalidValue;
+    *pinned = 0;
+    if (!ptr) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_memory_type(ptr, &first, NULL));
+    last = first;
+    if (bytes > 1) {
+        SPIPE_TRY(spipe_priv_memory_type((const unsigned char *)ptr + bytes - 1, &last, NULL));
+    }
+    *pinned = first != SPIPE_PRIV_PAGEABLE && last != SPIPE_PRIV_PAGEABLE;
+    return cudaSuccess;
+}
+
+/* ---- 7 host calls -------------------------------------------------------------------------- */
+
+SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
+    return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
+}
+
+struct spipe_priv_job {
+    cudaEvent_t     reached;
+    spipe_worker_fn fn;
+    void           *user;
+};
+
+SPIPE_API void spipe_priv_worker_main(void *arg) {
+    spipe_worker_t *w = (spipe_worker_t *)arg;
+    (void)cudaSetDevice(w->device);
+    spipe_priv_lock(w->sync);
+    for (;;) {
+        struct spipe_priv_job job;
+        cudaError_t           status;
+        while (w->num_jobs == 0 && !w->quit) spipe_priv_wait(w->sync);
+        if (w->num_jobs == 0) break;
+        job = w->jobs[w->head];
+        w->head = (w->head + 1) % w->capacity;
+        --w->num_jobs;
+        w->busy = 1;
+        spipe_priv_unlock(w->sync);
+        status = cudaEventSynchronize(job.reached);
+        job.fn(status, job.user);
+        (void)cudaEventDestroy(job.reached);
+        spipe_priv_lock(w->sync);
+        w->busy = 0;
+        spipe_priv_wake(w->sync);
+    }
+    spipe_priv_unlock(w->sync);
+}
+
+SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
+    cudaError_t e;
+    if (!worker) return cudaErrorInvalidValue;
+    memset(worker, 0, sizeof *worker);
+    SPIPE_TRY(cudaGetDevice(&worker->device));
+    worker->capacity = 16;
+    worker->jobs = (struct spipe_priv_job *)calloc(worker->capacity, sizeof *worker->jobs);
+    worker->sync = spipe_priv_sync_create();
+    e = worker->jobs && worker->sync ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (e == cudaSuccess) {
+        worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
+        if (!worker->thread) e = cudaErrorNotSupported;
+    }
+    if (e != cudaSuccess) {
+        (void)spipe_worker_destroy(worker);
+        return e;
+    }
+    worker->running = 1;
+    return cudaSuccess;
+}
+
+/* Room for one more job; under the lock. Unrolls the ring so that the oldest comes first. */
+SPIPE_API cudaError_t spipe_priv_worker_grow(spipe_worker_t *w) {
+    struct spipe_priv_job *grown;
+    size_t                 i;
+    if (w->num_jobs < w->capacity) return cudaSuccess;
+    grown = (struct spipe_priv_job *)calloc(2 * w->capacity, sizeof *grown);
+    if (!grown) return cudaErrorMemoryAllocation;
+    for (i = 0; i < w->num_jobs; ++i) grown[i] = w->jobs[(w->head + i) % w->capacity];
+    free(w->jobs);
+    w->jobs = grown;
+    w->capacity *= 2;
+    w->head = 0;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user) {
+    struct spipe_priv_job job;
+    cudaError_t           e;
+    if (!worker || !worker->running || !fn) return cudaErrorInvalidValue;
+    job.reached = NULL;
+    job.fn = fn;
+    job.user = user;
+    /* blocking sync: the worker sleeps instead of burning a core while it waits */
+    SPIPE_TRY(cudaEventCreateWithFlags(&job.reached,
+                                       cudaEventDisableTiming | cudaEventBlockingSync));
+    e = cudaEventRecord(job.reached, stream);
+    if (e == cudaSuccess) {
+        spipe_priv_lock(worker->sync);
+        e = spipe_priv_worker_grow(worker);
+        if (e == cudaSuccess) {
+            worker->jobs[(worker->head + worker->num_jobs) % worker->capacity] = job;
+            ++worker->num_jobs;
+            spipe_priv_wake(worker->sync);
+        }
+        spipe_priv_unlock(worker->sync);
+    }
+    if (e != cudaSuccess) (void)cudaEventDestroy(job.reached);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
+    if (!worker || !worker->running) return cudaErrorInvalidValue;
+    spipe_priv_lock(worker->sync);
+    while (worker->num_jobs > 0 || worker->busy) spipe_priv_wait(worker->sync);
+    spipe_priv_unlock(worker->sync);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
+    if (!worker) return cudaSuccess;
+    if (worker->running) {
+        (void)spipe_worker_wait(worker);
+        spipe_priv_lock(worker->sync);
+        worker->quit = 1;
+        spipe_priv_wake(worker->sync);
+        spipe_priv_unlock(worker->sync);
+        spipe_priv_thread_join(worker->thread);
+    }
+    free(worker->jobs);
+    spipe_priv_sync_destroy(worker->sync);
+    memset(worker, 0, sizeof *worker);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *channel) {
+    cudaError_t e = cudaSuccess;
+    size_t      i;
+    if (!channel) return cudaSuccess;
+    for (i = 0; channel->full && i < channel->capacity; ++i) {
+        if (channel->full[i]) spipe_priv_keep(&e, cudaEventDestroy(channel->full[i]));
+        if (channel->empty[i]) spipe_priv_keep(&e, cudaEventDestroy(channel->empty[i]));
+    }
+    if (channel->device_memory) spipe_priv_keep(&e, cudaFree(channel->device_memory));
+    free((void *)channel->full); /* empty is its second half */
+    spipe_priv_sync_destroy(channel->sync);
+    memset(channel, 0, sizeof *channel);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *channel, size_t bytes,
+                                           size_t capacity) {
+    cudaError_t e = cudaErrorMemoryAllocation;
+    size_t      i;
+    if (!channel) return cudaErrorInvalidValue;
+    memset(channel, 0, sizeof *channel);
+    if (bytes == 0 || capacity == 0 || bytes > SIZE_MAX / 2 - 256) return cudaErrorInvalidValue;
+    channel->bytes = bytes;
+    channel->stride = (bytes + 255) & ~(size_t)255;
+    channel->capacity = capacity;
+    if (capacity > SIZE_MAX / channel->stride / 4) return cudaErrorInvalidValue;
+    SPIPE_TRY(cudaGetDevice(&channel->device));
+    channel->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *channel->full);
+    channel->sync = spipe_priv_sync_create();
+    if (channel->full && channel->sync) {
+        channel->empty = channel->full + capacity;
+        e = cudaMalloc((void **)&channel->device_memory, channel->stride * capacity);
+        for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
+            e = spipe_event_create(&channel->full[i]);
+        }
+    }
+    if (e != cudaSuccess) (void)spipe_channel_destroy(channel);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *channel, cudaStream_t stream,
+                                         const void *value) {
+    cudaError_t e = cudaErrorNotReady;
+    if (!channel || !channel->sync || !value) return cudaErrorInvalidValue;
+    spipe_priv_lock(channel->sync);
+    if (channel->num_sent - channel->num_received < channel->capacity) {
+        const size_t   place = channel->num_sent % channel->capacity;
+        unsigned char *at = channel->device_memory + place * channel->stride;
+        e = cudaStreamWaitEvent(stream, channel->empty[place], 0); /* never recorded: no wait */
+        if (e == cudaSuccess) {
+            e = cudaMemcpyAsync(at, value, channel->bytes, cudaMemcpyDefault, stream);
+        }
+        if (e == cudaSuccess) e = cudaEventRecord(channel->full[place], stream);
+        if (e == cudaSuccess) ++channel->num_sent;
+    }
+    spipe_priv_unlock(channel->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *channel, cudaStream_t stream,
+                                         void *into) {
+    cudaError_t e = cudaErrorNotReady;
+    if (!channel || !channel->sync || !into) return cudaErrorInvalidValue;
+    spipe_priv_lock(channel->sync);
+    if (channel->num_sent != channel->num_received) {
+        const size_t         place = channel->num_received % channel->capacity;
+        const unsigned char *at = channel->device_memory + place * channel->stride;
+        e = cudaStreamWaitEvent(stream, channel->full[place], 0);
+        if (e == cudaSuccess) {
+            e = cudaMemcpyAsync(into, at, channel->bytes, cudaMemcpyDefault, stream);
+        }
+        if (e == cudaSuccess) e = cudaEventRecord(channel->empty[place], stream);
+        if (e == cudaSuccess) ++channel->num_received;
+    }
+    spipe_priv_unlock(channel->sync);
+    return e;
+}
+
+/* ---- 8 describe ---------------------------------------------------------------------------- */
+
+SPIPE_API spipe_desc_t spipe_desc_default(void) {
+    spipe_desc_t d;
+    memset(&d, 0, sizeof d);
+    d.count = SPIPE_AUTO;
+    d.chunk = SPIPE_AUTO;
+    d.depth = SPIPE_AUTO;
+    d.threads = SPIPE_AUTO;
+    return d;
+}
+
+/* Remembers the first mistake for the check, which every run makes. */
+SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
+    if (d && !d->problem) d->problem = problem;
+    return -1;
+}
+
+SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host,
+                                    size_t elem_bytes) {
+    spipe_buffer_desc_t *b;
+    if (!d) return -1;
+    if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
+        return spipe_priv_mistake(d, "too many buffers: at most 16 (SPIPE_MAX_BUFFERS); put "
+                                     "several fields into one element");
+    }
+    b = &d->buffers[d->num_buffers];
+    memset(b, 0, sizeof *b);
+    b->kind = kind;
+    b->host = host;
+    b->elem_bytes = elem_bytes;
+    return d->num_buffers++;
+}
+
+SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes) {
+    union {
+        const void *in;
+        void       *out;
+    } unconst; /* an input is never written; one field serves all kinds of array */
+    unconst.in = host;
+    return spipe_priv_add_buffer(d, SPIPE_INPUT, unconst.out, elem_bytes);
+}
+
+SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes) {
+    return spipe_priv_add_buffer(d, SPIPE_OUTPUT, host, elem_bytes);
+}
+
+SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes) {
+    return spipe_priv_add_buffer(d, SPIPE_INOUT, host, elem_bytes);
+}
+
+SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes) {
+    return spipe_priv_add_buffer(d, SPIPE_TEMP, NULL, elem_bytes);
+}
+
+SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int how) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_RESIDENT, host, bytes);
+    if (i >= 0) d->buffers[i].resident = how;
+    return i;
+}
+
+SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
+                               size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].source = source;
+    d->buffers[i].user = user;
+    return i;
+}
+
+SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_SINK, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].sink = sink;
+    d->buffers[i].user = user;
+    return i;
+}
+
+SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
+                             spipe_edge_t edge) {
+    if (!d) return -1;
+    if (buffer < 0 || buffer >= d->num_buffers) {
+        return spipe_priv_mistake(d, "spipe_set_halo: no such buffer; use the number that the "
+                                     "spipe_add_ call returned");
+    }
+    d->buffers[buffer].halo_before = before;
+    d->buffers[buffer].halo_after = after;
+    d->buffers[buffer].edge = edge;
+    return buffer;
+}
+
+SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user) {
+    spipe_stage_desc_t *s;
+    if (!d) return -1;
+    if (d->num_stages < 0 || d->num_stages >= SPIPE_MAX_STAGES) {
+        return spipe_priv_mistake(d, "too many stages: at most 16 (SPIPE_MAX_STAGES); enqueue "
+                                     "several kernels in one stage");
+    }
+    s = &d->stages[d->num_stages];
+    memset(s, 0, sizeof *s);
+    s->name = name;
+    s->fn = fn;
+    s->user = user;
+    return d->num_stages++;
+}
+
+SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
+                                   void *user, unsigned reads, unsigned writes) {
+    const int i = spipe_add_stage(d, name, fn, user);
+    if (i < 0) return i;
+    d->stages[i].host = 1;
+    d->stages[i].reads = reads;
+    d->stages[i].writes = writes;
+    return i;
+}
+
+SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
+    spipe_stage_desc_t *s;
+    if (!d) return -1;
+    if (stage < 0 || stage >= d->num_stages) {
+        return spipe_priv_mistake(d, "spipe_stage_after: no such stage; use the number that "
+                                     "spipe_add_stage returned");
+    }
+    s = &d->stages[stage];
+    s->after_given = 1;
+    if (!after) return stage;
+    if (s->num_after >= SPIPE_MAX_STAGES) {
+        return spipe_priv_mistake(d, "spipe_stage_after: a stage waits for more stages than "
+                                     "there can be");
+    }
+    s->after[s->num_after++] = after;
+    return stage;
+}
+
+SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
+    if (!d) return -1;
+    if (stage < 0 || stage >= d->num_stages) {
+        return spipe_priv_mistake(d, "spipe_stage_ordered: no such stage; use the number that "
+                                     "spipe_add_stage returned");
+    }
+    d->stages[stage].ordered = 1;
+    return stage;
+}
+
+SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
+    static const char *const names[] = {"unknown", "input",    "output", "in/out",
+                                        "temp",    "resident", "source", "sink"};
+    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK ? (int)kind : 0];
+}
+
+SPIPE_API int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
+    return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
+}
+
+SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
+    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
+}
+
+SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
+    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
+}
+
+/* Whether only the end of a source tells how many elements there are. */
+SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
+    int i, sources = 0;
+    for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
+    return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
+}
+
+/* The sum of the elements of a chunk with its halo, in bytes; 0 when it does not fit a size_t. */
+SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
+    const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
+    if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
+    if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
+    return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
+}
+
+/* One rule a line; the first one broken is the one told. */
+SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+    const cudaError_t          bad = cudaErrorInvalidValue;
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const char                *kind = spipe_priv_kind_name(b->kind);
+    const int                  halo = b->halo_before || b->halo_after;
+    if (b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK) {
+        return spipe_priv_refuse(f, bad, "buffer %d: its kind is not one of spipe_kind_t", i);
+    }
+    if (b->elem_bytes == 0) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): %s is 0 bytes; give its size", i, kind,
+                                 b->kind == SPIPE_RESIDENT ? "the buffer" : "an element");
+    }
+    if (spipe_priv_is_array(b) && !b->host && d->count > 0) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): the host array is NULL; pass the array",
+                                 i, kind);
+    }
+    if (spipe_priv_is_array(b) && spipe_priv_endless(d)) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): an array needs a length; set count to "
+                                 "the number of its elements", i, kind);
+    }
+    if (spipe_priv_is_array(b) && d->count > SIZE_MAX / b->elem_bytes) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): %zu elements of %zu bytes are more than "
+                                 "SIZE_MAX bytes", i, kind, d->count, b->elem_bytes);
+    }
+    if (b->kind == SPIPE_SOURCE && !b->source) {
+        return spipe_priv_refuse(f, bad, "buffer %d (source): its function is NULL", i);
+    }
+    if (b->kind == SPIPE_SINK && !b->sink) {
+        return spipe_priv_refuse(f, bad, "buffer %d (sink): its function is NULL", i);
+    }
+    if (b->kind == SPIPE_RESIDENT && b->resident != SPIPE_ZERO && !b->host) {
+        return spipe_priv_refuse(f, bad, "buffer %d (resident): the host array to upload from or "
+                                 "download to is NULL; pass it, or SPIPE_ZERO", i);
+    }
+    if (b->kind == SPIPE_RESIDENT && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0) {
+        return spipe_priv_refuse(f, bad, "buffer %d (resident): how is not SPIPE_ZERO, "
+                                 "SPIPE_UPLOAD, SPIPE_DOWNLOAD or the last two or-ed", i);
+    }
+    if (halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): only an input or a source can have a "
+                                 "halo: neighbours written by other chunks are not there yet", i,
+                                 kind);
+    }
+    if (b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or "
+                                 "SPIPE_EDGE_ZERO", i, kind);
+    }
+    if (d->chunk != SPIPE_AUTO && (b->halo_before > d->chunk || b->halo_after > d->chunk)) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): its halo of %zu before and %zu after is "
+                                 "larger than a chunk of %zu elements; make chunk larger", i, kind,
+                                 b->halo_before, b->halo_after, d->chunk);
+    }
+    if (b->kind != SPIPE_RESIDENT &&
+        spipe_priv_window_bytes(b, d->chunk == SPIPE_AUTO ? 1 : d->chunk) == 0) {
+        return spipe_priv_refuse(f, bad, "buffer %d (%s): a chunk with its halo is too many bytes; "
+                                 "make chunk smaller", i, kind);
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
+    int i;
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].name && strcmp(d->stages[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+    const cudaError_t         bad = cudaErrorInvalidValue;
+    const spipe_stage_desc_t *s = &d->stages[i];
+    int                       j;
+    if (!s->name || !s->name[0]) {
+        return spipe_priv_refuse(f, bad, "stage %d: it has no name; give it a short one", i);
+    }
+    if (!s->fn) return spipe_priv_refuse(f, bad, "stage '%s': its function is NULL", s->name);
+    if (spipe_priv_find_stage(d, s->name) != i) {
+        return spipe_priv_refuse(f, bad, "stage '%s': two stages have this name; rename one",
+                                 s->name);
+    }
+    for (j = 0; j < s->num_after; ++j) {
+        if (spipe_priv_find_stage(d, s->after[j]) < 0) {
+            return spipe_priv_refuse(f, bad, "stage '%s': waits for '%s', and there is no stage "
+                                     "of that name", s->name, s->after[j]);
+        }
+    }
+    for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
+        if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
+        if (j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT) {
+            return spipe_priv_refuse(f, bad, "host stage '%s': buffer %d is %s; name buffers that "
+                                     "travel in chunks", s->name, j,
+                                     j >= d->num_buffers ? "not there" : "resident");
+        }
+    }
+    return cudaSuccess;
+}
+
+/* Which stages each one waits for, as bits; a stage follows the one before it unless told. */
+SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
+    const spipe_stage_desc_t *s = &d->stages[i];
+    unsigned                  deps = 0;
+    int                       j;
+    if (!s->after_given) return i > 0 ? SPIPE_BIT(i - 1) : 0;
+    for (j = 0; j < s->num_after; ++j) deps |= SPIPE_BIT(spipe_priv_find_stage(d, s->after[j]));
+    return deps;
+}
+
+/* Puts the stages into an order in which each comes after those it waits for; returns how many
+   there are of them: fewer than num_stages means that some wait for each other in a circle. */
+SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
+    unsigned done = 0;
+    int      n = 0, i, before = -1;
+    while (n != before) {
+        for (before = n, i = 0; i < d->num_stages; ++i) {
+            if ((done & SPIPE_BIT(i)) || (spipe_priv_stage_deps(d, i) & ~done)) continue;
+            done |= SPIPE_BIT(i);
+            order[n++] = i;
+        }
+    }
+    return n;
+}
+
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
+    const cudaError_t bad = cudaErrorInvalidValue;
+    int               order[SPIPE_MAX_STAGES], i, sources = 0;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!d) return spipe_priv_refuse(failure, bad, "the description is NULL");
+    if (d->problem) return spipe_priv_refuse(failure, bad, "%s", d->problem);
+    if (d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
+        d->num_stages > SPIPE_MAX_STAGES) {
+        return spipe_priv_refuse(failure, bad, "the description is damaged: %d buffers and %d "
+                                 "stages; begin with spipe_desc_default()", d->num_buffers,
+                                 d->num_stages);
+    }
+    if (d->num_stages == 0) {
+        return spipe_priv_refuse(failure, bad, "there is no stage; add one with spipe_add_stage");
+    }
+    if (d->chunk == 0) {
+        return spipe_priv_refuse(failure, bad, "chunk is 0 elements; leave it SPIPE_AUTO and the "
+                                 "library chooses, or give 1 or more");
+    }
+    if (d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH)) {
+        return spipe_priv_refuse(failure, bad, "depth is %zu slots; leave it SPIPE_AUTO, or give "
+                                 "1 to %d", d->depth, SPIPE_MAX_DEPTH);
+    }
+    if (d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS) {
+        return spipe_priv_refuse(failure, bad, "threads is %zu; leave it SPIPE_AUTO, or give 0 to "
+                                 "%d", d->threads, SPIPE_MAX_THREADS);
+    }
+    if ((int)d->schedule < 0 || d->schedule > SPIPE_MAPPED || (int)d->staging < 0 ||
+        d->staging > SPIPE_STAGING_DIRECT || (int)d->priority < 0 ||
+        d->priority > SPIPE_PRIORITY_HIGH) {
+        return spipe_priv_refuse(failure, bad, "schedule, staging or priority is none of its "
+                                 "enumeration's values");
+    }
+    for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
+    if (d->count == SPIPE_AUTO && sources == 0) {
+        for (i = 0; i < d->num_buffers; ++i) SPIPE_TRY(spipe_priv_check_buffer(d, i, failure));
+        return spipe_priv_refuse(failure, bad, "count was not set, and there is no source whose "
+                                 "end would tell; set it to the number of elements");
+    }
+    for (i = 0; i < d->num_buffers; ++i) SPIPE_TRY(spipe_priv_check_buffer(d, i, failure));
+    for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, failure));
+    if (spipe_priv_sort_stages(d, order) < d->num_stages) {
+        return spipe_priv_refuse(failure, bad, "some stages wait for each other in a circle; look "
+                                 "at the names given to spipe_stage_after");
+    }
+    return cudaSuccess;
+}
+
+/* ---- 9 execute: the plan ------------------------------------------------------------------- */
+
+/* How a buffer's elements get from the host to the device and back. */
+enum {
+    SPIPE_PRIV_NONE,   /* they do not travel: temporary, resident */
+    SPIPE_PRIV_DIRECT, /* copied from and to the user's array */
+    SPIPE_PRIV_STAGED, /* through a pinned slot that host threads fill and drain */
+    SPIPE_PRIV_IN_PLACE /* MAPPED: kernels use the user's pinned array itself */
+};
+
+enum { SPIPE_PRIV_IN, SPIPE_PRIV_STAGE, SPIPE_PRIV_HOST_BEGIN, SPIPE_PRIV_HOST_END, SPIPE_PRIV_OUT };
+
+SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
+    return p->desc.schedule == SPIPE_MAPPED;
+}
+
+/* Decides one array's path; pins it in place where that was asked for and the system agrees. */
+SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
+    spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    const int            halo = b->halo_before || b->halo_after;
+    spipe_staging_t      staging = p->desc.staging;
+    int                  type = SPIPE_PRIV_PAGEABLE;
+    void                *device_pointer = NULL;
+    p->path[i] = SPIPE_PRIV_NONE;
+    p->mapped[i] = NULL;
+    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) p->path[i] = SPIPE_PRIV_STAGED;
+    if (b->kind == SPIPE_RESIDENT && b->host) {
+        SPIPE_TRY(spipe_priv_memory_type(b->host, &type, NULL));
+        if (type == SPIPE_PRIV_PAGEABLE) p->path[i] = SPIPE_PRIV_STAGED;
+    }
+    if (!spipe_priv_is_array(b)) return cudaSuccess;
+    p->path[i] = SPIPE_PRIV_DIRECT;
+    if (!b->host) return cudaSuccess; /* no elements, so nothing will be copied */
+    SPIPE_TRY(spipe_priv_memory_type(b->host, &type, &device_pointer));
+    if (staging == SPIPE_STAGING_AUTO) {
+        staging = p->facts.host_page_tables ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
+    }
+    if (type == SPIPE_PRIV_PAGEABLE && staging == SPIPE_STAGING_REGISTER && p->desc.count > 0) {
+        if (spipe_pin(b->host, p->desc.count * b->elem_bytes) == cudaSuccess) {
+            p->registered[i] = 1;
+            SPIPE_TRY(spipe_priv_memory_type(b->host, &type, &device_pointer));
+        } else {
+            (void)cudaGetLastError(); /* failing to pin is never fatal: stage instead */
+        }
+    }
+    if (type == SPIPE_PRIV_PAGEABLE && staging != SPIPE_STAGING_DIRECT) {
+        p->path[i] = SPIPE_PRIV_STAGED;
+    }
+    if (spipe_priv_is_mapped(p)) {
+        p->path[i] = type == SPIPE_PRIV_PAGEABLE || halo ? SPIPE_PRIV_STAGED : SPIPE_PRIV_IN_PLACE;
+        p->mapped[i] = device_pointer;
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_unregister(spipe_pipeline_t *p, int i) {
+    if (!p->registered[i]) return;
+    p->registered[i] = 0;
+    if (spipe_unpin(p->desc.buffers[i].host) != cudaSuccess) (void)cudaGetLastError();
+}
+
+SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
+    int i;
+    p->needs_fill = p->needs_drain = p->has_source = p->has_sink = 0;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        spipe_priv_unregister(p, i);
+        SPIPE_TRY(spipe_priv_choose_path(p, i));
+        p->has_source |= b->kind == SPIPE_SOURCE;
+        p->has_sink |= b->kind == SPIPE_SINK;
+        if (p->path[i] != SPIPE_PRIV_STAGED) continue;
+        p->needs_fill |= spipe_priv_goes_in(b);
+        p->needs_drain |= spipe_priv_goes_out(b);
+    }
+    return cudaSuccess;
+}
+
+/* Bytes one element moves in the busier direction, and what it takes in a slot. */
+SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, size_t *held) {
+    size_t in = 0, out = 0;
+    int    i;
+    *held = 0;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->kind == SPIPE_RESIDENT) continue;
+        *held += b->elem_bytes;
+        if (spipe_priv_goes_in(b)) in += b->elem_bytes;
+        if (spipe_priv_goes_out(b)) out += b->elem_bytes;
+    }
+    *moved = in > out ? in : out;
+    if (*moved == 0) *moved = *held > 0 ? *held : 1;
+}
+
+/* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
+   chunk of a total is sqrt(total x 120 KB / 2): measured on an H200 over PCIe 5. Powers of two
+   are near enough, 8 MiB is where it stops to matter, and without a total 4 MiB will do. */
+SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
+    const spipe_desc_t *d = &p->desc;
+    const size_t        least = (size_t)128 << 10, most = (size_t)8 << 20;
+    size_t              moved, held, bytes = (size_t)4 << 20, chunk;
+    int                 i;
+    spipe_priv_element_bytes(d, &moved, &held);
+    if (d->count != SPIPE_AUTO) {
+        const double lost = 60e3 * (double)d->count * (double)moved;
+        for (bytes = least; bytes < most && 2.0 * (double)bytes * (double)bytes < lost;) bytes *= 2;
+    }
+    chunk = bytes / moved;
+    while (chunk > 1 && (double)chunk * (double)held * (double)d->depth >
+                            0.25 * (double)p->facts.memory_bytes) {
+        chunk /= 2;
+    }
+    if (chunk > 64) chunk &= ~(size_t)31; /* so that every chunk starts as aligned as the array */
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (chunk < d->buffers[i].halo_before) chunk = d->buffers[i].halo_before;
+        if (chunk < d->buffers[i].halo_after) chunk = d->buffers[i].halo_after;
+    }
+    return chunk > 0 ? chunk : 1;
+}
+
+/* A stage continues the lane (its kernel streams) of the first stage it waits for whose lane
+   nobody has continued; otherwise, and for a host stage, it opens a new one. */
+SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
+    int continued[SPIPE_MAX_STAGES] = {0}, n, j;
+    p->num_lanes = 0;
+    for (n = 0; n < p->desc.num_stages; ++n) {
+        const int s = order[n];
+        p->lane[s] = -1;
+        for (j = 0; j < p->desc.num_stages && p->lane[s] < 0 && !p->desc.stages[s].host; ++j) {
+            if (!(p->deps[s] & SPIPE_BIT(j)) || continued[j] || p->desc.stages[j].host) continue;
+            continued[j] = 1;
+            p->lane[s] = p->lane[j];
+        }
+        if (p->lane[s] < 0) p->lane[s] = p->num_lanes++;
+        if (p->desc.schedule == SPIPE_SERIAL) p->lane[s] = 0;
+    }
+    if (p->desc.schedule == SPIPE_SERIAL) p->num_lanes = 1;
+}
+
+/* The steps of a chunk in order: in, stages, out. The end of a host stage comes as late as
+   possible and opens a new segment, so that other chunks are issued while the host works. */
+SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
+    unsigned begun = 0, done = 0;
+    int      n, ended, k = 0;
+    p->num_segments = 1;
+    p->segment_start[0] = 0;
+    p->steps[k].what = SPIPE_PRIV_IN;
+    p->steps[k++].stage = -1;
+    do {
+        for (n = 0; n < p->desc.num_stages; ++n) {
+            const int s = order[n];
+            if ((begun & SPIPE_BIT(s)) || (p->deps[s] & ~done)) continue;
+            begun |= SPIPE_BIT(s);
+            if (!p->desc.stages[s].host) done |= SPIPE_BIT(s);
+            p->steps[k].what = p->desc.stages[s].host ? SPIPE_PRIV_HOST_BEGIN : SPIPE_PRIV_STAGE;
+            p->steps[k++].stage = s;
+        }
+        for (ended = 0, n = 0; n < p->desc.num_stages; ++n) {
+            const int s = order[n];
+            if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
+            if (!ended) p->segment_start[p->num_segments++] = k;
+            ended = 1;
+            done |= SPIPE_BIT(s);
+            p->steps[k].what = SPIPE_PRIV_HOST_END;
+            p->steps[k++].stage = s;
+        }
+    } while (ended);
+    p->steps[k].what = SPIPE_PRIV_OUT;
+    p->steps[k++].stage = -1;
+    p->num_steps = k;
+    p->segment_start[p->num_segments] = k;
+}
+
+/* Fills in what the description left to the library. */
+SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
+    spipe_desc_t *d = &p->desc;
+    int           order[SPIPE_MAX_STAGES], i, hosts = 0;
+    size_t        cpus = spipe_priv_num_cpus();
+    if (d->schedule == SPIPE_SCHEDULE_AUTO) d->schedule = SPIPE_ENGINES;
+    if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
+                                 "device that can map host memory; leave schedule to the library");
+    }
+    (void)spipe_priv_sort_stages(d, order);
+    p->leaves = (1u << d->num_stages) - 1;
+    for (i = 0; i < d->num_stages; ++i) {
+        p->deps[i] = spipe_priv_stage_deps(d, i);
+        p->leaves &= ~p->deps[i];
+        hosts += d->stages[i].host;
+    }
+    spipe_priv_choose_lanes(p, order);
+    spipe_priv_choose_steps(p, order);
+    if (d->schedule == SPIPE_SERIAL) d->depth = 1;
+    if (d->depth == SPIPE_AUTO) {
+        d->depth = 4 * (size_t)p->num_segments;
+        if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
+    }
+    if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
+    if (p->one_shot && d->count != SPIPE_AUTO) {
+        const size_t chunks = d->count / d->chunk + 1;
+        if (d->chunk > d->count && d->count > 0) {
+            for (i = 0; i < d->num_buffers; ++i) { /* the halo bounds how small a slot may be */
+                if (d->buffers[i].halo_before > d->count) break;
+                if (d->buffers[i].halo_after > d->count) break;
+            }
+            if (i == d->num_buffers) d->chunk = d->count;
+        }
+        if (d->depth > chunks) d->depth = chunks;
+    }
+    p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
+    if (d->threads == SPIPE_AUTO) {
+        d->threads = cpus > 9 ? 4 : cpus > 2 ? (cpus - 1) / 2 : 1;
+    }
+    if (hosts > 0 && d->threads > SPIPE_MAX_THREADS) d->threads = SPIPE_MAX_THREADS;
+    return cudaSuccess;
+}
+
+/* ---- 9 execute: what a pipeline owns ------------------------------------------------------- */
+
+/* Which stream carries what; this and the order of issue is all that schedules differ in. */
+SPIPE_API cudaStream_t spipe_priv_stream(const spipe_pipeline_t *p, size_t chunk, int lane) {
+    const size_t lanes = (size_t)p->num_lanes;
+    switch (p->desc.schedule) {
+    case SPIPE_SERIAL: return p->streams[0];
+    case SPIPE_DEPTH_FIRST:
+    case SPIPE_BREADTH_FIRST: return p->streams[chunk % p->desc.depth * lanes + (size_t)lane];
+    default: return p->streams[2 + 2 * (size_t)lane + (chunk & 1)];
+    }
+}
+
+SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
+    return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
+}
+
+SPIPE_API cudaStream_t spipe_priv_stream_in(const spipe_pipeline_t *p, size_t chunk) {
+    return spipe_priv_by_engine(p) ? p->streams[0] : spipe_priv_stream(p, chunk, 0);
+}
+
+SPIPE_API cudaStream_t spipe_priv_stream_out(const spipe_pipeline_t *p, size_t chunk) {
+    return spipe_priv_by_engine(p) ? p->streams[1] : spipe_priv_stream(p, chunk, 0);
+}
+
+/* The last two streams of a persistent pipeline run the host functions of enqueued runs. */
+SPIPE_API cudaStream_t spipe_priv_stream_host(const spipe_pipeline_t *p, int out) {
+    return p->streams[p->num_streams - 2 + out];
+}
+
+SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
+    const int lanes = p->num_lanes, depth = (int)p->desc.depth;
+    const int kernels = spipe_priv_by_engine(p)                ? 2 * lanes
+                        : p->desc.schedule == SPIPE_SERIAL ? 1
+                                                           : lanes * depth;
+    const int copies = spipe_priv_by_engine(p) ? 2 : 0;
+    const int total = copies + kernels + (p->one_shot ? 0 : 2);
+    for (p->num_streams = 0; p->num_streams < total; ++p->num_streams) {
+        const int is_kernel = p->num_streams >= copies && p->num_streams < copies + kernels;
+        SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams],
+                                      is_kernel ? p->desc.priority : SPIPE_PRIORITY_DEFAULT));
+    }
+    return cudaSuccess;
+}
+
+/* Host threads that wait for an event sleep, so that they do not take cores from those that copy;
+   the thread that issues spins, as it has nothing better to do. */
+SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
+    const unsigned sleep = cudaEventDisableTiming | cudaEventBlockingSync;
+    size_t         k;
+    int            s;
+    SPIPE_TRY(spipe_event_create(&p->fork));
+    SPIPE_TRY(spipe_event_create(&p->end));
+    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) SPIPE_TRY(spipe_event_create(&p->done[k]));
+    for (k = 0; k < p->desc.depth; ++k) {
+        spipe_priv_slot_t *slot = &p->slots[k];
+        SPIPE_TRY(cudaEventCreateWithFlags(&slot->in_done, sleep));
+        SPIPE_TRY(cudaEventCreateWithFlags(&slot->out_done, sleep));
+        SPIPE_TRY(spipe_event_create(&slot->fill_done));
+        SPIPE_TRY(spipe_event_create(&slot->drain_done));
+        for (s = 0; s < p->desc.num_stages; ++s) {
+            SPIPE_TRY(cudaEventCreateWithFlags(&slot->stage_done[s], sleep));
+        }
+    }
+    return cudaSuccess;
+}
+
+/* Takes a window of a chunk plus halo from an arena such that its first own element is aligned for
+   any vector access; base NULL only counts. */
+SPIPE_API void *spipe_priv_take(unsigned char *base, size_t *used, const spipe_buffer_desc_t *b,
+                                size_t chunk) {
+    const size_t before = b->halo_before * b->elem_bytes;
+    const size_t at = (*used + before + 255) & ~(size_t)255;
+    *used = at - before + spipe_priv_window_bytes(b, chunk);
+    return base ? base + at : NULL;
+}
+
+/* Lays out device and pinned memory; called once to count and once to hand out. */
+SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pinned) {
+    unsigned seen = 0;
+    size_t   k;
+    int      i;
+    *device = *pinned = 0;
+    for (i = 0; i < p->desc.num_stages; ++i) seen |= p->desc.stages[i].reads |
+                                                     p->desc.stages[i].writes;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        if (b->kind != SPIPE_RESIDENT) continue;
+        p->resident[i] = p->device_memory ? p->device_memory + *device : NULL;
+        *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
+        p->resident_pin[i] = NULL; /* only enqueued runs may not copy pageable memory themselves */
+        if (p->one_shot || b->resident == SPIPE_ZERO || p->path[i] != SPIPE_PRIV_STAGED) continue;
+        p->resident_pin[i] = p->pinned_memory ? p->pinned_memory + *pinned : NULL;
+        *pinned = (*pinned + b->elem_bytes + 255) & ~(size_t)255;
+    }
+    for (k = 0; k < p->desc.depth; ++k) {
+        spipe_priv_slot_t *slot = &p->slots[k];
+        for (i = 0; i < p->desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+            const int staged = p->path[i] == SPIPE_PRIV_STAGED, mapped = spipe_priv_is_mapped(p);
+            slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = slot->mirror[i] = NULL;
+            if (b->kind == SPIPE_RESIDENT) continue;
+            if (!mapped || b->kind == SPIPE_TEMP) {
+                slot->dev[i] = spipe_priv_take(p->device_memory, device, b, p->desc.chunk);
+            }
+            if (staged && spipe_priv_goes_in(b)) {
+                slot->pin_in[i] = spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+            }
+            if (staged && spipe_priv_goes_out(b)) {
+                slot->pin_out[i] = mapped && slot->pin_in[i] ? slot->pin_in[i]
+                                 : spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+            }
+            if (seen & SPIPE_BIT(i)) {
+                slot->mirror[i] = spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+            }
+        }
+    }
+}
+
+SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
+    if (p->pinned_memory) spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
+    p->device_memory = p->pinned_memory = NULL;
+    p->device_bytes = p->pinned_bytes = 0;
+    return e;
+}
+
+/* Takes memory for the paths as they are now, keeping what is already enough. */
+SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
+    size_t device, pinned;
+    spipe_priv_layout(p, &device, &pinned);
+    if (device > p->device_bytes || pinned > p->pinned_bytes) {
+        SPIPE_TRY(spipe_priv_free_memory(p));
+        if (device > 0) {
+            const cudaError_t e = cudaMalloc((void **)&p->device_memory, device);
+            if (e != cudaSuccess) {
+                (void)cudaGetLastError();
+                return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of device memory "
+                                         "(%zu slots of %zu elements); make chunk or depth "
+                                         "smaller", device, p->desc.depth, p->desc.chunk);
+            }
+        }
+        p->device_bytes = device;
+        if (pinned > 0) {
+            const cudaError_t e = spipe_pinned_alloc((void **)&p->pinned_memory, pinned);
+            if (e != cudaSuccess) {
+                (void)cudaGetLastError();
+                return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of pinned host "
+                                         "memory (%zu slots of %zu elements); make chunk or depth "
+                                         "smaller", pinned, p->desc.depth, p->desc.chunk);
+            }
+        }
+        p->pinned_bytes = pinned;
+    }
+    p->pinned_alias = p->pinned_memory;
+    if (p->pinned_memory && spipe_priv_is_mapped(p)) {
+        SPIPE_TRY(cudaHostGetDevicePointer((void **)&p->pinned_alias, p->pinned_memory, 0));
+    }
+    spipe_priv_layout(p, &device, &pinned);
+    return cudaSuccess;
+}
+
+/* ---- 9 execute: failures ------------------------------------------------------------------- */
+
+/* Records the first failure of a run; every thread looks at p->failed and winds down. */
+SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
+                                      const char *format, ...) {
+    va_list args;
+    spipe_priv_lock(p->sync);
+    if (!p->failed) {
+        p->failed = 1;
+        spipe_priv_failure_clear(&p->failure);
+        p->failure.stage = stage;
+        p->failure.chunk = chunk;
+        va_start(args, format);
+        spipe_priv_failure_vset(&p->failure, e, format, args);
+        va_end(args);
+    }
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
+SPIPE_API int spipe_priv_has_failed(spipe_pipeline_t *p) {
+    int failed;
+    spipe_priv_lock(p->sync);
+    failed = p->failed;
+    spipe_priv_unlock(p->sync);
+    return failed;
+}
+
+/* A CUDA call that the library itself makes for a chunk. */
+SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
+                                     const char *what) {
+    if (e == cudaSuccess) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_fail(p, e, stage, chunk, "%s of chunk %zu failed: %s", what, chunk,
+                           cudaGetErrorString(e));
+}
+
+/* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
+
+typedef unsigned char spipe_priv_byte_t;
+
+SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t value) {
+    spipe_priv_lock(p->sync);
+    *flag = value;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+}
+
+SPIPE_API size_t spipe_priv_known_total(spipe_pipeline_t *p) {
+    size_t total;
+    spipe_priv_lock(p->sync);
+    total = p->total;
+    spipe_priv_unlock(p->sync);
+    return total;
+}
+
+/* Elements of a chunk: all are full but the last, and that one is read after the total is known. */
+SPIPE_API size_t spipe_priv_count_of(const spipe_pipeline_t *p, size_t chunk, size_t total) {
+    const size_t size = p->desc.chunk;
+    if (total == SPIPE_AUTO) return size;
+    if (total / size < chunk || chunk * size >= total) return 0;
+    return total - chunk * size < size ? total - chunk * size : size;
+}
+
+/* How many elements of a window lie before the first and after the last of the whole. */
+SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
+                                  size_t total, size_t *left, size_t *right) {
+    const size_t end = first + count + b->halo_after;
+    *left = first < b->halo_before ? b->halo_before - first : 0;
+    *right = total != SPIPE_AUTO && end > total ? end - total : 0;
+}
+
+SPIPE_API void spipe_priv_repeat(spipe_priv_byte_t *dst, size_t times,
+                                 const spipe_priv_byte_t *element, const spipe_buffer_desc_t *b) {
+    size_t i;
+    for (i = 0; i < times; ++i, dst += b->elem_bytes) {
+        if (b->edge == SPIPE_EDGE_ZERO) memset(dst, 0, b->elem_bytes);
+        else memcpy(dst, element, b->elem_bytes);
+    }
+}
+
+/* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
+SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, spipe_priv_byte_t *data,
+                                     size_t first, size_t count, size_t total) {
+    size_t left, right;
+    spipe_priv_outside(b, first, count, total, &left, &right);
+    spipe_priv_repeat(data - b->halo_before * b->elem_bytes, left, data, b);
+    if (right > 0) {
+        spipe_priv_byte_t *past = data + (total - first) * b->elem_bytes;
+        spipe_priv_repeat(past, right, past - b->elem_bytes, b);
+    }
+}
+
+SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, spipe_priv_byte_t *data,
+                                     size_t first, size_t count, size_t total) {
+    const spipe_priv_byte_t *host = (const spipe_priv_byte_t *)b->host;
+    size_t                   left, right, lo, n;
+    spipe_priv_outside(b, first, count, total, &left, &right);
+    lo = first - (b->halo_before - left);
+    n = first + count + b->halo_after - right - lo;
+    memcpy(data - (first - lo) * b->elem_bytes, host + lo * b->elem_bytes, n * b->elem_bytes);
+    spipe_priv_fill_edges(b, data, first, count, total);
+}
+
+/* Asks a source until it has given want elements or ended. */
+SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, spipe_priv_byte_t *dst,
+                                      size_t want, size_t chunk, size_t total) {
+    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    if (total != SPIPE_AUTO && want > total - p->source_got[i]) want = total - p->source_got[i];
+    while (want > 0 && !p->source_ended[i]) {
+        size_t            n = 0;
+        const cudaError_t e = b->source(dst, want, &n, b->user);
+        if (e != cudaSuccess) {
+            return spipe_priv_fail(p, e, -1, chunk, "the source of buffer %d failed at chunk %zu "
+                                   "(element %zu): %s", i, chunk, p->source_got[i],
+                                   cudaGetErrorString(e));
+        }
+        if (n > want) {
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, chunk, "the source of buffer %d "
+                                   "said that it gave %zu elements where there was room for %zu",
+                                   i, n, want);
+        }
+        if (n == 0) p->source_ended[i] = 1;
+        p->source_got[i] += n;
+        dst += n * b->elem_bytes;
+        want -= n;
+    }
+    if (want > 0 && !spipe_priv_endless(&p->desc)) {
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, chunk, "the source of buffer %d ended "
+                               "after %zu of %zu elements; leave count SPIPE_AUTO to run until the "
+                               "end", i, p->source_got[i], p->desc.count);
+    }
+    return cudaSuccess;
+}
+
+/* A source's window: what it shares with the window before it is taken from there. */
+SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t chunk,
+                                             size_t total) {
+    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    const size_t               size = p->desc.chunk, depth = p->desc.depth;
+    spipe_priv_byte_t         *data = (spipe_priv_byte_t *)p->slots[chunk % depth].pin_in[i];
+    const size_t               shared = (b->halo_before + b->halo_after) * b->elem_bytes;
+    spipe_priv_byte_t         *base = data - b->halo_before * b->elem_bytes, *before;
+    if (chunk == 0) {
+        p->source_got[i] = 0;
+        p->source_ended[i] = 0;
+        return spipe_priv_read(p, i, data, size + b->halo_after, chunk, total);
+    }
+    before = (spipe_priv_byte_t *)p->slots[(chunk - 1) % depth].pin_in[i];
+    if (shared > 0) {
+        memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
+    }
+    return spipe_priv_read(p, i, base + shared, size, chunk, total);
+}
+
+/* Reads all sources for a chunk, finds the end, and writes their edges; in turn. */
+SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t chunk) {
+    const size_t first = chunk * p->desc.chunk;
+    size_t       total = spipe_priv_known_total(p), count;
+    int          i, ended = -1;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
+        SPIPE_TRY(spipe_priv_fill_source(p, i, chunk, total));
+        if (p->source_ended[i]) ended = i;
+    }
+    if (total == SPIPE_AUTO && ended >= 0) {
+        total = p->source_got[ended];
+        for (i = 0; i < p->desc.num_buffers; ++i) {
+            if (p->desc.buffers[i].kind != SPIPE_SOURCE || p->source_got[i] == total) continue;
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, chunk, "the sources disagree: "
+                                   "buffer %d ended after %zu elements, buffer %d gave %zu", ended,
+                                   total, i, p->source_got[i]);
+        }
+        spipe_priv_locked_set(p, &p->total, total);
+    }
+    count = spipe_priv_count_of(p, chunk, total);
+    for (i = 0; i < p->desc.num_buffers && count > 0; ++i) {
+        if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
+        spipe_priv_fill_edges(&p->desc.buffers[i],
+                              (spipe_priv_byte_t *)p->slots[chunk % p->desc.depth].pin_in[i], first,
+                              count, total);
+    }
+    return cudaSuccess;
+}
+
+/* Waits until it is this chunk's turn: sources and sinks see chunks in order. Host functions of
+   enqueued runs are in order anyway and must not wait. */
+SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, size_t chunk) {
+    spipe_priv_lock(p->sync);
+    while (*turn != chunk) spipe_priv_wait(p->sync);
+    spipe_priv_unlock(p->sync);
+}
+
+SPIPE_API int spipe_priv_winding_down(spipe_pipeline_t *p) {
+    int down;
+    spipe_priv_lock(p->sync);
+    down = p->failed || p->stop_asked;
+    spipe_priv_unlock(p->sync);
+    return down;
+}
+
+SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    const size_t       first = chunk * p->desc.chunk;
+    size_t             total, count;
+    int                i;
+    if (!async && chunk >= p->desc.depth && !spipe_priv_winding_down(p)) {
+        const cudaEvent_t read = spipe_priv_is_mapped(p) ? slot->out_done : slot->in_done;
+        (void)spipe_priv_did(p, cudaEventSynchronize(read), -1, chunk - p->desc.depth,
+                             "copying in or an earlier step");
+    }
+    if (p->has_source) {
+        if (!async) spipe_priv_take_turn(p, &p->fill_turn, chunk);
+        if (!spipe_priv_winding_down(p)) (void)spipe_priv_fill_sources(p, chunk);
+        if (!async) spipe_priv_locked_set(p, &p->fill_turn, chunk + 1);
+    }
+    total = spipe_priv_known_total(p);
+    count = spipe_priv_count_of(p, chunk, total);
+    for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_winding_down(p); ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
+        spipe_priv_fill_array(b, (spipe_priv_byte_t *)slot->pin_in[i], first, count, total);
+    }
+    spipe_priv_locked_set(p, &slot->filled, chunk + 1);
+}
+
+/* Hands a chunk's staged outputs to arrays and sinks; 1 when all of it arrived. */
+SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int sinks) {
+    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    const size_t             first = chunk * p->desc.chunk;
+    const size_t             count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
+    int                      i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        cudaError_t                e;
+        if (!slot->pin_out[i] || sinks != (b->kind == SPIPE_SINK)) continue;
+        if (!sinks) {
+            memcpy((spipe_priv_byte_t *)b->host + first * b->elem_bytes, slot->pin_out[i],
+                   count * b->elem_bytes);
+            continue;
+        }
+        e = b->sink(slot->pin_out[i], count, first, b->user);
+        if (e == cudaSuccess) continue;
+        (void)spipe_priv_fail(p, e, -1, chunk, "the sink of buffer %d failed at chunk %zu "
+                              "(element %zu): %s", i, chunk, first, cudaGetErrorString(e));
+        return 0;
+    }
+    return 1;
+}
+
+/* Whether a chunk's results are worth draining: nothing went wrong at it or before it. */
+SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t chunk) {
+    int may;
+    spipe_priv_lock(p->sync);
+    may = !p->drain_failed && (!p->failed || chunk < p->failure.chunk);
+    spipe_priv_unlock(p->sync);
+    return may;
+}
+
+SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t chunk);
+
+SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    int                ok = 1;
+    if (!async) {
+        ok = spipe_priv_did(p, cudaEventSynchronize(slot->out_done), -1, chunk,
+                            "copying out or an earlier step") == cudaSuccess;
+    }
+    ok = ok && spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 0);
+    if (p->has_sink && !async) spipe_priv_take_turn(p, &p->drain_turn, chunk);
+    ok = ok && spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 1);
+    spipe_priv_lock(p->sync);
+    if (ok) slot->whole = chunk + 1;
+    else p->drain_failed = 1;
+    while (p->slots[p->completed % p->desc.depth].whole == p->completed + 1) ++p->completed;
+    p->drain_turn = chunk + 1;
+    slot->drained = chunk + 1;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+    if (!async && spipe_priv_is_mapped(p) && p->needs_fill) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
+    }
+}
+
+/* What a stage on the device sees of a chunk; where a mask is given, what a host stage sees. */
+SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream,
+                               const unsigned *host_mask, spipe_chunk_t *c) {
+    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    const size_t             total = spipe_priv_known_total(p);
+    int                      i;
+    memset(c, 0, sizeof *c);
+    c->index = chunk;
+    c->first = chunk * p->desc.chunk;
+    c->count = spipe_priv_count_of(p, chunk, total);
+    c->total = total == SPIPE_AUTO ? 0 : total;
+    c->stream = stream;
+    c->slot = (int)(chunk % p->desc.depth);
+    c->num_buffers = p->desc.num_buffers;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        void *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
+        if (host_mask) {
+            c->data[i] = *host_mask & SPIPE_BIT(i) ? slot->mirror[i] : NULL;
+        } else if (b->kind == SPIPE_RESIDENT) {
+            c->data[i] = p->resident[i];
+        } else if (p->path[i] == SPIPE_PRIV_IN_PLACE) {
+            c->data[i] = (spipe_priv_byte_t *)p->mapped[i] + c->first * b->elem_bytes;
+        } else {
+            c->data[i] = slot->dev[i] ? slot->dev[i]
+                                      : p->pinned_alias + ((spipe_priv_byte_t *)pin - p->pinned_memory);
+        }
+    }
+}
+
+SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stage, int async) {
+    const spipe_stage_desc_t *s = &p->desc.stages[stage];
+    spipe_priv_slot_t        *slot = &p->slots[chunk % p->desc.depth];
+    cudaError_t               e = cudaSuccess;
+    if (!async) {
+        e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, chunk,
+                           "work before a host stage");
+    }
+    if (e == cudaSuccess && !spipe_priv_has_failed(p)) {
+        const unsigned seen = s->reads | s->writes;
+        spipe_chunk_t  c;
+        spipe_priv_view(p, chunk, NULL, &seen, &c);
+        e = s->fn(&c, s->user);
+        if (e != cudaSuccess) {
+            (void)spipe_priv_fail(p, e, stage, chunk, "host stage '%s' failed at chunk %zu: %s",
+                                  s->name, chunk, cudaGetErrorString(e));
+        }
+    }
+    spipe_priv_locked_set(p, &slot->host_done[stage], chunk + 1);
+}
+
+/* Enqueued runs bring pageable resident arrays to pinned memory and back in stream order. */
+SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
+    spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    if (out && !spipe_priv_has_failed(p)) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
+    if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
+}
+
+/* async: on CUDA's own thread, in a stream's order, where CUDA may not be called. */
+SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t, int async) {
+    switch (t.what) {
+    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.chunk, async); break;
+    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.chunk, async); break;
+    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, t.chunk, t.stage, async); break;
+    default: spipe_priv_stage_resident(p, t.stage, t.what == SPIPE_PRIV_RESIDENT_OUT); break;
+    }
+}
+
+/* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
+
+SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t chunk) {
+    spipe_priv_crew_t *crew = &p->crews[what];
+    spipe_priv_task_t *t;
+    spipe_priv_lock(p->sync);
+    if (what != SPIPE_PRIV_FILL || chunk < p->num_chunks) {
+        t = &crew->ring[(crew->head + crew->num_tasks++) % SPIPE_PRIV_RING];
+        t->what = what;
+        t->stage = stage;
+        t->chunk = chunk;
+        spipe_priv_wake(p->sync);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* Does the oldest task of a crew; called and returns with the lock held. */
+SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) {
+    const spipe_priv_task_t t = crew->ring[crew->head];
+    crew->head = (crew->head + 1) % SPIPE_PRIV_RING;
+    --crew->num_tasks;
+    ++crew->num_busy;
+    spipe_priv_unlock(p->sync);
+    spipe_priv_do(p, t, 0);
+    spipe_priv_lock(p->sync);
+    --crew->num_busy;
+    spipe_priv_wake(p->sync);
+}
+
+SPIPE_API void spipe_priv_crew_main(void *arg) {
+    spipe_priv_crew_t *crew = (spipe_priv_crew_t *)arg;
+    spipe_pipeline_t  *p = crew->pipeline;
+    (void)cudaSetDevice(p->device);
+    spipe_priv_lock(p->sync);
+    while (!p->quit) {
+        if (crew->num_tasks > 0) spipe_priv_do_next(p, crew);
+        else spipe_priv_wait(p->sync);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* Starts threads where there is host work and none yet; fewer, down to none, will do. */
+SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
+    size_t wanted[SPIPE_PRIV_NUM_CREWS] = {0, 0, 0}, k;
+    int    i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        const size_t n = spipe_priv_is_array(b) ? p->desc.threads : p->desc.threads > 0;
+        if (p->path[i] != SPIPE_PRIV_STAGED) continue;
+        if (spipe_priv_goes_in(b) && n > wanted[SPIPE_PRIV_FILL]) wanted[SPIPE_PRIV_FILL] = n;
+        if (spipe_priv_goes_out(b) && n > wanted[SPIPE_PRIV_DRAIN]) wanted[SPIPE_PRIV_DRAIN] = n;
+    }
+    if (p->num_segments > 1 && p->desc.threads > 0) wanted[SPIPE_PRIV_HOST] = 1;
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        spipe_priv_crew_t *crew = &p->crews[i];
+        crew->pipeline = p;
+        for (k = crew->num_threads; k < wanted[i] && k < p->desc.depth; ++k) {
+            void *thread = spipe_priv_thread_start(spipe_priv_crew_main, crew);
+            if (!thread) break;
+            spipe_priv_lock(p->sync);
+            crew->threads[crew->num_threads++] = thread;
+            spipe_priv_unlock(p->sync);
+        }
+    }
+}
+
+SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
+    size_t k;
+    int    i;
+    if (!p->sync) return;
+    spipe_priv_lock(p->sync);
+    p->quit = 1;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        for (k = 0; k < p->crews[i].num_threads; ++k) {
+            spipe_priv_thread_join(p->crews[i].threads[k]);
+        }
+        p->crews[i].num_threads = 0;
+    }
+}
+
+/* A crew that has tasks and no threads to do them, so that whoever waits must; under the lock. */
+SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        if (p->crews[i].num_threads == 0 && p->crews[i].num_tasks > 0) return &p->crews[i];
+    }
+    return NULL;
+}
+
+/* Waits until *flag is at least value; 0 when the run failed before that. */
+SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value) {
+    int reached;
+    spipe_priv_lock(p->sync);
+    while (*flag < value && !p->failed) {
+        spipe_priv_crew_t *crew = spipe_priv_crew_in_need(p);
+        if (crew) spipe_priv_do_next(p, crew);
+        else spipe_priv_wait(p->sync);
+    }
+    reached = *flag >= value;
+    spipe_priv_unlock(p->sync);
+    return reached;
+}
+
+/* Waits until the crews have done all that was posted, and what that posted in turn. */
+SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
+    int i, busy = 1;
+    spipe_priv_lock(p->sync);
+    while (busy) {
+        spipe_priv_crew_t *crew = spipe_priv_crew_in_need(p);
+        for (busy = 0, i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+            busy |= p->crews[i].num_tasks > 0 || p->crews[i].num_busy > 0;
+        }
+        if (crew) spipe_priv_do_next(p, crew);
+        else if (busy) spipe_priv_wait(p->sync);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* ---- 9 execute: issuing a chunk, step by step ---------------------------------------------- */
+
+/* The argument of a host function of an enqueued run; a graph may call it long after. */
+typedef struct spipe_priv_call {
+    spipe_pipeline_t *pipeline;
+    spipe_priv_task_t task;
+} spipe_priv_call_t;
+
+struct spipe_priv_calls {
+    struct spipe_priv_calls *older;
+    size_t                   num_calls;
+    spipe_priv_call_t        calls[1];
+};
+
+static void CUDART_CB spipe_priv_call_main(void *arg) {
+    const spipe_priv_call_t *call = (const spipe_priv_call_t *)arg;
+    spipe_priv_do(call->pipeline, call->task, 1);
+}
+
+/* Where a task's call stands in the list: resident buffers first, then a row for each chunk. */
+SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_task_t t) {
+    const size_t row = 2 + (size_t)p->desc.num_stages, before = 2 * SPIPE_MAX_BUFFERS;
+    switch (t.what) {
+    case SPIPE_PRIV_RESIDENT_IN: return 2 * (size_t)t.stage;
+    case SPIPE_PRIV_RESIDENT_OUT: return 2 * (size_t)t.stage + 1;
+    case SPIPE_PRIV_FILL: return before + t.chunk * row;
+    case SPIPE_PRIV_DRAIN: return before + t.chunk * row + 1;
+    default: return before + t.chunk * row + 2 + (size_t)t.stage;
+    }
+}
+
+/* Calls are the same for every run, so a longer run only needs a longer list; older lists stay,
+   as a graph may hold them. */
+SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
+    const int    per_chunk = p->needs_fill || p->needs_drain || p->num_segments > 1;
+    const size_t row = 2 + (size_t)p->desc.num_stages;
+    const size_t n = 2 * SPIPE_MAX_BUFFERS + (per_chunk ? p->num_chunks * row : 0);
+    struct spipe_priv_calls *list;
+    if (p->calls && p->calls->num_calls >= n) return cudaSuccess;
+    list = (struct spipe_priv_calls *)malloc(sizeof *list + n * sizeof list->calls[0]);
+    if (!list) return cudaErrorMemoryAllocation;
+    list->older = p->calls;
+    list->num_calls = n;
+    p->calls = list;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_launch_call(spipe_pipeline_t *p, cudaStream_t stream, int what,
+                                             int stage, size_t chunk) {
+    const spipe_priv_task_t t = {what, stage, chunk};
+    spipe_priv_call_t      *call = &p->calls->calls[spipe_priv_call_index(p, t)];
+    call->pipeline = p;
+    call->task = t;
+    return cudaLaunchHostFunc(stream, spipe_priv_call_main, call);
+}
+
+/* Makes a stream wait for an event of another; in one stream order is there already. */
+SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other, cudaEvent_t event) {
+    return stream == other ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
+}
+
+/* With sync_each: find out at once, so that the error is known to be this step's. */
+SPIPE_API cudaError_t spipe_priv_step_done(spipe_pipeline_t *p, cudaStream_t stream, int stage,
+                                           size_t chunk, const char *what) {
+    cudaError_t e;
+    if (!p->desc.sync_each || p->capturing) return cudaSuccess;
+    e = cudaStreamSynchronize(stream);
+    if (e == cudaSuccess) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_fail(p, e, stage, chunk, "%s%s%s of chunk %zu failed on the GPU: %s",
+                           stage < 0 ? "" : "stage '", stage < 0 ? what : p->desc.stages[stage].name,
+                           stage < 0 ? "" : "'", chunk, cudaGetErrorString(e));
+}
+
+/* Copies one input from the user's own array, edges and all. */
+SPIPE_API cudaError_t spipe_priv_copy_in_direct(spipe_pipeline_t *p, int i, size_t chunk,
+                                                size_t count, cudaStream_t stream) {
+    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    const size_t               eb = b->elem_bytes, first = chunk * p->desc.chunk;
+    const spipe_priv_byte_t   *host = (const spipe_priv_byte_t *)b->host;
+    spipe_priv_byte_t *dev = (spipe_priv_byte_t *)p->slots[chunk % p->desc.depth].dev[i];
+    size_t             left, right, lo, n, k;
+    spipe_priv_outside(b, first, count, p->total, &left, &right);
+    lo = first - (b->halo_before - left);
+    n = first + count + b->halo_after - right - lo;
+    p->bytes_in += n * eb;
+    SPIPE_TRY(cudaMemcpyAsync(dev - (first - lo) * eb, host + lo * eb, n * eb, cudaMemcpyDefault,
+                              stream));
+    dev -= b->halo_before * eb;
+    if (b->edge == SPIPE_EDGE_ZERO) {
+        if (left > 0) SPIPE_TRY(cudaMemsetAsync(dev, 0, left * eb, stream));
+        dev += (left + n) * eb;
+        return right > 0 ? cudaMemsetAsync(dev, 0, right * eb, stream) : cudaSuccess;
+    }
+    for (k = 0; k < left; ++k) {
+        SPIPE_TRY(cudaMemcpyAsync(dev + k * eb, host, eb, cudaMemcpyDefault, stream));
+    }
+    for (dev += (left + n) * eb, k = 0; k < right; ++k) {
+        SPIPE_TRY(cudaMemcpyAsync(dev + k * eb, host + (p->total - 1) * eb, eb, cudaMemcpyDefault,
+                                  stream));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size_t count,
+                                         cudaStream_t stream) {
+    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    int                      i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        const size_t               before = b->halo_before * b->elem_bytes;
+        if (!spipe_priv_goes_in(b) || !slot->dev[i]) continue;
+        if (slot->pin_in[i]) {
+            const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
+            p->bytes_in += n;
+            SPIPE_TRY(cudaMemcpyAsync((spipe_priv_byte_t *)slot->dev[i] - before,
+                                      (spipe_priv_byte_t *)slot->pin_in[i] - before, n,
+                                      cudaMemcpyHostToDevice, stream));
+        } else {
+            SPIPE_TRY(spipe_priv_copy_in_direct(p, i, chunk, count, stream));
+        }
+    }
+    return cudaSuccess;
+}
+
+/* Has the chunk's pinned slots filled: by the crew, or by a host function of an enqueued run. */
+SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, size_t chunk, cudaStream_t in) {
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    cudaStream_t       host;
+    if (!p->needs_fill) return cudaSuccess;
+    if (!p->async) {
+        if (spipe_priv_await(p, &slot->filled, chunk + 1)) return cudaSuccess;
+        return p->failure.error;
+    }
+    host = spipe_priv_stream_host(p, 0);
+    if (chunk >= p->desc.depth) {
+        const int whole = spipe_priv_is_mapped(p);
+        SPIPE_TRY(cudaStreamWaitEvent(host, whole ? slot->out_done : slot->in_done, 0));
+        if (whole && p->needs_drain) SPIPE_TRY(cudaStreamWaitEvent(host, slot->drain_done, 0));
+    }
+    SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_FILL, -1, chunk));
+    SPIPE_TRY(cudaEventRecord(slot->fill_done, host));
+    return cudaStreamWaitEvent(in, slot->fill_done, 0);
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk) {
+    const size_t       depth = p->desc.depth;
+    spipe_priv_slot_t *slot = &p->slots[chunk % depth];
+    const cudaStream_t in = spipe_priv_stream_in(p, chunk);
+    size_t             count;
+    SPIPE_TRY(spipe_priv_did(p, spipe_priv_get_filled(p, chunk, in), -1, chunk, "filling"));
+    count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
+    if (count == 0) { /* the sources have ended */
+        spipe_priv_locked_set(p, &p->num_chunks, chunk);
+        return cudaSuccess;
+    }
+    if (chunk >= depth) {
+        SPIPE_TRY(spipe_priv_did(p, spipe_priv_follow(in, spipe_priv_stream_out(p, chunk - depth),
+                                                      slot->out_done), -1, chunk, "copying in"));
+    }
+    SPIPE_TRY(spipe_priv_did(p, spipe_priv_copy_in(p, chunk, count, in), -1, chunk, "copying in"));
+    SPIPE_TRY(spipe_priv_did(p, cudaEventRecord(slot->in_done, in), -1, chunk, "copying in"));
+    SPIPE_TRY(spipe_priv_step_done(p, in, -1, chunk, "copying in"));
+    if (p->needs_fill && !p->async && !spipe_priv_is_mapped(p)) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + depth);
+    }
+    return cudaSuccess;
+}
+
+/* Makes a stage's stream wait for the stages before it, for the copies in where there is none, and
+   for the chunk before it where it is ordered. */
+SPIPE_API cudaError_t spipe_priv_wait_before(spipe_pipeline_t *p, size_t chunk, int s,
+                                             cudaStream_t stream) {
+    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    int                      i;
+    if (p->deps[s] == 0) {
+        SPIPE_TRY(spipe_priv_follow(stream, spipe_priv_stream_in(p, chunk), slot->in_done));
+    }
+    for (i = 0; i < p->desc.num_stages; ++i) {
+        if (!(p->deps[s] & SPIPE_BIT(i))) continue;
+        SPIPE_TRY(spipe_priv_follow(stream, spipe_priv_stream(p, chunk, p->lane[i]),
+                                    slot->stage_done[i]));
+    }
+    if (!p->desc.stages[s].ordered || chunk == 0) return cudaSuccess;
+    return spipe_priv_follow(stream, spipe_priv_stream(p, chunk - 1, p->lane[s]),
+                             p->slots[(chunk - 1) % p->desc.depth].stage_done[s]);
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, int s) {
+    const spipe_stage_desc_t *stage = &p->desc.stages[s];
+    const cudaStream_t        stream = spipe_priv_stream(p, chunk, p->lane[s]);
+    spipe_chunk_t             c;
+    cudaError_t               e, left;
+    SPIPE_TRY(spipe_priv_did(p, spipe_priv_wait_before(p, chunk, s, stream), s, chunk, "a stage"));
+    spipe_priv_view(p, chunk, stream, NULL, &c);
+    e = stage->fn(&c, stage->user);
+    left = cudaPeekAtLastError(); /* a launch whose error the stage did not look at */
+    if (e == cudaSuccess && left != cudaSuccess && left != p->stale_error) e = left;
+    if (e != cudaSuccess) {
+        if (left != p->stale_error) (void)cudaGetLastError();
+        return spipe_priv_fail(p, e, s, chunk, "stage '%s' failed at chunk %zu: %s", stage->name,
+                               chunk, cudaGetErrorString(e));
+    }
+    SPIPE_TRY(spipe_priv_did(p, cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s],
+                                                stream), s, chunk, "a stage"));
+    return spipe_priv_step_done(p, stream, s, chunk, NULL);
+}
+
+/* Copies the buffers of a mask between a slot's device memory and what its host stages see. */
+SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, unsigned mask,
+                                             int to_host, cudaStream_t stream) {
+    spipe_chunk_t dev, host;
+    size_t        count;
+    int           i;
+    spipe_priv_view(p, chunk, stream, NULL, &dev);
+    spipe_priv_view(p, chunk, NULL, &mask, &host);
+    count = dev.count;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        const size_t before = b->halo_before * b->elem_bytes;
+        const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
+        spipe_priv_byte_t *on_dev = (spipe_priv_byte_t *)dev.data[i];
+        spipe_priv_byte_t *on_host = (spipe_priv_byte_t *)host.data[i];
+        if (!(mask & SPIPE_BIT(i))) continue;
+        if (to_host) p->bytes_out += n;
+        else p->bytes_in += n;
+        SPIPE_TRY(cudaMemcpyAsync((to_host ? on_host : on_dev) - before,
+                                  (to_host ? on_dev : on_host) - before, n, cudaMemcpyDefault,
+                                  stream));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t chunk, int s) {
+    const cudaStream_t stream = spipe_priv_stream(p, chunk, p->lane[s]);
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    cudaError_t        e = spipe_priv_wait_before(p, chunk, s, stream);
+    if (e == cudaSuccess) {
+        e = spipe_priv_copy_mirror(p, chunk, p->desc.stages[s].reads, 1, stream);
+    }
+    if (e == cudaSuccess && p->async) {
+        e = spipe_priv_launch_call(p, stream, SPIPE_PRIV_HOST, s, chunk);
+    }
+    if (e == cudaSuccess && !p->async) e = cudaEventRecord(slot->stage_done[s], stream);
+    SPIPE_TRY(spipe_priv_did(p, e, s, chunk, "bringing data to a host stage"));
+    if (!p->async) spipe_priv_post(p, SPIPE_PRIV_HOST, s, chunk);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chunk, int s) {
+    const cudaStream_t stream = spipe_priv_stream(p, chunk, p->lane[s]);
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    cudaError_t        e;
+    if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1)) {
+        return p->failure.error;
+    }
+    e = spipe_priv_copy_mirror(p, chunk, p->desc.stages[s].writes, 0, stream);
+    if (e == cudaSuccess) e = cudaEventRecord(slot->stage_done[s], stream);
+    SPIPE_TRY(spipe_priv_did(p, e, s, chunk, "taking data back from a host stage"));
+    return spipe_priv_step_done(p, stream, s, chunk, NULL);
+}
+
+SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream) {
+    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    const size_t             first = chunk * p->desc.chunk;
+    const size_t             count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
+    int                      i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        const size_t               n = count * b->elem_bytes;
+        void *to = slot->pin_out[i];
+        if (!spipe_priv_goes_out(b) || !slot->dev[i]) continue;
+        if (!to) to = (spipe_priv_byte_t *)b->host + first * b->elem_bytes;
+        p->bytes_out += n;
+        SPIPE_TRY(cudaMemcpyAsync(to, slot->dev[i], n, cudaMemcpyDefault, stream));
+    }
+    return cudaSuccess;
+}
+
+/* Before the pinned slot is written again the chunk that was in it must have been drained. */
+SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    if (!p->needs_drain || chunk < p->desc.depth) return cudaSuccess;
+    if (p->async) return cudaStreamWaitEvent(out, slot->drain_done, 0);
+    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1)) {
+        return cudaSuccess;
+    }
+    return p->failure.error;
+}
+
+/* A chunk of which nothing has to be drained is whole when the GPU says so. */
+SPIPE_API cudaError_t spipe_priv_complete_one(spipe_pipeline_t *p) {
+    const cudaError_t e = cudaEventSynchronize(p->done[p->completed % SPIPE_PRIV_WINDOW]);
+    if (e == cudaSuccess) {
+        ++p->completed;
+        return e;
+    }
+    (void)cudaGetLastError();
+    return spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error in one of the chunks "
+                           "%zu to %zu: %s; set sync_each to learn which stage", p->completed,
+                           p->issued_out ? p->issued_out - 1 : 0, cudaGetErrorString(e));
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk) {
+    const cudaStream_t out = spipe_priv_stream_out(p, chunk);
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    cudaError_t        e = cudaSuccess;
+    int                s;
+    SPIPE_TRY(spipe_priv_did(p, spipe_priv_get_drained(p, chunk, out), -1, chunk, "draining"));
+    for (s = 0; s < p->desc.num_stages && e == cudaSuccess; ++s) {
+        if (!(p->leaves & SPIPE_BIT(s))) continue;
+        e = spipe_priv_follow(out, spipe_priv_stream(p, chunk, p->lane[s]), slot->stage_done[s]);
+    }
+    if (e == cudaSuccess) e = spipe_priv_copy_out(p, chunk, out);
+    if (e == cudaSuccess) e = cudaEventRecord(slot->out_done, out);
+    SPIPE_TRY(spipe_priv_did(p, e, -1, chunk, "copying out"));
+    SPIPE_TRY(spipe_priv_step_done(p, out, -1, chunk, "copying out"));
+    if (p->async && p->needs_drain) {
+        const cudaStream_t host = spipe_priv_stream_host(p, 1);
+        e = cudaStreamWaitEvent(host, slot->out_done, 0);
+        if (e == cudaSuccess) e = spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, chunk);
+        if (e == cudaSuccess) e = cudaEventRecord(slot->drain_done, host);
+        SPIPE_TRY(spipe_priv_did(p, e, -1, chunk, "draining"));
+    } else if (!p->async && p->needs_drain) {
+        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, chunk);
+    } else if (!p->async) {
+        if (chunk - p->completed >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_one(p));
+        e = cudaEventRecord(p->done[chunk % SPIPE_PRIV_WINDOW], out);
+        SPIPE_TRY(spipe_priv_did(p, e, -1, chunk, "copying out"));
+        if (p->needs_fill && spipe_priv_is_mapped(p)) {
+            spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
+        }
+    }
+    p->issued_out = chunk + 1;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_step_t step, size_t chunk) {
+    switch (step.what) {
+    case SPIPE_PRIV_IN: return spipe_priv_issue_in(p, chunk);
+    case SPIPE_PRIV_STAGE: return spipe_priv_issue_stage(p, chunk, step.stage);
+    case SPIPE_PRIV_HOST_BEGIN: return spipe_priv_issue_host_begin(p, chunk, step.stage);
+    case SPIPE_PRIV_HOST_END: return spipe_priv_issue_host_end(p, chunk, step.stage);
+    default: return spipe_priv_issue_out(p, chunk);
+    }
+}
+
+/* ---- 9 execute: the run -------------------------------------------------------------------- */
+
+/* Tells the user how far the run is, and hears whether to stop. */
+SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
+    spipe_progress_t progress;
+    size_t           completed, total;
+    if (!p->desc.progress || p->async) return;
+    while (!p->needs_drain && p->completed < p->issued_out) {
+        const cudaError_t e = cudaEventQuery(p->done[p->completed % SPIPE_PRIV_WINDOW]);
+        if (e == cudaErrorNotReady && cudaPeekAtLastError() == e) (void)cudaGetLastError();
+        if (e != cudaSuccess && p->issued_out - p->completed < p->desc.depth) break;
+        if (spipe_priv_complete_one(p) != cudaSuccess) return;
+    }
+    spipe_priv_lock(p->sync);
+    completed = p->completed;
+    total = p->total;
+    spipe_priv_unlock(p->sync);
+    if (completed == p->told) return;
+    p->told = completed;
+    progress.chunks_done = completed;
+    progress.total = total == SPIPE_AUTO ? 0 : total;
+    progress.num_chunks = (progress.total + p->desc.chunk - 1) / p->desc.chunk;
+    progress.elements_done = completed * p->desc.chunk;
+    if (progress.elements_done > total) progress.elements_done = total;
+    progress.seconds = spipe_priv_seconds() - p->began;
+    if (!p->desc.progress(&progress, p->desc.progress_user)) return;
+    spipe_priv_lock(p->sync);
+    p->stop_asked = 1;
+    spipe_priv_unlock(p->sync);
+}
+
+/* Issues steps first .. last-1 of the chunks lo .. hi-1: chunk by chunk, or step by step. */
+SPIPE_API cudaError_t spipe_priv_issue_block(spipe_pipeline_t *p, int first, int last, size_t lo,
+                                             size_t hi, int breadth) {
+    const size_t steps = (size_t)(last - first), outer = breadth ? steps : hi - lo;
+    size_t       a, b;
+    for (a = 0; a < outer; ++a) {
+        for (b = 0; b < (breadth ? hi - lo : steps); ++b) {
+            const size_t chunk = lo + (breadth ? b : a), step = breadth ? a : b;
+            if (chunk >= p->num_chunks) continue;
+            SPIPE_TRY(spipe_priv_issue(p, p->steps[(size_t)first + step], chunk));
+        }
+        spipe_priv_tell(p);
+    }
+    return cudaSuccess;
+}
+
+/* Issues every chunk. A chunk's later segments are issued lag chunks after its first, so that the
+   host stage between them has time while the GPU has work. */
+SPIPE_API cudaError_t spipe_priv_issue_all(spipe_pipeline_t *p) {
+    const int    breadth = p->desc.schedule == SPIPE_BREADTH_FIRST;
+    const size_t wave = breadth ? p->desc.depth : 1, lag = breadth ? 0 : p->lag;
+    const size_t behind = lag * (size_t)(p->num_segments - 1);
+    size_t       at;
+    int          s;
+    for (at = 0;; at += wave) {
+        if (p->stop_asked && at < p->num_chunks) spipe_priv_locked_set(p, &p->num_chunks, at);
+        if (at >= p->num_chunks && at - p->num_chunks >= behind) break;
+        for (s = 0; s < p->num_segments; ++s) {
+            const size_t back = lag * (size_t)s;
+            if (at < back) continue;
+            SPIPE_TRY(spipe_priv_issue_block(p, p->segment_start[s], p->segment_start[s + 1],
+                                             at - back, at - back + wave, breadth));
+        }
+    }
+    return cudaSuccess;
+}
+
+/* Resident buffers in, before any chunk: on the stream that everything else then follows. */
+SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) {
+    int i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        const void                *from = b->host;
+        if (b->kind != SPIPE_RESIDENT) continue;
+        if (!(b->resident & SPIPE_UPLOAD)) {
+            SPIPE_TRY(cudaMemsetAsync(p->resident[i], 0, b->elem_bytes, base));
+            continue;
+        }
+        if (p->async && p->resident_pin[i]) {
+            SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_IN, i, 0));
+            from = p->resident_pin[i];
+        }
+        p->bytes_in += b->elem_bytes;
+        SPIPE_TRY(cudaMemcpyAsync(p->resident[i], from, b->elem_bytes, cudaMemcpyDefault, base));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base) {
+    int i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        const int                  staged = p->async && p->resident_pin[i];
+        if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
+        p->bytes_out += b->elem_bytes;
+        SPIPE_TRY(cudaMemcpyAsync(staged ? p->resident_pin[i] : b->host, p->resident[i],
+                                  b->elem_bytes, cudaMemcpyDefault, base));
+        if (staged) SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_OUT, i, 0));
+    }
+    return cudaSuccess;
+}
+
+/* Everything starts after what is on base ... */
+SPIPE_API cudaError_t spipe_priv_fork(spipe_pipeline_t *p, cudaStream_t base) {
+    int i;
+    SPIPE_TRY(cudaEventRecord(p->fork, base));
+    for (i = 0; i < p->num_streams; ++i) {
+        SPIPE_TRY(spipe_priv_follow(p->streams[i], base, p->fork));
+    }
+    return cudaSuccess;
+}
+
+/* ... and base goes on after everything. One event does: a wait keeps the record it met. */
+SPIPE_API cudaError_t spipe_priv_join(spipe_pipeline_t *p, cudaStream_t base) {
+    int i;
+    for (i = 0; i < p->num_streams; ++i) {
+        if (p->streams[i] == base) continue;
+        SPIPE_TRY(cudaEventRecord(p->fork, p->streams[i]));
+        SPIPE_TRY(cudaStreamWaitEvent(base, p->fork, 0));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
+    const int endless = spipe_priv_endless(&p->desc);
+    size_t    k;
+    spipe_priv_failure_clear(&p->failure);
+    p->failed = p->drain_failed = p->stop_asked = 0;
+    p->total = endless ? SPIPE_AUTO : p->desc.count;
+    p->num_chunks = endless ? SIZE_MAX
+                            : p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
+    p->completed = p->fill_turn = p->drain_turn = p->issued_out = 0;
+    p->told = SIZE_MAX;
+    p->bytes_in = p->bytes_out = 0;
+    p->wall_ms = 0.0;
+    p->stale_error = cudaPeekAtLastError();
+    for (k = 0; k < p->desc.depth; ++k) {
+        spipe_priv_slot_t *slot = &p->slots[k];
+        slot->filled = slot->drained = slot->whole = 0;
+        memset(slot->host_done, 0, sizeof slot->host_done);
+    }
+}
+
+/* Lets what was issued come to its end, whatever happened, and counts what is whole. */
+SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
+    int i;
+    spipe_priv_crews_finish(p);
+    while (!p->needs_drain && p->completed < p->issued_out) {
+        if (spipe_priv_complete_one(p) != cudaSuccess) break;
+        spipe_priv_tell(p);
+    }
+    if (p->needs_drain) spipe_priv_tell(p);
+    for (i = 0; i < p->num_streams; ++i) {
+        const cudaError_t e = cudaStreamSynchronize(p->streams[i]);
+        if (e == cudaSuccess || p->failed) continue;
+        (void)cudaGetLastError();
+        (void)spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error at or after chunk "
+                              "%zu: %s; set sync_each to learn which stage", p->completed,
+                              cudaGetErrorString(e));
+    }
+}
+
+SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
+    const cudaStream_t base = p->streams[0];
+    cudaError_t        e;
+    size_t             k;
+    spipe_priv_crews_start(p);
+    spipe_priv_begin(p);
+    p->began = spipe_priv_seconds();
+    for (k = 0; k < p->desc.depth && p->needs_fill; ++k) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
+    }
+    e = spipe_priv_upload(p, base);
+    if (e == cudaSuccess) e = spipe_priv_fork(p, base);
+    if (e != cudaSuccess) {
+        (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    } else {
+        (void)spipe_priv_issue_all(p);
+    }
+    spipe_priv_drain_all(p);
+    if (!p->failed && p->stop_asked) {
+        (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->completed, "stopped by the progress "
+                              "callback after %zu chunks", p->completed);
+    }
+    if (!p->failed) {
+        e = spipe_priv_download(p, base);
+        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        if (e != cudaSuccess) {
+            (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident buffer out failed: "
+                                  "%s", cudaGetErrorString(e));
+        }
+    }
+    p->failure.chunks_whole = p->completed;
+    p->wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
+    return p->failure.error;
+}
+
+/* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
+
+SPIPE_API void spipe_priv_report(const spipe_pipeline_t *p, spipe_report_t *r) {
+    int i;
+    memset(r, 0, sizeof *r);
+    r->failure = p->failure;
+    memcpy(r->device, p->facts.name, sizeof r->device);
+    r->total = p->total == SPIPE_AUTO ? 0 : p->total;
+    r->chunks_done = p->completed;
+    r->num_chunks = p->num_chunks == SIZE_MAX ? 0 : p->num_chunks;
+    r->count_done = p->completed * p->desc.chunk;
+    if (r->count_done > p->total) r->count_done = p->total;
+    r->chunk = p->desc.chunk;
+    r->depth = p->desc.depth;
+    r->schedule = p->desc.schedule;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        r->staged |= p->path[i] == SPIPE_PRIV_STAGED && spipe_priv_is_array(&p->desc.buffers[i]);
+    }
+    r->threads = p->crews[SPIPE_PRIV_FILL].num_threads;
+    if (r->threads < p->crews[SPIPE_PRIV_DRAIN].num_threads) {
+        r->threads = p->crews[SPIPE_PRIV_DRAIN].num_threads;
+    }
+    r->num_stages = p->desc.num_stages;
+    r->num_streams = p->num_streams;
+    r->bytes_in = p->bytes_in;
+    r->bytes_out = p->bytes_out;
+    r->device_bytes = p->device_bytes;
+    r->pinned_bytes = p->pinned_bytes;
+    r->setup_ms = p->setup_ms;
+    r->wall_ms = p->wall_ms;
+}
+
+SPIPE_API cudaError_t spipe_priv_destroy_events(spipe_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    size_t      k;
+    int         s;
+    for (k = 0; k < SPIPE_MAX_DEPTH; ++k) {
+        spipe_priv_slot_t *slot = &p->slots[k];
+        if (slot->in_done) spipe_priv_keep(&e, cudaEventDestroy(slot->in_done));
+        if (slot->out_done) spipe_priv_keep(&e, cudaEventDestroy(slot->out_done));
+        if (slot->fill_done) spipe_priv_keep(&e, cudaEventDestroy(slot->fill_done));
+        if (slot->drain_done) spipe_priv_keep(&e, cudaEventDestroy(slot->drain_done));
+        for (s = 0; s < SPIPE_MAX_STAGES; ++s) {
+            if (slot->stage_done[s]) spipe_priv_keep(&e, cudaEventDestroy(slot->stage_done[s]));
+        }
+    }
+    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) {
+        if (p->done[k]) spipe_priv_keep(&e, cudaEventDestroy(p->done[k]));
+    }
+    if (p->end) spipe_priv_keep(&e, cudaEventDestroy(p->end));
+    if (p->fork) spipe_priv_keep(&e, cudaEventDestroy(p->fork));
+    return e;
+}
+
+/* Frees in reverse order of making, whatever part of it was made. */
+SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    int         i, before = 0;
+    if (spipe_priv_enter(p->device, &before) != cudaSuccess) before = p->device;
+    for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
+    spipe_priv_crews_stop(p);
+    spipe_priv_keep(&e, spipe_priv_destroy_events(p));
+    for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
+    spipe_priv_keep(&e, spipe_priv_free_memory(p));
+    for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_unregister(p, i);
+    while (p->calls) {
+        struct spipe_priv_calls *older = p->calls->older;
+        free(p->calls);
+        p->calls = older;
+    }
+    spipe_priv_sync_destroy(p->sync);
+    spipe_priv_leave(p->device, before);
+    memset(p, 0, sizeof *p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p) {
+    const char *what = "creating a lock";
+    cudaError_t e = cudaErrorMemoryAllocation;
+    p->sync = spipe_priv_sync_create();
+    if (p->sync) {
+        what = "reading the device's facts";
+        e = spipe_device_get(&p->facts, p->device);
+    }
+    if (e == cudaSuccess) {
+        what = "choosing a plan";
+        e = spipe_priv_plan(p);
+    }
+    if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
+    if (e == cudaSuccess) {
+        what = "creating streams";
+        e = spipe_priv_create_streams(p);
+    }
+    if (e == cudaSuccess) {
+        what = "creating events";
+        e = spipe_priv_create_events(p);
+    }
+    if (e == cudaSuccess) {
+        what = "taking memory";
+        e = spipe_priv_take_memory(p);
+    }
+    if (e != cudaSuccess && p->failure.error == cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)spipe_priv_refuse(&p->failure, e, "setting up failed at %s: %s", what,
+                                cudaGetErrorString(e));
+    }
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t *d, int one_shot,
+                                        spipe_failure_t *failure) {
+    const double began = spipe_priv_seconds();
+    cudaError_t  e;
+    memset(p, 0, sizeof *p);
+    if (failure) spipe_priv_failure_clear(failure);
+    SPIPE_TRY(spipe_desc_check(d, failure));
+    spipe_priv_failure_clear(&p->failure);
+    p->desc = *d;
+    p->one_shot = one_shot;
+    e = cudaGetDevice(&p->device);
+    if (e != cudaSuccess) {
+        (void)spipe_priv_refuse(failure, e, "there is no device to run on: %s",
+                                cudaGetErrorString(e));
+        return e;
+    }
+    e = spipe_priv_make(p);
+    if (e != cudaSuccess) {
+        if (failure) *failure = p->failure;
+        (void)spipe_priv_free(p);
+        return e;
+    }
+    spipe_priv_begin(p);
+    p->alive = 1;
+    p->setup_ms = 1e3 * (spipe_priv_seconds() - began);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
+    spipe_failure_t   failure;
+    cudaError_t       e = cudaErrorMemoryAllocation;
+    if (report) memset(report, 0, sizeof *report);
+    if (p) e = spipe_priv_create(p, d, 1, &failure);
+    else (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
+    if (e != cudaSuccess) {
+        if (report) report->failure = failure;
+        free(p);
+        return e;
+    }
+    e = spipe_priv_run(p);
+    if (report) spipe_priv_report(p, report);
+    if (e == cudaSuccess) {
+        e = spipe_priv_free(p);
+        if (e != cudaSuccess && report) {
+            (void)spipe_priv_refuse(&report->failure, e, "freeing after the run failed: %s",
+                                    cudaGetErrorString(e));
+        }
+    } else {
+        (void)spipe_priv_free(p);
+    }
+    free(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
+                                            spipe_failure_t *failure) {
+    return p ? spipe_priv_create(p, d, 0, failure)
+             : spipe_priv_refuse(failure, cudaErrorInvalidValue, "the pipeline is NULL");
+}
+
+SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
+    return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
+}
+
+/* What a dead pipeline answers. */
+SPIPE_API cudaError_t spipe_priv_dead(spipe_report_t *report) {
+    if (report) memset(report, 0, sizeof *report);
+    return spipe_priv_refuse(report ? &report->failure : NULL, cudaErrorInvalidResourceHandle,
+                             "the pipeline was never created, or has been destroyed");
+}
+
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report) {
+    int         before;
+    cudaError_t e;
+    if (!p || !p->alive) return spipe_priv_dead(report);
+    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    if (!p->running_async) spipe_priv_failure_clear(&p->failure);
+    e = p->running_async ? cudaEventSynchronize(p->end) : cudaSuccess;
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the GPU reported an error in an enqueued run: "
+                              "%s; set sync_each to learn which stage", cudaGetErrorString(e));
+    }
+    if (p->running_async && !p->failed) p->completed = p->num_chunks;
+    p->failure.chunks_whole = p->completed;
+    p->running_async = p->async = 0;
+    e = p->failure.error;
+    if (report) spipe_priv_report(p, report);
+    spipe_priv_leave(p->device, before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report) {
+    int         before;
+    cudaError_t e;
+    if (!p || !p->alive) return spipe_priv_dead(report);
+    if (p->running_async) SPIPE_TRY(spipe_pipeline_wait(p, report));
+    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    e = spipe_priv_run(p);
+    if (report) spipe_priv_report(p, report);
+    p->setup_ms = 0.0;
+    spipe_priv_leave(p->device, before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host) {
+    int         before;
+    cudaError_t e;
+    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
+    if (buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
+    if (!host || !(spipe_priv_is_array(&p->desc.buffers[buffer]) ||
+                   p->desc.buffers[buffer].kind == SPIPE_RESIDENT)) {
+        return cudaErrorInvalidValue;
+    }
+    (void)spipe_pipeline_wait(p, NULL);
+    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    spipe_priv_unregister(p, buffer);
+    p->desc.buffers[buffer].host = host;
+    e = spipe_priv_choose_paths(p);
+    if (e == cudaSuccess) e = spipe_priv_take_memory(p);
+    spipe_priv_leave(p->device, before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count) {
+    int i;
+    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        if (!spipe_priv_is_array(b)) continue;
+        if (count > SIZE_MAX / b->elem_bytes || p->registered[i]) return cudaErrorInvalidValue;
+        if (count > 0 && !b->host) return cudaErrorInvalidValue;
+    }
+    (void)spipe_pipeline_wait(p, NULL);
+    p->desc.count = count;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
+    cudaError_t e = cudaSuccess;
+    if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
+    if (e == cudaSuccess) e = spipe_priv_upload(p, stream);
+    if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
+    if (e == cudaSuccess) e = spipe_priv_issue_all(p);
+    spipe_priv_keep(&e, spipe_priv_join(p, stream));
+    if (e == cudaSuccess) e = spipe_priv_download(p, stream);
+    if (e == cudaSuccess && !p->capturing) e = cudaEventRecord(p->end, stream);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    int                          before, i;
+    cudaError_t                  e;
+    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
+    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
+    if (e == cudaSuccess && spipe_priv_endless(&p->desc)) {
+        e = spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "an enqueued run needs a count: "
+                              "how many chunks to queue is not known before a source has ended");
+    }
+    if (e == cudaSuccess) {
+        if (!p->running_async) spipe_priv_begin(p);
+        p->capturing = status != cudaStreamCaptureStatusNone;
+        p->async = 1;
+        p->completed = p->issued_out = 0;
+        e = spipe_priv_calls_reserve(p);
+        if (e == cudaSuccess) e = spipe_priv_enqueue(p, stream);
+        if (e == cudaSuccess && !p->capturing) p->running_async = 1;
+        for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
+            (void)cudaStreamSynchronize(p->streams[i]);
+        }
+        p->capturing = 0;
+        if (!p->running_async) p->async = 0;
+    }
+    spipe_priv_leave(p->device, before);
+    return e;
+}
+
+/* ---- 10 report ----------------------------------------------------------------------------- */
+
+SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
+    static const char *const names[] = {"auto",        "engines",       "serial",
+                                        "depth-first", "breadth-first", "mapped"};
+    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_MAPPED ? (int)schedule : 0];
+}
+
+SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
+    return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
+}
+
+SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
+    if (!r || !to) return cudaErrorInvalidValue;
+    fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
+    if (r->failure.error != cudaSuccess) {
+        fprintf(to, "  FAILED    %s (%s)\n  whole     %zu chunks\n", r->failure.message,
+                cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
+    }
+    if (r->depth > 0) {
+        fprintf(to, "  work      %zu elements in %zu chunks of %zu, %d stage%s\n", r->count_done,
+                r->chunks_done, r->chunk, r->num_stages, r->num_stages == 1 ? "" : "s");
+        fprintf(to, "  schedule  %s, %zu slots, %d streams, %s\n", spipe_schedule_name(r->schedule),
+                r->depth, r->num_streams,
+                r->staged ? "pageable arrays staged" : "no staging of arrays");
+        fprintf(to, "  host      %zu threads each way\n", r->threads);
+        fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n",
+                (double)r->device_bytes / 1048576.0, (double)r->pinned_bytes / 1048576.0);
+        fprintf(to, "  in        %.1f MiB, %.2f GB/s\n", (double)r->bytes_in / 1048576.0,
+                spipe_priv_gbps(r->bytes_in, r->wall_ms));
+        fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / 1048576.0,
+                spipe_priv_gbps(r->bytes_out, r->wall_ms));
+        fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
+    }
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}
+
+/* ---- 11 launch ----------------------------------------------------------------------------- */
+
+SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
+    const size_t t = threads > 0 ? threads : 1;
+    const size_t blocks = count / t + (count % t != 0);
+    if (blocks == 0) return 1;
+    return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
+}
+
+#ifdef __cplusplus
+template <typename... Expected, typename... Actual>
+SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
+                                        cudaStream_t stream, void (*kernel)(Expected...),
+                                        Actual... args) {
+    cudaLaunchConfig_t config = cudaLaunchConfig_t();
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(args)...);
+}
+#endif
+
+#endif /* STREAMPIPE_H */
+
+/*  MIT License. Copyright (c) 2026 The streampipe authors.
+
+    Permission is hereby granted, free of charge, to any person obtaining a copy of this software
+    and associated documentation files (the "Software"), to deal in the Software without
+    restriction, including without limitation the rights to use, copy, modify, merge, publish,
+    distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the
+    Software is furnished to do so, subject to the following conditions: The above copyright notice
+    and this permission notice shall be included in all copies or substantial portions of the
+    Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED,
+    INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE
+    AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+    DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+    OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
