@@ -104,20 +104,15 @@ END EXAMPLE
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
+#if defined(_MSC_VER) && !defined(SPIPE_NO_THREADS)
+#define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
 #endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
-#else
+#if !defined(_MSC_VER)
 #include <sys/time.h>
 #include <unistd.h>
+#endif
 #if !defined(SPIPE_NO_THREADS)
 #include <pthread.h>
-#endif
 #endif
 
 /* ============================================================================================
@@ -127,12 +122,14 @@ END EXAMPLE
 /* ---- 1 >>config ----------------------------------------------------------------------------
    Define before including, in any file that wants it; none changes a public struct:
      SPIPE_NO_THREADS   no worker threads: host work runs on the calling thread, worker_create
-                        returns cudaErrorNotSupported
+                        returns cudaErrorNotSupported (always so under MSVC); in all files that
+                        share an object, or in none
      SPIPE_API          linkage of every function (default: static inline)                     */
 #define SPIPE_VERSION_MAJOR 0
 #define SPIPE_VERSION_MINOR 1
 #define SPIPE_VERSION_PATCH 0
-#define SPIPE_VERSION (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
+#define SPIPE_VERSION                                                                              \
+    (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
 
 #ifndef SPIPE_API
 #if defined(__GNUC__) || defined(__clang__)
@@ -204,10 +201,7 @@ typedef struct spipe_device {
     Returns    cudaSuccess; cudaErrorInvalidValue (facts NULL); cudaErrorInvalidDevice;
                cudaErrorNoDevice.
     Blocks     no (may create the context on first use).
-    Threads    any.
-    Callback   no.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Threads    any.   Callback  no.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
 
 /* ---- 4 >>streams --------------------------------------------------------------------------- */
@@ -246,11 +240,7 @@ typedef struct spipe_scope {
     priority   in      one of spipe_priority_t.
     value      out     for cudaStreamCreateWithPriority; lower is more urgent.
     Returns    cudaSuccess; cudaErrorInvalidValue.
-    Blocks     no.
-    Threads    any.
-    Callback   no.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
 
 /*  spipe_stream_create -- a non-blocking stream (free of the legacy default stream) by priority.
@@ -258,11 +248,8 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     stream     out     yours; free it with cudaStreamDestroy. NULL on error.
     priority   in      one of spipe_priority_t.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaStreamCreateWithPriority.
-    Blocks     no.
-    Threads    any.
-    Callback   no.
-    Capture    yes.
-    Allocates  one stream on the current device.                                               */
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.
+    Allocates  one stream on the current device. */
 SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
 
 /*  spipe_stream_wait -- work queued on waiter from now on starts after all that is on other now.
@@ -270,12 +257,10 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     waiter     in      the stream that waits, on the GPU; the host does not.
     other      in      the stream waited for; may be of another device.
     Returns    cudaSuccess; any error of cudaEventCreateWithFlags, Record, StreamWaitEvent.
-    Blocks     no.
-    Threads    any.
-    Callback   no.
+    Blocks     no.   Threads  any.   Callback  no.
     Capture    yes: waiter joins other's capture.
     Allocates  one untimed event, freed before return. Where it matters, keep an event and use
-               cudaEventRecord + cudaStreamWaitEvent.                                          */
+               cudaEventRecord + cudaStreamWaitEvent. */
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
 
 /*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams to lend.
@@ -288,9 +273,8 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
                creation (then the pool is zeroed and nothing is kept).
     Blocks     create: no. destroy: no; work still queued on the streams completes.
     Threads    one; nobody may hold or wait for a lease when destroy is called.
-    Callback   no.
-    Capture    no.
-    Allocates  num_streams streams and a little host memory, until destroy.                    */
+    Callback   no.   Capture  no.
+    Allocates  num_streams streams and a little host memory, until destroy. */
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
                                                spipe_priority_t priority);
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
@@ -308,7 +292,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
     Threads    any.
     Callback   release and next: yes. acquire and try_acquire: no (they query streams).
     Capture    next and release: yes. The others: no.
-    Allocates  nothing.                                                                        */
+    Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
 SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
@@ -326,7 +310,7 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     Threads    one scope, one thread; a pool serves many.
     Callback   no.
     Capture    end: yes. begin: no (it queries streams).
-    Allocates  nothing that stays.                                                             */
+    Allocates  nothing that stays. */
 SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
                                         cudaStream_t parent);
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
@@ -350,11 +334,8 @@ typedef struct spipe_timer {
 
     event      out     yours; free it with cudaEventDestroy. NULL on error.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaEventCreateWithFlags.
-    Blocks     no.
-    Threads    any.
-    Callback   no.
-    Capture    yes.
-    Allocates  one event on the current device.                                                */
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.
+    Allocates  one event on the current device. */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 
 /*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
@@ -370,7 +351,7 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
     Threads    acquire, release: any. create, destroy: one.
     Callback   release: yes. The others: no.
     Capture    yes.
-    Allocates  acquire: an event when none is free. create: a little host memory.              */
+    Allocates  acquire: an event when none is free. create: a little host memory. */
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
 SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
@@ -385,10 +366,8 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
                or ms before start and stop); any error of the event calls.
     Blocks     ms: until stop's point is reached. The others: no.
-    Threads    one.
-    Callback   no.
-    Capture    no.
-    Allocates  create: two timed events, until destroy.                                        */
+    Threads    one.   Callback  no.   Capture  no.
+    Allocates  create: two timed events, until destroy. */
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream);
@@ -404,10 +383,8 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; free: the error of
                cudaFreeHost.
     Blocks     yes, for the time of pinning; free waits for the device.
-    Threads    any.
-    Callback   no.
-    Capture    no.
-    Allocates  pinned host memory.                                                             */
+    Threads    any.   Callback  no.   Capture  no.
+    Allocates  pinned host memory. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
 
@@ -420,10 +397,7 @@ SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
                cudaErrorNotSupported where the system will not pin it (WSL2, locked-memory
                limits): the memory still works, unpinned.
     Blocks     yes, for the time of pinning; unpin waits for the device.
-    Threads    any.
-    Callback   no.
-    Capture    no.
-    Allocates  nothing.                                                                        */
+    Threads    any.   Callback  no.   Capture  no.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
 SPIPE_API cudaError_t spipe_unpin(void *ptr);
 
@@ -433,11 +407,7 @@ SPIPE_API cudaError_t spipe_unpin(void *ptr);
     bytes      bytes   length of the range; its first and last byte are looked at.
     pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
     Returns    cudaSuccess; cudaErrorInvalidValue (NULL); an earlier sticky error.
-    Blocks     no.
-    Threads    any.
-    Callback   no.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
 
 /* ---- 7 >>hostcalls ------------------------------------------------------------------------- */
@@ -470,11 +440,8 @@ typedef struct spipe_channel {
                        not throw. NOT called after an error in the context: no cleanup hook.
     user       in      handed to fn; must live until it has run.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaLaunchHostFunc.
-    Blocks     no.
-    Threads    any.
-    Callback   no.
-    Capture    yes: a host node.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: a host node.
+    Allocates  nothing. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user);
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
@@ -496,7 +463,7 @@ SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, voi
     Callback   from fn: call only. From a spipe_host_call function: no.
     Capture    no.
     Allocates  create: a thread and host memory. call: one untimed event until fn has run, and
-               host memory when more calls wait than ever before.                              */
+               host memory when more calls wait than ever before. */
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
 SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
                                         spipe_worker_fn fn, void *user);
@@ -517,8 +484,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
                after the other side's call); cudaErrorInvalidValue; any error of the copy.
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.
-    Callback   no.
-    Capture    no.
+    Callback   no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *channel, size_t bytes,
                                            size_t capacity);
@@ -656,11 +622,7 @@ typedef struct spipe_desc {
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
 
     Returns    the description; spipe_desc_t d = spipe_desc_default(); d.count = n; ...
-    Blocks     no.
-    Threads    any.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API spipe_desc_t spipe_desc_default(void);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
@@ -679,11 +641,7 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
                then reports in words. So results need no check.
-    Blocks     no.
-    Threads    one.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes);
 SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes);
 SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes);
@@ -708,11 +666,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                        for each other run at the same time.
     Returns    the stage's number, from 0 in the order of adding; -1 on a mistake, which the run
                then reports in words.
-    Blocks     no.
-    Threads    one.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
 SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
                                    void *user, unsigned reads, unsigned writes);
@@ -724,11 +678,7 @@ SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
     d          in      the description.
     failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
     Returns    cudaSuccess or cudaErrorInvalidValue.
-    Blocks     no.
-    Threads    any.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /* ---- 9 >>execute --------------------------------------------------------------------------- */
@@ -776,7 +726,8 @@ enum {
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 64,  /* chunks that the host may be ahead of the GPU */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
-    SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH
+    SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
+    SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
 };
 
 typedef struct spipe_priv_crew {
@@ -801,7 +752,8 @@ typedef struct spipe_pipeline {
     int                device, alive, one_shot, running_async, capturing, quit;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
-    int                needs_fill, needs_drain, has_source, has_sink, num_lanes, num_segments, num_steps;
+    int                needs_fill, needs_drain, has_source, has_sink;
+    int                num_lanes, num_segments, num_steps;
     size_t             lag;
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
@@ -809,7 +761,9 @@ typedef struct spipe_pipeline {
     /* what it owns */
     int                num_streams;
     cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
+    int                num_events;
     cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
+    cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
     unsigned char     *device_memory, *pinned_memory, *pinned_alias; /* alias: for kernels */
     size_t             device_bytes, pinned_bytes;
     void              *resident[SPIPE_MAX_BUFFERS], *resident_pin[SPIPE_MAX_BUFFERS];
@@ -837,8 +791,7 @@ typedef struct spipe_pipeline {
                sink returned; or the CUDA error met. report->failure says where and why.
     Blocks     yes, until every output is whole, or the work begun has drained.
     Threads    any; runs do not share anything.
-    Callback   no.
-    Capture    no.
+    Callback   no.   Capture  no.
     Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
                and events, threads when host work is to be done; all freed before return.
     Example    the complete program above.                                                     */
@@ -854,11 +807,9 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
                is one that ends the context). Running a destroyed or zeroed pipeline:
                cudaErrorInvalidResourceHandle.
     Blocks     run: yes. create: no. destroy: until work under way has ended.
-    Threads    one at a time.
-    Callback   no.
-    Capture    no.
+    Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: all memory, streams and events. run: threads, the first time, when there
-               is host work; then nothing, unless an array's kind of memory changes.           */
+               is host work; then nothing, unless an array's kind of memory changes. */
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
                                             spipe_failure_t *failure);
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
@@ -874,10 +825,8 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (dead);
                memory errors when a pageable array takes the place of a pinned one.
     Blocks     until work enqueued before has ended.
-    Threads    one at a time.
-    Callback   no.
-    Capture    no.
-    Allocates  pinned slots, when the first pageable array comes.                              */
+    Threads    one at a time.   Callback  no.   Capture  no.
+    Allocates  pinned slots, when the first pageable array comes. */
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
 
@@ -893,9 +842,10 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     Blocks     enqueue: no (but copies from pageable memory left to CUDA do). wait: yes.
     Threads    one at a time. Runs of one pipeline follow each other, whatever their streams.
     Callback   no.
-    Capture    enqueue: yes, when all stages can be captured: the pipeline must outlive the graph
-               and its arrays stay as they are. A graph's run reports no failure of its sinks.
-    Allocates  enqueue: host memory, when host functions are needed and count has grown.       */
+    Capture    enqueue: yes, when all stages can be captured: the pipeline must outlive the
+               graph and its arrays stay as they are. A graph's run reports no failure of its
+               sinks.
+    Allocates  enqueue: host memory, when host functions are needed and count has grown. */
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
@@ -905,11 +855,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
 
     schedule   in      one of spipe_schedule_t.
     Returns    a constant string.
-    Blocks     no.
-    Threads    any.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
 
 /*  spipe_report_print -- a compact table for a terminal; of a failed run, why it failed.
@@ -918,10 +864,7 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
     to         in      an open file.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be written).
     Blocks     as long as the file does.
-    Threads    any.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
 
 /* ---- 11 >>launch --------------------------------------------------------------------------- */
@@ -931,11 +874,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to)
     count      in      elements; 0 gives 1 block, so that a launch is always valid.
     threads    in      threads a block, 1 or more.
     Returns    the number, at most 2^31 - 1 (then the kernel must loop).
-    Blocks     no.
-    Threads    any.
-    Callback   yes.
-    Capture    yes.
-    Allocates  nothing.                                                                        */
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 
 #ifdef __cplusplus
@@ -962,145 +901,99 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 /* ---- 1 config: threads and clock ----------------------------------------------------------- */
 
 #if defined(SPIPE_NO_THREADS)
-struct spipe_priv_sync {
-    int unused;
-};
-SPIPE_API void spipe_priv_sync_begin(spipe_priv_sync_t *s) { s->unused = 0; }
-SPIPE_API void spipe_priv_sync_end(spipe_priv_sync_t *s) { s->unused = 0; }
-SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) { (void)s; }
-SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) { (void)s; }
-SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) { (void)s; }
-SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { (void)s; }
-#elif defined(_WIN32)
-struct spipe_priv_sync {
-    SRWLOCK            lock;
-    CONDITION_VARIABLE changed;
-};
-SPIPE_API void spipe_priv_sync_begin(spipe_priv_sync_t *s) {
-    InitializeSRWLock(&s->lock);
-    InitializeConditionVariable(&s->changed);
-}
-SPIPE_API void spipe_priv_sync_end(spipe_priv_sync_t *s) { (void)s; }
-SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) { AcquireSRWLockExclusive(&s->lock); }
-SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) { ReleaseSRWLockExclusive(&s->lock); }
-SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
-    SleepConditionVariableSRW(&s->changed, &s->lock, INFINITE, 0);
-}
-SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { WakeAllConditionVariable(&s->changed); }
+typedef int spipe_priv_mutex_t, spipe_priv_cond_t, spipe_priv_thread_id_t;
+#define SPIPE_PRIV_PTHREAD(call) ((void)s)
 #else
-struct spipe_priv_sync {
-    pthread_mutex_t lock;
-    pthread_cond_t  changed;
-};
-SPIPE_API void spipe_priv_sync_begin(spipe_priv_sync_t *s) {
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
-}
-SPIPE_API void spipe_priv_sync_end(spipe_priv_sync_t *s) {
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->lock);
-}
-SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) { pthread_mutex_lock(&s->lock); }
-SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) { pthread_mutex_unlock(&s->lock); }
-SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) { pthread_cond_wait(&s->changed, &s->lock); }
-SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { pthread_cond_broadcast(&s->changed); }
+typedef pthread_mutex_t spipe_priv_mutex_t;
+typedef pthread_cond_t  spipe_priv_cond_t;
+typedef pthread_t       spipe_priv_thread_id_t;
+#define SPIPE_PRIV_PTHREAD(call) ((void)(call))
 #endif
+
+struct spipe_priv_sync {
+    spipe_priv_mutex_t lock;
+    spipe_priv_cond_t  changed;
+};
+
+SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
+    SPIPE_PRIV_PTHREAD(pthread_mutex_lock(&s->lock));
+}
+SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
+    SPIPE_PRIV_PTHREAD(pthread_mutex_unlock(&s->lock));
+}
+SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
+    SPIPE_PRIV_PTHREAD(pthread_cond_wait(&s->changed, &s->lock));
+}
+SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) {
+    SPIPE_PRIV_PTHREAD(pthread_cond_broadcast(&s->changed));
+}
 
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)malloc(sizeof *s);
-    if (s) spipe_priv_sync_begin(s);
+    if (!s) return NULL;
+    SPIPE_PRIV_PTHREAD(pthread_mutex_init(&s->lock, NULL));
+    SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->changed, NULL));
     return s;
 }
 
 SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     if (!s) return;
-    spipe_priv_sync_end(s);
+    SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->changed));
+    SPIPE_PRIV_PTHREAD(pthread_mutex_destroy(&s->lock));
     free(s);
 }
 
-typedef void (*spipe_priv_thread_fn)(void *arg);
 typedef struct spipe_priv_thread {
-    spipe_priv_thread_fn fn;
-    void                *arg;
-#if defined(SPIPE_NO_THREADS)
-#elif defined(_WIN32)
-    HANDLE id;
-#else
-    pthread_t id;
-#endif
+    void (*fn)(void *arg);
+    void                  *arg;
+    spipe_priv_thread_id_t id;
 } spipe_priv_thread_t;
 
-#if defined(SPIPE_NO_THREADS)
-SPIPE_API void *spipe_priv_thread_start(spipe_priv_thread_fn fn, void *arg) {
-    (void)fn;
-    (void)arg;
-    return NULL;
-}
-SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
-SPIPE_API size_t spipe_priv_num_cpus(void) { return 1; }
-#elif defined(_WIN32)
-static DWORD WINAPI spipe_priv_thread_main(void *arg) {
-    spipe_priv_thread_t *t = (spipe_priv_thread_t *)arg;
-    t->fn(t->arg);
-    return 0;
-}
-SPIPE_API void *spipe_priv_thread_start(spipe_priv_thread_fn fn, void *arg) {
-    spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
-    if (!t) return NULL;
-    t->fn = fn;
-    t->arg = arg;
-    t->id = CreateThread(NULL, 0, spipe_priv_thread_main, t, 0, NULL);
-    if (t->id) return t;
-    free(t);
-    return NULL;
-}
-SPIPE_API void spipe_priv_thread_join(void *thread) {
-    spipe_priv_thread_t *t = (spipe_priv_thread_t *)thread;
-    WaitForSingleObject(t->id, INFINITE);
-    CloseHandle(t->id);
-    free(t);
-}
-SPIPE_API size_t spipe_priv_num_cpus(void) {
-    SYSTEM_INFO info;
-    GetSystemInfo(&info);
-    return info.dwNumberOfProcessors ? info.dwNumberOfProcessors : 1;
-}
-#else
 SPIPE_API void *spipe_priv_thread_main(void *arg) {
-    spipe_priv_thread_t *t = (spipe_priv_thread_t *)arg;
+    const spipe_priv_thread_t *t = (const spipe_priv_thread_t *)arg;
     t->fn(t->arg);
     return NULL;
 }
-SPIPE_API void *spipe_priv_thread_start(spipe_priv_thread_fn fn, void *arg) {
+
+/* A handle for join, or NULL where no thread is to be had. */
+SPIPE_API void *spipe_priv_thread_start(void (*fn)(void *arg), void *arg) {
     spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
+    int                  started = 0;
     if (!t) return NULL;
     t->fn = fn;
     t->arg = arg;
-    if (pthread_create(&t->id, NULL, spipe_priv_thread_main, t) == 0) return t;
+#if !defined(SPIPE_NO_THREADS)
+    started = pthread_create(&t->id, NULL, spipe_priv_thread_main, t) == 0;
+#endif
+    if (started) return t;
     free(t);
     return NULL;
 }
+
 SPIPE_API void spipe_priv_thread_join(void *thread) {
-    spipe_priv_thread_t *t = (spipe_priv_thread_t *)thread;
-    pthread_join(t->id, NULL);
-    free(t);
+    spipe_priv_thread_t *s = (spipe_priv_thread_t *)thread;
+    SPIPE_PRIV_PTHREAD(pthread_join(s->id, NULL));
+    free(s);
 }
+
 SPIPE_API size_t spipe_priv_num_cpus(void) {
+#if defined(_SC_NPROCESSORS_ONLN)
     const long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (size_t)n : 1;
-}
+#else
+    return 1;
 #endif
+}
 
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
-#if defined(_WIN32)
-    LARGE_INTEGER now, rate;
-    QueryPerformanceCounter(&now);
-    QueryPerformanceFrequency(&rate);
-    return (double)now.QuadPart / (double)rate.QuadPart;
-#elif defined(CLOCK_MONOTONIC)
+#if defined(CLOCK_MONOTONIC)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#elif defined(_MSC_VER)
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 #else
     struct timeval now;
@@ -2125,7 +2018,13 @@ enum {
     SPIPE_PRIV_IN_PLACE /* MAPPED: kernels use the user's pinned array itself */
 };
 
-enum { SPIPE_PRIV_IN, SPIPE_PRIV_STAGE, SPIPE_PRIV_HOST_BEGIN, SPIPE_PRIV_HOST_END, SPIPE_PRIV_OUT };
+enum {
+    SPIPE_PRIV_IN,
+    SPIPE_PRIV_STAGE,
+    SPIPE_PRIV_HOST_BEGIN,
+    SPIPE_PRIV_HOST_END,
+    SPIPE_PRIV_OUT
+};
 
 SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_MAPPED;
@@ -2376,23 +2275,30 @@ SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     return cudaSuccess;
 }
 
+SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *event,
+                                           unsigned flags) {
+    SPIPE_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming | flags));
+    p->events[p->num_events++] = *event;
+    return cudaSuccess;
+}
+
 /* Host threads that wait for an event sleep, so that they do not take cores from those that copy;
    the thread that issues spins, as it has nothing better to do. */
 SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
-    const unsigned sleep = cudaEventDisableTiming | cudaEventBlockingSync;
+    const unsigned sleep = cudaEventBlockingSync;
     size_t         k;
     int            s;
-    SPIPE_TRY(spipe_event_create(&p->fork));
-    SPIPE_TRY(spipe_event_create(&p->end));
-    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) SPIPE_TRY(spipe_event_create(&p->done[k]));
+    SPIPE_TRY(spipe_priv_new_event(p, &p->fork, 0));
+    SPIPE_TRY(spipe_priv_new_event(p, &p->end, 0));
+    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k], 0));
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
-        SPIPE_TRY(cudaEventCreateWithFlags(&slot->in_done, sleep));
-        SPIPE_TRY(cudaEventCreateWithFlags(&slot->out_done, sleep));
-        SPIPE_TRY(spipe_event_create(&slot->fill_done));
-        SPIPE_TRY(spipe_event_create(&slot->drain_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done, sleep));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done, sleep));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->fill_done, 0));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->drain_done, 0));
         for (s = 0; s < p->desc.num_stages; ++s) {
-            SPIPE_TRY(cudaEventCreateWithFlags(&slot->stage_done[s], sleep));
+            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[s], sleep));
         }
     }
     return cudaSuccess;
@@ -2803,8 +2709,8 @@ SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t s
         } else if (p->path[i] == SPIPE_PRIV_IN_PLACE) {
             c->data[i] = (spipe_priv_byte_t *)p->mapped[i] + c->first * b->elem_bytes;
         } else {
-            c->data[i] = slot->dev[i] ? slot->dev[i]
-                                      : p->pinned_alias + ((spipe_priv_byte_t *)pin - p->pinned_memory);
+            const size_t at = pin ? (size_t)((spipe_priv_byte_t *)pin - p->pinned_memory) : 0;
+            c->data[i] = slot->dev[i] ? slot->dev[i] : p->pinned_alias + at;
         }
     }
 }
@@ -3024,7 +2930,8 @@ SPIPE_API cudaError_t spipe_priv_launch_call(spipe_pipeline_t *p, cudaStream_t s
 }
 
 /* Makes a stream wait for an event of another; in one stream order is there already. */
-SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other, cudaEvent_t event) {
+SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other,
+                                        cudaEvent_t event) {
     return stream == other ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
 }
 
@@ -3036,9 +2943,10 @@ SPIPE_API cudaError_t spipe_priv_step_done(spipe_pipeline_t *p, cudaStream_t str
     e = cudaStreamSynchronize(stream);
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, chunk, "%s%s%s of chunk %zu failed on the GPU: %s",
-                           stage < 0 ? "" : "stage '", stage < 0 ? what : p->desc.stages[stage].name,
-                           stage < 0 ? "" : "'", chunk, cudaGetErrorString(e));
+    return spipe_priv_fail(p, e, stage, chunk, "%s'%s' of chunk %zu failed on the GPU: %s",
+                           stage < 0 ? "step " : "stage ",
+                           stage < 0 ? what : p->desc.stages[stage].name, chunk,
+                           cudaGetErrorString(e));
 }
 
 /* Copies one input from the user's own array, edges and all. */
@@ -3544,28 +3452,6 @@ SPIPE_API void spipe_priv_report(const spipe_pipeline_t *p, spipe_report_t *r) {
     r->wall_ms = p->wall_ms;
 }
 
-SPIPE_API cudaError_t spipe_priv_destroy_events(spipe_pipeline_t *p) {
-    cudaError_t e = cudaSuccess;
-    size_t      k;
-    int         s;
-    for (k = 0; k < SPIPE_MAX_DEPTH; ++k) {
-        spipe_priv_slot_t *slot = &p->slots[k];
-        if (slot->in_done) spipe_priv_keep(&e, cudaEventDestroy(slot->in_done));
-        if (slot->out_done) spipe_priv_keep(&e, cudaEventDestroy(slot->out_done));
-        if (slot->fill_done) spipe_priv_keep(&e, cudaEventDestroy(slot->fill_done));
-        if (slot->drain_done) spipe_priv_keep(&e, cudaEventDestroy(slot->drain_done));
-        for (s = 0; s < SPIPE_MAX_STAGES; ++s) {
-            if (slot->stage_done[s]) spipe_priv_keep(&e, cudaEventDestroy(slot->stage_done[s]));
-        }
-    }
-    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) {
-        if (p->done[k]) spipe_priv_keep(&e, cudaEventDestroy(p->done[k]));
-    }
-    if (p->end) spipe_priv_keep(&e, cudaEventDestroy(p->end));
-    if (p->fork) spipe_priv_keep(&e, cudaEventDestroy(p->fork));
-    return e;
-}
-
 /* Frees in reverse order of making, whatever part of it was made. */
 SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
@@ -3573,7 +3459,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     if (spipe_priv_enter(p->device, &before) != cudaSuccess) before = p->device;
     for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
     spipe_priv_crews_stop(p);
-    spipe_priv_keep(&e, spipe_priv_destroy_events(p));
+    for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
     for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
     spipe_priv_keep(&e, spipe_priv_free_memory(p));
     for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_unregister(p, i);
@@ -3588,42 +3474,27 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p) {
-    const char *what = "creating a lock";
-    cudaError_t e = cudaErrorMemoryAllocation;
+SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
+    *what = "making a lock";
     p->sync = spipe_priv_sync_create();
-    if (p->sync) {
-        what = "reading the device's facts";
-        e = spipe_device_get(&p->facts, p->device);
-    }
-    if (e == cudaSuccess) {
-        what = "choosing a plan";
-        e = spipe_priv_plan(p);
-    }
-    if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
-    if (e == cudaSuccess) {
-        what = "creating streams";
-        e = spipe_priv_create_streams(p);
-    }
-    if (e == cudaSuccess) {
-        what = "creating events";
-        e = spipe_priv_create_events(p);
-    }
-    if (e == cudaSuccess) {
-        what = "taking memory";
-        e = spipe_priv_take_memory(p);
-    }
-    if (e != cudaSuccess && p->failure.error == cudaSuccess) {
-        (void)cudaGetLastError();
-        (void)spipe_priv_refuse(&p->failure, e, "setting up failed at %s: %s", what,
-                                cudaGetErrorString(e));
-    }
-    return e;
+    if (!p->sync) return cudaErrorMemoryAllocation;
+    *what = "reading the device's facts";
+    SPIPE_TRY(spipe_device_get(&p->facts, p->device));
+    *what = "choosing a plan";
+    SPIPE_TRY(spipe_priv_plan(p));
+    SPIPE_TRY(spipe_priv_choose_paths(p));
+    *what = "creating streams";
+    SPIPE_TRY(spipe_priv_create_streams(p));
+    *what = "creating events";
+    SPIPE_TRY(spipe_priv_create_events(p));
+    *what = "taking memory";
+    return spipe_priv_take_memory(p);
 }
 
 SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t *d, int one_shot,
                                         spipe_failure_t *failure) {
     const double began = spipe_priv_seconds();
+    const char  *what = NULL;
     cudaError_t  e;
     memset(p, 0, sizeof *p);
     if (failure) spipe_priv_failure_clear(failure);
@@ -3637,8 +3508,13 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
                                 cudaGetErrorString(e));
         return e;
     }
-    e = spipe_priv_make(p);
+    e = spipe_priv_make(p, &what);
     if (e != cudaSuccess) {
+        if (p->failure.error == cudaSuccess) {
+            (void)cudaGetLastError();
+            (void)spipe_priv_refuse(&p->failure, e, "setting up failed at %s: %s", what,
+                                    cudaGetErrorString(e));
+        }
         if (failure) *failure = p->failure;
         (void)spipe_priv_free(p);
         return e;
