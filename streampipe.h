@@ -704,7 +704,7 @@ typedef struct spipe_priv_slot {
     void       *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
     void       *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
     void       *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
-    void       *mirror[SPIPE_MAX_BUFFERS];  /* what host stages see, or NULL */
+    void       *mirror[SPIPE_MAX_STAGES][SPIPE_MAX_BUFFERS]; /* what each host stage sees */
     cudaEvent_t in_done, out_done, fill_done, drain_done;
     cudaEvent_t stage_done[SPIPE_MAX_STAGES];
     size_t      filled, drained, whole;     /* chunk number + 1, when so */
@@ -2316,12 +2316,9 @@ SPIPE_API void *spipe_priv_take(unsigned char *base, size_t *used, const spipe_b
 
 /* Lays out device and pinned memory; called once to count and once to hand out. */
 SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pinned) {
-    unsigned seen = 0;
-    size_t   k;
-    int      i;
+    size_t k;
+    int    i, s;
     *device = *pinned = 0;
-    for (i = 0; i < p->desc.num_stages; ++i) seen |= p->desc.stages[i].reads |
-                                                     p->desc.stages[i].writes;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         if (b->kind != SPIPE_RESIDENT) continue;
@@ -2337,7 +2334,7 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
         for (i = 0; i < p->desc.num_buffers; ++i) {
             const spipe_buffer_desc_t *b = &p->desc.buffers[i];
             const int staged = p->path[i] == SPIPE_PRIV_STAGED, mapped = spipe_priv_is_mapped(p);
-            slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = slot->mirror[i] = NULL;
+            slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
             if (b->kind == SPIPE_RESIDENT) continue;
             if (!mapped || b->kind == SPIPE_TEMP) {
                 slot->dev[i] = spipe_priv_take(p->device_memory, device, b, p->desc.chunk);
@@ -2349,8 +2346,11 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
                 slot->pin_out[i] = mapped && slot->pin_in[i] ? slot->pin_in[i]
                                  : spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
             }
-            if (seen & SPIPE_BIT(i)) {
-                slot->mirror[i] = spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+            for (s = 0; s < p->desc.num_stages; ++s) { /* its own: two may run side by side */
+                const spipe_stage_desc_t *st = &p->desc.stages[s];
+                slot->mirror[s][i] = NULL;
+                if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
+                slot->mirror[s][i] = spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
             }
         }
     }
@@ -2685,9 +2685,9 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     }
 }
 
-/* What a stage on the device sees of a chunk; where a mask is given, what a host stage sees. */
+/* What a stage on the device sees of a chunk; where host_stage is one, what that one sees. */
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream,
-                               const unsigned *host_mask, spipe_chunk_t *c) {
+                               int host_stage, spipe_chunk_t *c) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t             total = spipe_priv_known_total(p);
     int                      i;
@@ -2702,8 +2702,8 @@ SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t s
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         void *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
-        if (host_mask) {
-            c->data[i] = *host_mask & SPIPE_BIT(i) ? slot->mirror[i] : NULL;
+        if (host_stage >= 0) {
+            c->data[i] = slot->mirror[host_stage][i];
         } else if (b->kind == SPIPE_RESIDENT) {
             c->data[i] = p->resident[i];
         } else if (p->path[i] == SPIPE_PRIV_IN_PLACE) {
@@ -2724,9 +2724,8 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
                            "work before a host stage");
     }
     if (e == cudaSuccess && !spipe_priv_has_failed(p)) {
-        const unsigned seen = s->reads | s->writes;
-        spipe_chunk_t  c;
-        spipe_priv_view(p, chunk, NULL, &seen, &c);
+        spipe_chunk_t c;
+        spipe_priv_view(p, chunk, NULL, stage, &c);
         e = s->fn(&c, s->user);
         if (e != cudaSuccess) {
             (void)spipe_priv_fail(p, e, stage, chunk, "host stage '%s' failed at chunk %zu: %s",
@@ -3069,7 +3068,7 @@ SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, 
     spipe_chunk_t             c;
     cudaError_t               e, left;
     SPIPE_TRY(spipe_priv_did(p, spipe_priv_wait_before(p, chunk, s, stream), s, chunk, "a stage"));
-    spipe_priv_view(p, chunk, stream, NULL, &c);
+    spipe_priv_view(p, chunk, stream, -1, &c);
     e = stage->fn(&c, stage->user);
     left = cudaPeekAtLastError(); /* a launch whose error the stage did not look at */
     if (e == cudaSuccess && left != cudaSuccess && left != p->stale_error) e = left;
@@ -3084,13 +3083,13 @@ SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, 
 }
 
 /* Copies the buffers of a mask between a slot's device memory and what its host stages see. */
-SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, unsigned mask,
-                                             int to_host, cudaStream_t stream) {
+SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, int s,
+                                             unsigned mask, int to_host, cudaStream_t stream) {
     spipe_chunk_t dev, host;
     size_t        count;
     int           i;
-    spipe_priv_view(p, chunk, stream, NULL, &dev);
-    spipe_priv_view(p, chunk, NULL, &mask, &host);
+    spipe_priv_view(p, chunk, stream, -1, &dev);
+    spipe_priv_view(p, chunk, NULL, s, &host);
     count = dev.count;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -3113,7 +3112,7 @@ SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t ch
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     cudaError_t        e = spipe_priv_wait_before(p, chunk, s, stream);
     if (e == cudaSuccess) {
-        e = spipe_priv_copy_mirror(p, chunk, p->desc.stages[s].reads, 1, stream);
+        e = spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].reads, 1, stream);
     }
     if (e == cudaSuccess && p->async) {
         e = spipe_priv_launch_call(p, stream, SPIPE_PRIV_HOST, s, chunk);
@@ -3131,7 +3130,7 @@ SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chun
     if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1)) {
         return p->failure.error;
     }
-    e = spipe_priv_copy_mirror(p, chunk, p->desc.stages[s].writes, 0, stream);
+    e = spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].writes, 0, stream);
     if (e == cudaSuccess) e = cudaEventRecord(slot->stage_done[s], stream);
     SPIPE_TRY(spipe_priv_did(p, e, s, chunk, "taking data back from a host stage"));
     return spipe_priv_step_done(p, stream, s, chunk, NULL);

@@ -76,7 +76,7 @@ static void test_diamond(spipe_schedule_t schedule, int *x, int *y) {
 static void test_line(spipe_schedule_t schedule, int *x, int *y) {
     linear_t     l[12];
     spipe_desc_t d = start(schedule, x, y);
-    char         names[12][8];
+    char         names[12][16];
     int          i, k, wrong = 0;
     spipe_add_temp(&d, sizeof *x);
     spipe_add_temp(&d, sizeof *x);

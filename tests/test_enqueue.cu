@@ -1,0 +1,309 @@
+/*  test_enqueue.cu -- a pipeline made once runs many times, in a stream's order when enqueued, and
+    inside a CUDA graph when captured. */
+#include "pipe_common.h"
+
+enum { N = 4001, CHUNK = 300 };
+
+static spipe_desc_t describe(pipe_array_t x, pipe_array_t y, pipe_mix_args_t *args,
+                             spipe_schedule_t schedule) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.chunk = CHUNK;
+    d.schedule = schedule;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, args);
+    return d;
+}
+
+static int is_mixed(const unsigned char *x, const unsigned char *y, size_t n) {
+    size_t i, wrong = 0;
+    for (i = 0; i < n; ++i) wrong += y[i] != pipe_mix(x[i], i);
+    if (wrong) tap_note("%zu of %zu bytes are wrong", wrong, n);
+    return wrong == 0;
+}
+
+static void test_many_runs(int memory) {
+    pipe_mix_args_t  args = {0, 1, 1};
+    pipe_array_t     x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
+    pipe_array_t     x2 = pipe_array_new(2 * N, PIPE_PAGEABLE), y2 = pipe_array_new(2 * N, PIPE_PINNED);
+    spipe_desc_t     d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    int              k, good = 1;
+    tap_ok(spipe_pipeline_create(&p, &d, NULL) == cudaSuccess, "a pipeline is made (%s)",
+           pipe_memory_names[memory]);
+    for (k = 0; k < 5; ++k) {
+        pipe_randomise(x);
+        pipe_poison(y);
+        good &= spipe_pipeline_run(&p, &r) == cudaSuccess && is_mixed(x.at, y.at, N);
+    }
+    tap_ok(good && r.setup_ms == 0.0, "it runs again and again, set up once");
+    pipe_randomise(x2);
+    pipe_poison(y2);
+    good = spipe_pipeline_set_host(&p, 0, x2.at) == cudaSuccess &&
+           spipe_pipeline_set_host(&p, 1, y2.at) == cudaSuccess &&
+           spipe_pipeline_set_count(&p, 2 * N) == cudaSuccess;
+    good = good && spipe_pipeline_run(&p, &r) == cudaSuccess && is_mixed(x2.at, y2.at, 2 * N);
+    tap_ok(good && pipe_guard_whole(y2), "other arrays, of other kinds of memory, and another length");
+    good = spipe_pipeline_set_count(&p, 5) == cudaSuccess;
+    pipe_poison(y2);
+    good = good && spipe_pipeline_run(&p, &r) == cudaSuccess && is_mixed(x2.at, y2.at, 5);
+    tap_ok(good && y2.at[5] == 0xA5, "and a shorter one");
+    tap_ok(spipe_pipeline_set_host(&p, 7, x.at) == cudaErrorInvalidValue &&
+           spipe_pipeline_set_host(&p, 0, NULL) == cudaErrorInvalidValue,
+           "set_host refuses a buffer that is not there and a NULL array");
+    tap_ok(spipe_pipeline_destroy(&p) == cudaSuccess && spipe_pipeline_destroy(&p) == cudaSuccess,
+           "destroying twice is fine");
+    tap_ok(spipe_pipeline_run(&p, &r) == cudaErrorInvalidResourceHandle && r.failure.message[0] &&
+           spipe_enqueue(&p, NULL) == cudaErrorInvalidResourceHandle &&
+           spipe_pipeline_wait(&p, NULL) == cudaErrorInvalidResourceHandle &&
+           spipe_pipeline_set_count(&p, 1) == cudaErrorInvalidResourceHandle,
+           "a destroyed pipeline is refused: %s", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+    pipe_free(&x2);
+    pipe_free(&y2);
+}
+
+static cudaError_t fail_when_told(const spipe_chunk_t *c, void *user) {
+    pipe_mix_args_t args = {0, 1, 1};
+    if (*(int *)user && c->index == 2) return cudaErrorNotSupported;
+    return pipe_mix_stage(c, &args);
+}
+
+static void test_run_after_failure(void) {
+    pipe_mix_args_t  args = {0, 1, 1};
+    pipe_array_t     x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    spipe_desc_t     d = describe(x, y, &args, SPIPE_ENGINES);
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    int              fail = 1, k, good = 1;
+    d.stages[0].fn = fail_when_told;
+    d.stages[0].user = &fail;
+    pipe_randomise(x);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 6; ++k) {
+        fail = k % 2 == 0;
+        pipe_poison(y);
+        const cudaError_t e = spipe_pipeline_run(&p, &r);
+        good &= fail ? e == cudaErrorNotSupported && r.failure.chunk == 2
+                     : e == cudaSuccess && is_mixed(x.at, y.at, N);
+    }
+    tap_ok(good, "a pipeline runs again after a failed run");
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+static __global__ void add_kernel(unsigned char *x, unsigned char v, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) x[i] = (unsigned char)(x[i] + v);
+}
+
+/* The caller's stream: +1 on the pinned input by a kernel, the pipeline, +1 on its output. */
+static void test_order(int memory, spipe_schedule_t schedule) {
+    pipe_mix_args_t  args = {0, 1, 1};
+    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, memory);
+    pipe_array_t     z = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t     d = describe(x, y, &args, schedule);
+    spipe_pipeline_t p;
+    cudaStream_t     stream;
+    unsigned char   *before = (unsigned char *)malloc(N);
+    size_t           i, wrong = 0;
+    int              k, good = 1;
+    d.stages[0].fn = pipe_mix_stage;
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    pipe_randomise(x);
+    memcpy(before, x.at, N);
+    pipe_poison(y);
+    for (k = 0; k < 3; ++k) { /* x grows by one before each run; nothing waits on the host */
+        good &= SPIPE_LAUNCH(add_kernel, spipe_blocks(N, 256), 256, 0, stream, x.at, 1, (size_t)N) ==
+                cudaSuccess;
+        good &= spipe_enqueue(&p, stream) == cudaSuccess;
+    }
+    if (memory == PIPE_PINNED) {
+        good &= SPIPE_LAUNCH(add_kernel, spipe_blocks(N, 256), 256, 0, stream, y.at, 1, (size_t)N) ==
+                cudaSuccess;
+    }
+    good &= cudaStreamSynchronize(stream) == cudaSuccess;
+    for (i = 0; i < N; ++i) {
+        const unsigned char want = pipe_mix((unsigned char)(before[i] + 3), i);
+        wrong += y.at[i] != (unsigned char)(want + (memory == PIPE_PINNED));
+    }
+    if (wrong) tap_note("%zu of %d bytes are wrong", wrong, (int)N);
+    tap_ok(good && wrong == 0 && spipe_pipeline_wait(&p, NULL) == cudaSuccess,
+           "enqueued runs keep the caller's stream's order, %s, output %s",
+           spipe_schedule_name(schedule), pipe_memory_names[memory]);
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    free(before);
+    pipe_free(&x);
+    pipe_free(&y);
+    pipe_free(&z);
+}
+
+static void test_graph(int memory, spipe_schedule_t schedule) {
+    pipe_mix_args_t  args = {0, 1, 1};
+    pipe_array_t     x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
+    spipe_desc_t     d = describe(x, y, &args, schedule);
+    spipe_pipeline_t p;
+    cudaStream_t     stream;
+    cudaGraph_t      graph = NULL;
+    cudaGraphExec_t  exec = NULL;
+    int              k, good = 1;
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    pipe_randomise(x);
+    good &= spipe_pipeline_run(&p, NULL) == cudaSuccess; /* events were used before the capture */
+    SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    const cudaError_t e = spipe_enqueue(&p, stream);
+    if (e != cudaSuccess) tap_note("enqueue: %s", cudaGetErrorName(e));
+    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    if (ended != cudaSuccess) tap_note("end: %s", cudaGetErrorName(ended));
+    good &= e == cudaSuccess && ended == cudaSuccess && graph;
+    if (good) good &= cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess;
+    for (k = 0; k < 4 && good; ++k) {
+        pipe_randomise(x);
+        pipe_poison(y);
+        good &= cudaGraphLaunch(exec, stream) == cudaSuccess;
+        good &= cudaStreamSynchronize(stream) == cudaSuccess;
+        good &= is_mixed(x.at, y.at, N);
+    }
+    tap_ok(good, "a captured run replays with new data, %s, %s", spipe_schedule_name(schedule),
+           pipe_memory_names[memory]);
+    pipe_poison(y);
+    tap_ok(spipe_pipeline_run(&p, NULL) == cudaSuccess && is_mixed(x.at, y.at, N),
+           "and the pipeline still runs by itself");
+    if (exec) SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* Everything that has to run as a host function when enqueued. */
+typedef struct rolling {
+    size_t given, taken;
+    int    in_order;
+} rolling_t;
+
+static cudaError_t rolling_source(void *dst, size_t max_count, size_t *count, void *user) {
+    rolling_t *r = (rolling_t *)user;
+    size_t     i;
+    for (i = 0; i < max_count; ++i) ((unsigned char *)dst)[i] = (unsigned char)(r->given++ % N * 11);
+    *count = max_count;
+    return cudaSuccess;
+}
+
+static cudaError_t rolling_sink(const void *src, size_t count, size_t first, void *user) {
+    rolling_t *r = (rolling_t *)user;
+    size_t     i;
+    for (i = 0; i < count; ++i) {
+        const unsigned char want = (unsigned char)(pipe_mix((unsigned char)((first + i) * 11),
+                                                            first + i) + 1);
+        r->in_order &= ((const unsigned char *)src)[i] == want;
+    }
+    r->in_order &= first == r->taken % N;
+    r->taken += count;
+    return cudaSuccess;
+}
+
+static cudaError_t add_one(const spipe_chunk_t *c, void *user) {
+    unsigned char *v = SPIPE_BUF(c, 1, unsigned char);
+    size_t         i;
+    (void)user;
+    for (i = 0; i < c->count; ++i) ++v[i];
+    return cudaSuccess;
+}
+
+static void test_host_work(int graph_too) {
+    pipe_mix_args_t  args = {0, 1, 1};
+    unsigned         weight = 7, back = 0;
+    rolling_t        r = {0, 0, 1};
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    cudaStream_t     stream;
+    cudaGraph_t      graph = NULL;
+    cudaGraphExec_t  exec = NULL;
+    int              k, good = 1;
+    d.count = N;
+    d.chunk = CHUNK;
+    spipe_add_source(&d, rolling_source, &r, 1);
+    spipe_add_sink(&d, rolling_sink, &r, 1);
+    spipe_add_resident(&d, &weight, sizeof weight, SPIPE_UPLOAD | SPIPE_DOWNLOAD);
+    spipe_add_resident(&d, &back, sizeof back, SPIPE_DOWNLOAD);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    spipe_add_host_stage(&d, "one", add_one, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    back = 99;
+    if (graph_too) {
+        SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        good &= spipe_enqueue(&p, stream) == cudaSuccess;
+        good &= cudaStreamEndCapture(stream, &graph) == cudaSuccess;
+        if (good) good &= cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess;
+    }
+    for (k = 0; k < 3 && good; ++k) {
+        if (graph_too) good &= cudaGraphLaunch(exec, stream) == cudaSuccess;
+        else good &= spipe_enqueue(&p, stream) == cudaSuccess;
+    }
+    good &= cudaStreamSynchronize(stream) == cudaSuccess;
+    good &= spipe_pipeline_wait(&p, NULL) == cudaSuccess;
+    tap_ok(good && r.in_order && r.taken == 3 * N && r.given == 3 * N && weight == 7 && back == 0,
+           "source, sink, host stage and resident buffers in %s", graph_too ? "a graph" : "enqueued runs");
+    if (exec) SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+}
+
+static cudaError_t bad_sink(const void *src, size_t count, size_t first, void *user) {
+    (void)src;
+    (void)count;
+    if (first >= 5 * CHUNK) return cudaErrorOperatingSystem;
+    *(size_t *)user = first + count;
+    return cudaSuccess;
+}
+
+static void test_late_failure(void) {
+    pipe_mix_args_t  args = {0, 1, 1};
+    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    size_t           got = 0;
+    pipe_randomise(x);
+    d.count = N;
+    d.chunk = CHUNK;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_sink(&d, bad_sink, &got, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_enqueue(&p, NULL));
+    tap_ok(spipe_pipeline_wait(&p, &r) == cudaErrorOperatingSystem && r.failure.chunk == 5 &&
+           r.failure.chunks_whole == 5 && got == 5 * CHUNK,
+           "wait tells what failed in an enqueued run: %s", r.failure.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+}
+
+int main(void) {
+    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
+                                                 SPIPE_BREADTH_FIRST, SPIPE_MAPPED};
+    int s, m;
+    for (m = 0; m < PIPE_NUM_MEMORIES; ++m) test_many_runs(m);
+    test_run_after_failure();
+    for (s = 0; s < 5; ++s) {
+        test_order(PIPE_PINNED, schedules[s]);
+        test_order(PIPE_PAGEABLE, schedules[s]);
+        test_graph(PIPE_PINNED, schedules[s]);
+        test_graph(PIPE_PAGEABLE, schedules[s]);
+    }
+    test_host_work(0);
+    test_host_work(1);
+    test_late_failure();
+    return tap_done();
+}
