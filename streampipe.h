@@ -802,7 +802,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
     p          out/in  of the current device at create; must not move until destroyed.
     d          in      kept as p->desc, with chunk, depth, schedule and staging as chosen.
-    report     out     may be NULL.
+    report, failure out what happened; either may be NULL.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
                is one that ends the context). Running a destroyed or zeroed pipeline:
                cudaErrorInvalidResourceHandle.
@@ -1014,10 +1014,11 @@ SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char 
 
 SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
                                     const char *file, int line) {
-    spipe_report_t    own;
-    spipe_report_t   *r = report ? report : &own;
-    const cudaError_t e = spipe_run(d, r);
-    spipe_priv_check(e, "spipe_run", r->failure.message, file, line);
+    spipe_report_t own;
+    cudaError_t    e;
+    if (!report) report = &own;
+    e = spipe_run(d, report);
+    spipe_priv_check(e, "spipe_run", report->failure.message, file, line);
 }
 
 /* Keeps the first error of a sequence that must go on, as when freeing. */
@@ -2893,10 +2894,10 @@ static void CUDART_CB spipe_priv_call_main(void *arg) {
 
 /* Where a task's call stands in the list: resident buffers first, then a row for each chunk. */
 SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_task_t t) {
-    const size_t row = 2 + (size_t)p->desc.num_stages, before = 2 * SPIPE_MAX_BUFFERS;
+    const size_t row = 2 + (size_t)p->desc.num_stages, before = (size_t)2 * SPIPE_MAX_BUFFERS;
     switch (t.what) {
-    case SPIPE_PRIV_RESIDENT_IN: return 2 * (size_t)t.stage;
-    case SPIPE_PRIV_RESIDENT_OUT: return 2 * (size_t)t.stage + 1;
+    case SPIPE_PRIV_RESIDENT_IN: return (size_t)2 * (size_t)t.stage;
+    case SPIPE_PRIV_RESIDENT_OUT: return (size_t)2 * (size_t)t.stage + 1;
     case SPIPE_PRIV_FILL: return before + t.chunk * row;
     case SPIPE_PRIV_DRAIN: return before + t.chunk * row + 1;
     default: return before + t.chunk * row + 2 + (size_t)t.stage;
@@ -2908,7 +2909,7 @@ SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_tas
 SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
     const int    per_chunk = p->needs_fill || p->needs_drain || p->num_segments > 1;
     const size_t row = 2 + (size_t)p->desc.num_stages;
-    const size_t n = 2 * SPIPE_MAX_BUFFERS + (per_chunk ? p->num_chunks * row : 0);
+    const size_t n = (size_t)2 * SPIPE_MAX_BUFFERS + (per_chunk ? p->num_chunks * row : 0);
     struct spipe_priv_calls *list;
     if (p->calls && p->calls->num_calls >= n) return cudaSuccess;
     list = (struct spipe_priv_calls *)malloc(sizeof *list + n * sizeof list->calls[0]);

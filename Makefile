@@ -1,0 +1,343 @@
+# streampipe: a header, so nothing needs building to use it. This file tests it and builds the examples.
+# Needs GNU make, gcc and g++. All else is used where it is found, and said to be missing where not.
+#
+# A program is one source file: tests/test_x.cu becomes build/<flavour>/tests/test_x. New files are
+# found by their names (see "What there is to build"); none has to be listed here.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# ---- The tools, all of them overridable: make CC=clang CXX=clang++ ---------------------------------
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+AWK ?= awk
+# Where the toolkit is: around the nvcc of the PATH, else in its usual place.
+CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc 2>/dev/null))),/usr/local/cuda)
+NVCC ?= $(CUDA_HOME)/bin/nvcc
+OPT  ?= -O2 -g
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+# ---- What this machine has ------------------------------------------------------------------------
+
+have     = $(shell command -v $(1) >/dev/null 2>&1 && echo yes || echo no)
+HAVE_NVCC := $(call have,$(NVCC))
+GPU       := $(shell nvidia-smi -L 2>/dev/null | sed -n 's/^GPU 0: //; s/ .UUID.*//p; 1q')
+HAVE_GPU  := $(if $(GPU),yes,no)
+
+# The backend: `cuda` is the real runtime, `host` is tests/hostcuda, the CUDA runtime on the CPU.
+ifeq ($(HAVE_NVCC)-$(HAVE_GPU),yes-yes)
+BACKEND ?= cuda
+else
+BACKEND ?= host
+endif
+ifeq ($(filter $(BACKEND),cuda host),)
+$(error BACKEND=$(BACKEND): it is cuda or host)
+endif
+ifeq ($(BACKEND)-$(HAVE_NVCC),cuda-no)
+$(error BACKEND=cuda needs nvcc, and $(NVCC) is not there; set CUDA_HOME or NVCC)
+endif
+
+# The GPU to compile for. Without a GPU nothing compiled for it can run: it is a test of compiling.
+ifeq ($(HAVE_GPU),yes)
+ARCH ?= native
+else
+ARCH ?= sm_90
+endif
+CAN_RUN := $(if $(filter cuda-no,$(BACKEND)-$(HAVE_GPU)),no,yes)
+NO_GPU  := compiled for $(ARCH); there is no GPU here to run it on
+
+# SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own.
+SAN ?=
+ifneq ($(filter-out thread address,$(SAN)),)
+$(error SAN=$(SAN): it is thread or address)
+endif
+ifneq ($(and $(SAN),$(filter cuda,$(BACKEND))),)
+$(error SAN=$(SAN) is for BACKEND=host; on a GPU use `make sanitize BACKEND=cuda`)
+endif
+
+# ---- How things are compiled ----------------------------------------------------------------------
+
+BUILD := build/$(BACKEND)$(addprefix -,$(SAN))
+WARN  := -Wall -Wextra -Wshadow -Wconversion -pedantic -Werror
+
+# A report of undefined behaviour must end the program, or its tests would still say ok.
+SANFLAGS_thread  := -fsanitize=thread -fno-omit-frame-pointer
+SANFLAGS_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANFLAGS := $(SANFLAGS_$(SAN))
+# In instrumented code gcc warns of what is not there, and now and then of what it got wrong itself:
+# shown, but not an error. The plain build has the say.
+ifneq ($(SAN),)
+WARN := -Wall -Wextra
+endif
+
+ifeq ($(BACKEND),host)
+# hostcuda's include folder stands where the toolkit's would. A .cu is C++ to it, and as with nvcc
+# the runtime's names are there before the first line of the file.
+INCLUDE  := -I. -Itests -Itests/hostcuda/include
+CFLAGS   := -std=c99 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
+CXXFLAGS := -std=c++14 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
+COMPILE_cu = $(CXX) $(CXXFLAGS) -x c++ -include cuda_runtime.h
+LINK     = $(CXX) $(SANFLAGS) $(1) -o $@ -pthread -lm
+RUNTIME  := $(patsubst %.cpp,$(BUILD)/%.cpp.o,$(wildcard tests/hostcuda/*.cpp))
+else
+# -isystem: under -pedantic the toolkit's own headers warn when they come by -I.
+CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/include
+CXXFLAGS := -std=c++14 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/include
+NVFLAGS  := -std=c++17 -arch=$(ARCH) -ccbin $(CXX) $(OPT) -lineinfo -Xcompiler -Wall,-Wextra,-pthread -I. -Itests
+COMPILE_cu = $(NVCC) $(NVFLAGS)
+LINK     = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart static $(1) -o $@ -Xcompiler -pthread -lm
+RUNTIME  :=
+endif
+
+# ---- What there is to build -----------------------------------------------------------------------
+
+# tests/ holds what is true of any CUDA runtime; tests/host/ what needs hostcuda: its modelled clock,
+# its injected faults, its refusals. tests/cli/ holds scripts that try the example programs.
+sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
+TESTS     := $(basename $(call sources,tests/test_*))
+TESTS_HOST := $(basename $(call sources,tests/host/test_*))
+EXAMPLES  := $(basename $(call sources,examples/*))
+SCRIPTS   := $(wildcard tests/cli/*.sh)
+
+RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
+# Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
+MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event)
+
+# ---- Rules ----------------------------------------------------------------------------------------
+
+# V=1 shows the commands; `make check` asks for neither these nor a line per file.
+Q   := $(if $(V),,@)
+say  = $(if $(V)$(QUIET),,@printf '  %-4s %s\n' $(1) $<)
+
+# A program whose new source does not compile must not be tested as the old program: the object's
+# rule removes both first. $(BUILD)/flags changes when the flags do, so ARCH=... rebuilds.
+define compile
+$(call say,$(1))
+@mkdir -p $(@D) && rm -f $@ $(basename $(basename $@))
+$(Q)$(2) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+endef
+
+$(BUILD)/%.c.o:   %.c   $(BUILD)/flags ; $(call compile,CC,$(CC) $(CFLAGS))
+$(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS))
+$(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
+
+$(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
+$(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
+.SECONDARY:
+
+FLAGS := $(CC) $(CFLAGS) $(CXX) $(CXXFLAGS) $(COMPILE_cu)
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D); echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
+FORCE:
+.PHONY: FORCE
+
+-include $(addsuffix .c.d,$(PROGRAMS)) $(addsuffix .cu.d,$(PROGRAMS)) $(RUNTIME:.o=.d)
+
+# ---- Targets --------------------------------------------------------------------------------------
+
+# Every part below writes its counts into $(TALLY) and always succeeds; `total` is the judge. So one
+# failure hides no other, and the last line adds up everything.
+TALLY  := build/tally
+export TALLY
+submake = $(MAKE) --no-print-directory BACKEND=$(BACKEND) ARCH=$(ARCH) QUIET=1
+# Under `make -jN` the sub-makes share its N jobs; else they take one for each processor.
+parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+# Builds what can be built; of what the compilers say, the lines that matter.
+build   = mkdir -p $(BUILD); $(submake) $(parallel) -k $(1) 2> $(BUILD)/build.log || true; \
+    grep -aE '(error|warning|undefined reference|multiple definition|No rule)' $(BUILD)/build.log | $(AWK) '!seen[$$0]++' | \
+    cut -c 1-200 | head -n 20; if [ -s $(BUILD)/build.log ]; then echo "      log: $(BUILD)/build.log"; fi
+begin   = @mkdir -p build && rm -f $(TALLY)
+part    = @+$(submake) $(1)
+total   = @tests/run --total $(TALLY)
+heading = @echo "== $(1)"
+
+.PHONY: help
+help: ## this text (the default)
+	@echo "streampipe $$(sh tests/tools/version): streams, events and pipelines for CUDA in one C header"; echo
+	@$(AWK) -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@$(AWK) -F '## ' '/^## / { print "  " $$2 }' Makefile
+	@echo
+	@echo "Found here:"
+	@$(call found,nvcc,$(HAVE_NVCC),$(if $(filter yes,$(HAVE_NVCC)),$(NVCC)))
+	@$(call found,GPU,$(HAVE_GPU),$(GPU))
+	@for tool in clang clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
+	@echo "So BACKEND=$(BACKEND)$(if $(filter cuda,$(BACKEND)), ARCH=$(ARCH))"
+found = printf '  %-12s %-4s %s\n' "$(1)" "$(2)" "$(3)"
+
+## BACKEND=cuda|host   the real runtime, or the CUDA runtime on the CPU (tests/hostcuda)
+## ARCH=sm_90          GPU to compile for; `native` where there is a GPU
+## CC= CXX= NVCC= CUDA_HOME= OPT=   the tools;   V=1 shows the commands;   SAN=thread|address with `test`
+
+.PHONY: demo
+demo: ## stream a real file through three kernels, on the GPU if there is one
+ifeq ($(CAN_RUN),no)
+	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
+endif
+	@+$(submake) $(BUILD)/examples/entropy_map
+	@echo "backend: $(backend_name)"
+	@mkdir -p build/demo
+	@file=$$($(CC) -print-prog-name=cc1); \
+	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
+	set -x; $(BUILD)/examples/entropy_map "$$file" -o build/demo/map.pgm
+backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), compiled for $(ARCH)),host (the CUDA runtime on the CPU; no GPU is used))
+
+.PHONY: examples
+examples: ## build and run every example; a table of what each did
+	@+$(call build,build-examples)
+	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
+
+.PHONY: check
+check: ## everything that this machine can check; ends with N passed, N failed, N skipped
+	$(begin)
+	$(call part,part-test)
+	$(call part,part-compile)
+	$(call part,part-lint)
+	$(call part,part-docs)
+	$(if $(filter-out host,$(BACKEND)$(SAN)),,$(call part,part-sanitize))
+	$(total)
+
+.PHONY: test
+test: ## only the test programs and scripts
+	$(begin)
+	$(call part,part-test)
+	$(total)
+
+.PHONY: matrix
+matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
+	$(begin)
+	$(call part,part-compile)
+	$(total)
+
+.PHONY: lint
+lint: ## contract comments, line and function lengths, clang-tidy, cppcheck
+	$(begin)
+	$(call part,part-lint)
+	$(total)
+
+.PHONY: docs-check
+docs-check: ## compile, link and run the programs of README.md and of the header's opening comment
+	$(begin)
+	$(call part,part-docs)
+	$(total)
+
+.PHONY: sanitize
+sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with BACKEND=cuda
+	$(begin)
+	$(call part,part-sanitize)
+	$(total)
+
+# ---- The parts ------------------------------------------------------------------------------------
+
+.PHONY: build-all build-tests build-examples
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT))
+build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
+build-all: build-tests build-examples
+
+# Programs run one after another, so that what they time is their own; the instrumented ones, which
+# time nothing, take all processors.
+RUNS     := $(addprefix run/,$(RUN_TESTS) $(SCRIPTS) $(if $(EXAMPLES),examples) $(if $(filter thread,$(SAN)),tests/host/missing_event))
+RUN_JOBS := $(if $(SAN),$(JOBS),1)
+comma    := ,
+
+# The scripts see these. An instrumented program must say a fault through its exit status.
+export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK
+export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1
+export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1
+export UBSAN_OPTIONS ?= print_stacktrace=1
+
+.PHONY: part-test
+part-test:
+	$(call heading,tests on $(backend_name)$(SAN:%=$(comma) -fsanitize=$(patsubst -fsanitize=%,%,$(firstword $(SANFLAGS)))))
+	@+$(call build,build-all)
+ifeq ($(CAN_RUN),yes)
+	@+$(submake) $(if $(parallel),-j$(RUN_JOBS)) $(RUNS)
+else
+	@$(foreach t,$(SCRIPTS),tests/run --skipped $(t) "$(NO_GPU)";) :
+	@$(foreach t,$(RUN_TESTS) $(EXAMPLES),if [ -x $(BUILD)/$(t) ]; \
+	    then tests/run --skipped $(t) "$(NO_GPU)"; else tests/run --failed $(t) "was not built"; fi;) :
+endif
+ifeq ($(BACKEND),cuda)
+	@$(foreach t,$(TESTS_HOST),tests/run --skipped $(t) "needs the modelled clock or injected faults of hostcuda";) :
+endif
+
+# ThreadSanitizer cannot place its memory where the kernel scatters addresses widely: then without.
+UNSCATTERED = $(if $(filter thread,$(SAN)),$(shell tests/tools/tsan_prefix $(BUILD) $(CXX)))
+RUN = $(UNSCATTERED) tests/run "$(1)" $(BUILD)/tap/$(1).tap
+
+.PHONY: $(RUNS)
+$(addprefix run/,$(RUN_TESTS)): run/%: ; @$(call RUN,$*) $(BUILD)/$*
+$(addprefix run/,$(SCRIPTS)):   run/%: ; @$(call RUN,$*) sh $*
+run/examples:                        ; @$(call RUN,examples) tests/tools/examples --tap $(BACKEND) $(BUILD) $(EXAMPLES)
+run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
+
+# These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
+.PHONY: part-compile part-lint part-docs
+ifeq ($(BACKEND)$(SAN),host)
+export RUNTIME
+SCRIPT = OUT=build/$(1) tests/run "$(2)" build/tap/$(1).tap
+
+part-compile: $(RUNTIME)
+	$(call heading,compile matrix)
+	@TIMEOUT=1200 $(call SCRIPT,matrix,tests/compile) tests/compile/run
+part-lint:
+	$(call heading,lint)
+	@$(call SCRIPT,lint,tests/lint) tests/lint/run
+part-docs: $(RUNTIME)
+	$(call heading,documents and installation)
+	@$(call SCRIPT,docs,tests/docs) tests/docs/run
+	@$(call SCRIPT,docs-self,tests/docs/selftest) tests/docs/selftest
+	@$(call SCRIPT,install,make install) tests/tools/install
+	@$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
+else
+part-compile part-lint part-docs:
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
+endif
+
+# compute-sanitizer looks at what runs on the GPU; its four tools are four runs.
+SANITIZE_TOOLS ?= memcheck racecheck initcheck synccheck
+COMPUTE_SANITIZER ?= $(firstword $(wildcard $(CUDA_HOME)/bin/compute-sanitizer) compute-sanitizer)
+
+.PHONY: part-sanitize
+ifeq ($(BACKEND),host)
+part-sanitize:
+	@+$(submake) SAN=thread part-test
+	@+$(submake) SAN=address part-test
+else
+part-sanitize:
+	@+$(call build,build-tests)
+	$(call heading,compute-sanitizer on $(backend_name))
+	@tests/tools/compute_sanitizer "$(COMPUTE_SANITIZER)" "$(SANITIZE_TOOLS)" "$(if $(filter no,$(CAN_RUN)),$(NO_GPU))" $(RUN_TESTS)
+endif
+
+# ---- Installing -----------------------------------------------------------------------------------
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+HEADERS := $(wildcard streampipe.h streampipe_kernels.cuh)
+incdir   = $(DESTDIR)$(PREFIX)/include
+pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig
+cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
+
+.PHONY: install uninstall
+install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too
+	install -d $(incdir) $(pcdir) $(cmakedir)
+	install -m 644 $(HEADERS) $(incdir)
+	tests/tools/packaging pc $(PREFIX) > $(pcdir)/streampipe.pc
+	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
+	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake
+uninstall: ## the reverse, with the same PREFIX and DESTDIR
+	rm -f $(incdir)/streampipe.h $(incdir)/streampipe_kernels.cuh $(pcdir)/streampipe.pc
+	rm -f $(cmakedir)/streampipe-config.cmake $(cmakedir)/streampipe-config-version.cmake
+	rmdir $(cmakedir) 2>/dev/null || true
+
+.PHONY: clean
+clean: ## remove build/
+	rm -rf build

@@ -1,0 +1,1954 @@
+/*  streampipe_kernels.cuh -- reference kernels for streampipe.h: each with a ready stage function
+    and a CPU twin that computes the same on whole arrays, to check against.
+
+    DO THIS     #include "streampipe_kernels.cuh"           (C++ only; it includes streampipe.h)
+                static const spipe_scale_t half = {0, 1, 0.5f};      buffers 0 -> 1, factor 0.5
+                spipe_add_stage(&desc, "half", spipe_scale_stage, (void *)&half);
+
+    CONTENTS    >>tools      how the kernels read and write (private)
+                >>elements   fill  scale  saxpy  vector_add  busy  black_scholes
+                >>images     u8_to_f32  f32_to_u8  u8_to_chw  rgb_to_gray  rgb_to_lab  sobel
+                             blur_down  blur_across
+                >>bytes      histogram  total_histogram  entropy  byte_entropy  quantise
+                >>running    reduce  scan
+                >>selection  threshold  topk
+
+    NAMES       spipe_X_t        what the stage needs: its buffers' numbers, then settings
+                spipe_X_stage    the stage function; its user pointer is a const spipe_X_t *
+                spipe_X_kernel   the kernel, static, to launch or to copy
+                spipe_X_cpu      the twin: plain serial loops
+
+    CONTRACT    holds for every stage function here; each comment below adds only what is its own.
+    chunk       the chunk to work on; chunk->data[b] is buffer b, never NULL for a buffer named.
+    user        a const spipe_X_t *, on the host, alive until the last chunk has been enqueued.
+    Returns     cudaSuccess, cudaErrorInvalidValue for settings outside the stated range, or the
+                error of the launch. A chunk of 0 elements launches nothing.
+    Blocks      never: it enqueues on chunk->stream and returns.
+    Threads     any; nothing is shared but the buffers.
+    Callback    not from a cudaLaunchHostFunc function (CUDA forbids CUDA calls there).
+    Capture     yes.        Allocates  nothing.
+    Order       chunks in any order and at the same time, unless it says "ordered".
+    Alignment   any that the element type needs; buffers that agree modulo 16 bytes are moved in
+                16-byte pieces, others element by element.
+    Exact       the twin gives the same bits; where it does not, the tolerance is stated.
+
+    The kernels need blocks of SPIPE_PRIV_THREADS threads unless their launch says otherwise. All
+    sizes are size_t. Floats are taken to be free of NaN unless it says otherwise.
+
+    LICENCE     MIT, see the end of streampipe.h.                                               */
+#ifndef STREAMPIPE_KERNELS_CUH
+#define STREAMPIPE_KERNELS_CUH
+
+#include "streampipe.h"
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ============================================================================================
+   >>tools
+   ============================================================================================ */
+#define SPIPE_PRIV_DEVICE static inline __device__
+#define SPIPE_PRIV_THREADS 256u
+#define SPIPE_PRIV_WARP 32u
+#define SPIPE_PRIV_ALL_LANES 0xffffffffu
+#ifdef __CUDACC__
+#define SPIPE_PRIV_UNROLL _Pragma("unroll")
+#else
+#define SPIPE_PRIV_UNROLL
+#endif
+
+/* A kernel that ends in atomics on one address runs no more blocks than this: some blocks for each
+   multiprocessor of any GPU sold, and few enough that the atomics cost nothing. */
+#define SPIPE_PRIV_FEW_BLOCKS 2048u
+
+/* Four elements, aligned so that they move in as few pieces as their size allows. */
+template <size_t BYTES> struct spipe_priv_alignment_t {
+    static constexpr size_t lowest_bit = BYTES & (~BYTES + 1);
+    static constexpr size_t value = lowest_bit < 16 ? lowest_bit : 16;
+};
+template <typename T>
+struct alignas(spipe_priv_alignment_t<4 * sizeof(T)>::value) spipe_priv_pack_t {
+    T v[4];
+};
+template <typename A, typename B> struct spipe_priv_pair_t {
+    A a;
+    B b;
+};
+
+/* How `count` elements split: `head` single ones, then `packs` aligned packs of 4, then a tail. */
+struct spipe_priv_split_t {
+    size_t head, packs, rest; /* rest = head + tail */
+};
+
+template <typename T> SPIPE_PRIV_DEVICE bool spipe_priv_aligned(const T *p) {
+    return (uintptr_t)p % alignof(spipe_priv_pack_t<T>) == 0;
+}
+
+/* Buffers that are never aligned at the same element have no packs at all. */
+template <typename A, typename B, typename C>
+SPIPE_PRIV_DEVICE spipe_priv_split_t spipe_priv_split(const A *a, const B *b, const C *c,
+                                                      size_t count) {
+    spipe_priv_split_t s = {0, 0, count};
+    while (s.head < 4 && !(spipe_priv_aligned(a + s.head) && spipe_priv_aligned(b + s.head) &&
+                           spipe_priv_aligned(c + s.head)))
+        s.head++;
+    if (s.head == 4 || s.head >= count) return s;
+    s.packs = (count - s.head) / 4;
+    s.rest = count - 4 * s.packs;
+    return s;
+}
+
+/* The element that the i-th single one is. */
+SPIPE_PRIV_DEVICE size_t spipe_priv_single(const spipe_priv_split_t &s, size_t i) {
+    return i < s.head ? i : i + 4 * s.packs;
+}
+
+/* Runs store(i, load(i)) for every i below count, spread over the grid. Each thread has four loads
+   in flight before its first store: fewer do not keep the memory of a large GPU busy. As all loads
+   of an element come before its store, a kernel may write where it has read. */
+template <typename Load, typename Store>
+SPIPE_PRIV_DEVICE void spipe_priv_spread(size_t count, Load load, Store store) {
+    const size_t threads = SPIPE_PRIV_THREADS, tile = 4 * threads, whole = count / tile * tile;
+    for (size_t i = blockIdx.x * tile + threadIdx.x; i < whole; i += gridDim.x * tile) {
+        const auto a = load(i), b = load(i + threads);
+        const auto c = load(i + 2 * threads), d = load(i + 3 * threads);
+        store(i, a);
+        store(i + threads, b);
+        store(i + 2 * threads, c);
+        store(i + 3 * threads, d);
+    }
+    size_t i = whole + blockIdx.x * threads + threadIdx.x;
+    for (; i < count; i += gridDim.x * threads) store(i, load(i));
+}
+
+/* Blocks for a spread over packs of `count` elements: one tile of 4 packs per thread and block. */
+SPIPE_API unsigned spipe_priv_spread_blocks(size_t count) {
+    return spipe_blocks(count / 16 + (count % 16 != 0), SPIPE_PRIV_THREADS);
+}
+
+SPIPE_API unsigned spipe_priv_few_blocks(unsigned blocks) {
+    return blocks < SPIPE_PRIV_FEW_BLOCKS ? blocks : SPIPE_PRIV_FEW_BLOCKS;
+}
+
+/* out[i] = op(in[i]) */
+template <typename Out, typename In, typename Op>
+SPIPE_PRIV_DEVICE void spipe_priv_map(Out *out, const In *in, size_t count, Op op) {
+    typedef spipe_priv_pack_t<In> from_t;
+    typedef spipe_priv_pack_t<Out> to_t;
+    const spipe_priv_split_t s = spipe_priv_split(out, in, in, count);
+    const from_t *from = reinterpret_cast<const from_t *>(in + s.head);
+    to_t *to = reinterpret_cast<to_t *>(out + s.head);
+    spipe_priv_spread(
+        s.packs, [=](size_t i) { return from[i]; },
+        [=](size_t i, const from_t &x) {
+            to_t y;
+            for (int k = 0; k < 4; k++) y.v[k] = op(x.v[k]);
+            to[i] = y;
+        });
+    spipe_priv_spread(
+        s.rest, [=](size_t i) { return in[spipe_priv_single(s, i)]; },
+        [=](size_t i, const In &x) { out[spipe_priv_single(s, i)] = op(x); });
+}
+
+/* out[i] = op(a[i], b[i]); out may be a or b */
+template <typename Out, typename A, typename B, typename Op>
+SPIPE_PRIV_DEVICE void spipe_priv_map2(Out *out, const A *a, const B *b, size_t count, Op op) {
+    typedef spipe_priv_pair_t<spipe_priv_pack_t<A>, spipe_priv_pack_t<B>> from_t;
+    typedef spipe_priv_pair_t<A, B> single_t;
+    typedef spipe_priv_pack_t<Out> to_t;
+    const spipe_priv_split_t s = spipe_priv_split(out, a, b, count);
+    const auto *pa = reinterpret_cast<const spipe_priv_pack_t<A> *>(a + s.head);
+    const auto *pb = reinterpret_cast<const spipe_priv_pack_t<B> *>(b + s.head);
+    to_t *to = reinterpret_cast<to_t *>(out + s.head);
+    spipe_priv_spread(
+        s.packs,
+        [=](size_t i) {
+            return from_t{pa[i], pb[i]};
+        },
+        [=](size_t i, const from_t &x) {
+            to_t y;
+            for (int k = 0; k < 4; k++) y.v[k] = op(x.a.v[k], x.b.v[k]);
+            to[i] = y;
+        });
+    spipe_priv_spread(
+        s.rest,
+        [=](size_t i) {
+            const size_t e = spipe_priv_single(s, i);
+            return single_t{a[e], b[e]};
+        },
+        [=](size_t i, const single_t &x) { out[spipe_priv_single(s, i)] = op(x.a, x.b); });
+}
+
+/* The sum over a warp, given to every lane. */
+template <typename T> SPIPE_PRIV_DEVICE T spipe_priv_warp_sum(T x) {
+    for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, x, d);
+    return x;
+}
+
+/* Rounds to the nearest (ties to even) and clamps to 0..255; NaN gives 0. */
+SPIPE_PRIV_DEVICE unsigned char spipe_priv_to_u8(float x) {
+    return (unsigned char)__float2uint_rn(fminf(fmaxf(x, 0.0f), 255.0f));
+}
+SPIPE_API unsigned char spipe_priv_to_u8_cpu(float x) {
+    return (unsigned char)rintf(fminf(fmaxf(x, 0.0f), 255.0f));
+}
+
+/* ============================================================================================
+   >>elements
+   ============================================================================================ */
+
+/*  spipe_fill_stage -- out[i] = value.
+    out         buffer; element: one float. Writes 4 bytes per element.                          */
+typedef struct spipe_fill {
+    int out;
+    float value;
+} spipe_fill_t;
+
+static __global__ void spipe_fill_kernel(float *out, float value, size_t count) {
+    typedef spipe_priv_pack_t<float> pack_t;
+    const spipe_priv_split_t s = spipe_priv_split(out, out, out, count);
+    pack_t *to = reinterpret_cast<pack_t *>(out + s.head);
+    const pack_t four = {{value, value, value, value}};
+    spipe_priv_spread(
+        s.packs, [](size_t) { return 0; }, [=](size_t i, int) { to[i] = four; });
+    spipe_priv_spread(
+        s.rest, [](size_t) { return 0; },
+        [=](size_t i, int) { out[spipe_priv_single(s, i)] = value; });
+}
+
+SPIPE_API cudaError_t spipe_fill_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_fill_t *p = (const spipe_fill_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_fill_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        p->value, chunk->count);
+}
+
+SPIPE_API void spipe_fill_cpu(float *out, float value, size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = value;
+}
+
+/*  spipe_scale_stage -- out[i] = factor * in[i].
+    in, out     buffers, may be the same; element: one float. Moves 8 bytes per element.         */
+typedef struct spipe_scale {
+    int in, out;
+    float factor;
+} spipe_scale_t;
+
+static __global__ void spipe_scale_kernel(float *out, const float *in, float factor, size_t count) {
+    spipe_priv_map(out, in, count, [=](float x) { return factor * x; });
+}
+
+SPIPE_API cudaError_t spipe_scale_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_scale_t *p = (const spipe_scale_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_scale_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        SPIPE_BUF(chunk, p->in, const float), p->factor, chunk->count);
+}
+
+SPIPE_API void spipe_scale_cpu(float *out, const float *in, float factor, size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = factor * in[i];
+}
+
+/*  spipe_saxpy_stage -- y[i] = a * x[i] + y[i], rounded once (a fused multiply-add).
+    x, y        buffers; element: one float; y is read and written. Moves 12 bytes per element.  */
+typedef struct spipe_saxpy {
+    int x, y;
+    float a;
+} spipe_saxpy_t;
+
+static __global__ void spipe_saxpy_kernel(float *y, const float *x, float a, size_t count) {
+    spipe_priv_map2(y, x, y, count, [=](float xi, float yi) { return fmaf(a, xi, yi); });
+}
+
+SPIPE_API cudaError_t spipe_saxpy_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_saxpy_t *p = (const spipe_saxpy_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_saxpy_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->y, float),
+                        SPIPE_BUF(chunk, p->x, const float), p->a, chunk->count);
+}
+
+SPIPE_API void spipe_saxpy_cpu(float *y, const float *x, float a, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] = fmaf(a, x[i], y[i]);
+}
+
+/*  spipe_vector_add_stage -- out[i] = a[i] + b[i].
+    a, b, out   buffers, may be the same; element: one float. Moves 12 bytes per element.        */
+typedef struct spipe_vector_add {
+    int a, b, out;
+} spipe_vector_add_t;
+
+static __global__ void spipe_vector_add_kernel(float *out, const float *a, const float *b,
+                                               size_t count) {
+    spipe_priv_map2(out, a, b, count, [](float x, float y) { return x + y; });
+}
+
+SPIPE_API cudaError_t spipe_vector_add_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_vector_add_t *p = (const spipe_vector_add_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_vector_add_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        SPIPE_BUF(chunk, p->a, const float), SPIPE_BUF(chunk, p->b, const float),
+                        chunk->count);
+}
+
+SPIPE_API void spipe_vector_add_cpu(float *out, const float *a, const float *b, size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = a[i] + b[i];
+}
+
+/*  spipe_busy_stage -- out[i] = in[i] after `steps` times x = 0.999 x + 0.001: work of any length
+    on one read and one write, to make a kernel as long as a copy, or ten times longer.
+    in, out     buffers, may be the same; element: one float.
+    steps       dependent multiply-adds per element, 2 flops each; 0 copies.                     */
+typedef struct spipe_busy {
+    int in, out;
+    unsigned steps;
+} spipe_busy_t;
+
+static __global__ void spipe_busy_kernel(float *out, const float *in, unsigned steps,
+                                         size_t count) {
+    spipe_priv_map(out, in, count, [=](float x) {
+        for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.999f, 0.001f);
+        return x;
+    });
+}
+
+SPIPE_API cudaError_t spipe_busy_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_busy_t *p = (const spipe_busy_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_busy_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        SPIPE_BUF(chunk, p->in, const float), p->steps, chunk->count);
+}
+
+SPIPE_API void spipe_busy_cpu(float *out, const float *in, unsigned steps, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        float x = in[i];
+        for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.999f, 0.001f);
+        out[i] = x;
+    }
+}
+
+/*  spipe_black_scholes_stage -- prices of European options by Black and Scholes.
+    spot, strike, years   in buffers; element: one float > 0 each (price, price, time to expiry)
+    call, put             out buffers; element: one float. Moves 20 bytes per element.
+    rate, volatility      per year, of the riskless interest and of the spot price; volatility > 0
+    Exact       no: within 1e-5 of (spot + strike) of the twin, which computes in double.        */
+typedef struct spipe_black_scholes {
+    int spot, strike, years, call, put;
+    float rate, volatility;
+} spipe_black_scholes_t;
+
+/* The normal distribution's integral up to x. */
+SPIPE_PRIV_DEVICE float spipe_priv_normal(float x) { return 0.5f * erfcf(-0.70710678f * x); }
+
+static __global__ void spipe_black_scholes_kernel(float *call, float *put, const float *spot,
+                                                  const float *strike, const float *years,
+                                                  float rate, float volatility, size_t count) {
+    struct option_t {
+        float s, x, t;
+    };
+    spipe_priv_spread(
+        count,
+        [=](size_t i) {
+            return option_t{spot[i], strike[i], years[i]};
+        },
+        [=](size_t i, const option_t &o) {
+            const float spread = volatility * sqrtf(o.t);
+            const float d1 =
+                (logf(o.s / o.x) + (rate + 0.5f * volatility * volatility) * o.t) / spread;
+            const float n1 = spipe_priv_normal(d1), n2 = spipe_priv_normal(d1 - spread);
+            const float later = o.x * expf(-rate * o.t);
+            call[i] = o.s * n1 - later * n2;
+            put[i] = later * (1.0f - n2) - o.s * (1.0f - n1);
+        });
+}
+
+SPIPE_API cudaError_t spipe_black_scholes_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_black_scholes_t *p = (const spipe_black_scholes_t *)user;
+    if (!(p->volatility > 0.0f)) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(
+        spipe_black_scholes_kernel, spipe_blocks(chunk->count / 4 + 1, SPIPE_PRIV_THREADS),
+        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->call, float),
+        SPIPE_BUF(chunk, p->put, float), SPIPE_BUF(chunk, p->spot, const float),
+        SPIPE_BUF(chunk, p->strike, const float), SPIPE_BUF(chunk, p->years, const float), p->rate,
+        p->volatility, chunk->count);
+}
+
+SPIPE_API void spipe_black_scholes_cpu(float *call, float *put, const float *spot,
+                                       const float *strike, const float *years, float rate,
+                                       float volatility, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const double s = spot[i], x = strike[i], t = years[i], r = rate, v = volatility;
+        const double d1 = (log(s / x) + (r + 0.5 * v * v) * t) / (v * sqrt(t));
+        const double d2 = d1 - v * sqrt(t), root_half = 0.70710678118654752440;
+        const double later = x * exp(-r * t);
+        call[i] = (float)(s * 0.5 * erfc(-d1 * root_half) - later * 0.5 * erfc(-d2 * root_half));
+        put[i] = (float)(later * 0.5 * erfc(d2 * root_half) - s * 0.5 * erfc(d1 * root_half));
+    }
+}
+
+/* ============================================================================================
+   >>images
+   ============================================================================================ */
+
+/*  spipe_u8_to_f32_stage -- out = (in * scale - mean[c]) / std[c]: as networks want it.
+    spipe_f32_to_u8_stage -- the way back: out = (in * std[c] + mean[c]) / scale, rounded to the
+    nearest (ties to even) and clamped to 0..255; NaN gives 0.
+    in, out     buffers; element: one pixel of `channels` interleaved samples, c = 0 .. channels-1;
+                bytes on one side, floats on the other. Moves 5 bytes per sample.
+    channels    1..4
+    scale       usually 1/255, not 0;  std not 0.
+    Exact       to u8: yes, both use fmaf with the factors rounded to float. To f32: no, within
+                1e-6 (|in scale| + |mean|) / |std| of the twin, which computes in double.        */
+typedef struct spipe_normalise {
+    int in, out;
+    int channels;
+    float scale;
+    float mean[4], std[4];
+} spipe_normalise_t;
+
+/* x -> mul x + add, for each sample of 12 in turn: 12 is a multiple of 1, 2, 3 and 4 channels, and
+   3 more let a pack of 4 begin anywhere. */
+typedef struct spipe_priv_lines {
+    float2 line[15];
+} spipe_priv_lines_t;
+
+SPIPE_API int spipe_priv_normalise_valid(const spipe_normalise_t *p) {
+    if (p->channels < 1 || p->channels > 4 || p->scale == 0.0f) return 0;
+    for (int c = 0; c < p->channels; c++)
+        if (p->std[c] == 0.0f) return 0;
+    return 1;
+}
+
+SPIPE_API spipe_priv_lines_t spipe_priv_lines_to_f32(const spipe_normalise_t *p) {
+    spipe_priv_lines_t l;
+    for (int k = 0; k < 15; k++) {
+        const double mean = p->mean[k % p->channels], std = p->std[k % p->channels];
+        l.line[k] = make_float2((float)(p->scale / std), (float)(-mean / std));
+    }
+    return l;
+}
+
+SPIPE_API spipe_priv_lines_t spipe_priv_lines_to_u8(const spipe_normalise_t *p) {
+    spipe_priv_lines_t l;
+    for (int k = 0; k < 15; k++) {
+        const double mean = p->mean[k % p->channels], std = p->std[k % p->channels];
+        l.line[k] = make_float2((float)(std / p->scale), (float)(mean / p->scale));
+    }
+    return l;
+}
+
+/* Parameters of a kernel cannot be indexed by a variable without a detour through memory; shared
+   memory can. One thread copies, with indices that are known to the compiler. */
+SPIPE_PRIV_DEVICE void spipe_priv_share_lines(float2 *line, const spipe_priv_lines_t &lines) {
+    if (threadIdx.x == 0) {
+        SPIPE_PRIV_UNROLL
+        for (int k = 0; k < 15; k++) line[k] = lines.line[k];
+    }
+    __syncthreads();
+}
+
+/* out[i] = op(in[i] on the line of sample i) */
+template <typename Out, typename In, typename Op>
+SPIPE_PRIV_DEVICE void spipe_priv_map_lines(Out *out, const In *in, const float2 *line,
+                                            size_t count, Op op) {
+    typedef spipe_priv_pack_t<In> from_t;
+    typedef spipe_priv_pack_t<Out> to_t;
+    const spipe_priv_split_t s = spipe_priv_split(out, in, in, count);
+    const from_t *from = reinterpret_cast<const from_t *>(in + s.head);
+    to_t *to = reinterpret_cast<to_t *>(out + s.head);
+    spipe_priv_spread(
+        s.packs, [=](size_t i) { return from[i]; },
+        [=](size_t i, const from_t &x) {
+            const float2 *l = line + (s.head + 4 * i) % 12;
+            to_t y;
+            for (int k = 0; k < 4; k++) y.v[k] = op(fmaf((float)x.v[k], l[k].x, l[k].y));
+            to[i] = y;
+        });
+    spipe_priv_spread(
+        s.rest, [=](size_t i) { return in[spipe_priv_single(s, i)]; },
+        [=](size_t i, const In &x) {
+            const size_t e = spipe_priv_single(s, i);
+            out[e] = op(fmaf((float)x, line[e % 12].x, line[e % 12].y));
+        });
+}
+
+static __global__ void spipe_u8_to_f32_kernel(float *out, const unsigned char *in,
+                                              spipe_priv_lines_t lines, size_t count) {
+    __shared__ float2 line[15];
+    spipe_priv_share_lines(line, lines);
+    spipe_priv_map_lines(out, in, line, count, [](float x) { return x; });
+}
+
+static __global__ void spipe_f32_to_u8_kernel(unsigned char *out, const float *in,
+                                              spipe_priv_lines_t lines, size_t count) {
+    __shared__ float2 line[15];
+    spipe_priv_share_lines(line, lines);
+    spipe_priv_map_lines(out, in, line, count, [](float x) { return spipe_priv_to_u8(x); });
+}
+
+SPIPE_API cudaError_t spipe_u8_to_f32_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_normalise_t *p = (const spipe_normalise_t *)user;
+    if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
+    const size_t samples = chunk->count * (size_t)p->channels;
+    if (samples == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_u8_to_f32_kernel, spipe_priv_spread_blocks(samples),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        SPIPE_BUF(chunk, p->in, const unsigned char), spipe_priv_lines_to_f32(p),
+                        samples);
+}
+
+SPIPE_API cudaError_t spipe_f32_to_u8_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_normalise_t *p = (const spipe_normalise_t *)user;
+    if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
+    const size_t samples = chunk->count * (size_t)p->channels;
+    if (samples == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_f32_to_u8_kernel, spipe_priv_spread_blocks(samples),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream,
+                        SPIPE_BUF(chunk, p->out, unsigned char),
+                        SPIPE_BUF(chunk, p->in, const float), spipe_priv_lines_to_u8(p), samples);
+}
+
+/* The twins: `pixels` pixels; p->in and p->out are not read. */
+SPIPE_API void spipe_u8_to_f32_cpu(float *out, const unsigned char *in, const spipe_normalise_t *p,
+                                   size_t pixels) {
+    const size_t channels = (size_t)p->channels;
+    for (size_t i = 0; i < pixels * channels; i++) {
+        const double mean = p->mean[i % channels], std = p->std[i % channels];
+        out[i] = (float)(((double)in[i] * p->scale - mean) / std);
+    }
+}
+
+SPIPE_API void spipe_f32_to_u8_cpu(unsigned char *out, const float *in, const spipe_normalise_t *p,
+                                   size_t pixels) {
+    const size_t channels = (size_t)p->channels;
+    for (size_t i = 0; i < pixels * channels; i++) {
+        const double mean = p->mean[i % channels], std = p->std[i % channels];
+        const float mul = (float)(std / p->scale), add = (float)(mean / p->scale);
+        out[i] = spipe_priv_to_u8_cpu(fmaf(in[i], mul, add));
+    }
+}
+
+/*  spipe_u8_to_chw_stage -- as spipe_u8_to_f32_stage, but each picture comes out planar (CHW).
+    in          buffer; element: one picture of pixels x channels bytes, interleaved (HWC)
+    out         buffer; element: one picture, channel 0's `pixels` floats, then channel 1's, ...
+    norm        channels, scale, mean and std; its in and out are not read
+    Exact       within the bound of spipe_u8_to_f32_stage. Moves 5 bytes per sample.             */
+typedef struct spipe_u8_to_chw {
+    int in, out;
+    size_t pixels;
+    spipe_normalise_t norm;
+} spipe_u8_to_chw_t;
+
+static __global__ void spipe_u8_to_chw_kernel(float *out, const unsigned char *in,
+                                              spipe_priv_lines_t lines, unsigned channels,
+                                              size_t pixels, size_t count) {
+    for (size_t picture = blockIdx.y; picture < count; picture += gridDim.y) {
+        const unsigned char *from = in + picture * pixels * channels;
+        float *to = out + picture * pixels * channels;
+        size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+        for (; i < pixels; i += (size_t)gridDim.x * blockDim.x) {
+            unsigned char x[4]; /* constant bounds, so that all loads come first */
+            for (unsigned c = 0; c < 4; c++) x[c] = c < channels ? from[i * channels + c] : 0;
+            for (unsigned c = 0; c < 4; c++)
+                if (c < channels)
+                    to[c * pixels + i] = fmaf((float)x[c], lines.line[c].x, lines.line[c].y);
+        }
+    }
+}
+
+SPIPE_API cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_u8_to_chw_t *p = (const spipe_u8_to_chw_t *)user;
+    if (!spipe_priv_normalise_valid(&p->norm)) return cudaErrorInvalidValue;
+    if (chunk->count == 0 || p->pixels == 0) return cudaSuccess;
+    const dim3 grid(spipe_blocks(p->pixels, SPIPE_PRIV_THREADS),
+                    chunk->count < 65535 ? (unsigned)chunk->count : 65535u);
+    return SPIPE_LAUNCH(
+        spipe_u8_to_chw_kernel, grid, SPIPE_PRIV_THREADS, 0, chunk->stream,
+        SPIPE_BUF(chunk, p->out, float), SPIPE_BUF(chunk, p->in, const unsigned char),
+        spipe_priv_lines_to_f32(&p->norm), (unsigned)p->norm.channels, p->pixels, chunk->count);
+}
+
+SPIPE_API void spipe_u8_to_chw_cpu(float *out, const unsigned char *in, const spipe_u8_to_chw_t *p,
+                                   size_t pictures) {
+    const size_t channels = (size_t)p->norm.channels;
+    for (size_t n = 0; n < pictures; n++)
+        for (size_t i = 0; i < p->pixels; i++)
+            for (size_t c = 0; c < channels; c++) {
+                const size_t base = n * p->pixels * channels;
+                const double x = in[base + i * channels + c];
+                out[base + c * p->pixels + i] =
+                    (float)((x * p->norm.scale - p->norm.mean[c]) / p->norm.std[c]);
+            }
+}
+
+/* A pixel of three bytes, as it lies in a PPM file. */
+typedef struct spipe_rgb8 {
+    unsigned char r, g, b;
+} spipe_rgb8_t;
+
+/*  spipe_rgb_to_gray_stage -- luma of ITU-R BT.601: 0.299 r + 0.587 g + 0.114 b, in 16-bit fixed
+    point rounded to the nearest, so that the weights add to exactly 1 and gray stays gray.
+    in          buffer; element: one spipe_rgb8_t
+    out         buffer; element: one byte. Moves 4 bytes per pixel.                              */
+typedef struct spipe_rgb_to_gray {
+    int in, out;
+} spipe_rgb_to_gray_t;
+
+SPIPE_PRIV_DEVICE unsigned char spipe_priv_gray(unsigned r, unsigned g, unsigned b) {
+    return (unsigned char)((19595u * r + 38470u * g + 7471u * b + 32768u) >> 16);
+}
+
+/* Four pixels are three words: single bytes would take four times as many loads. */
+static __global__ void spipe_rgb_to_gray_kernel(unsigned char *out, const spipe_rgb8_t *in,
+                                                size_t count) {
+    struct words_t {
+        unsigned w[3];
+    };
+    const spipe_priv_split_t s = spipe_priv_split(out, in, in, count);
+    const unsigned *from = reinterpret_cast<const unsigned *>(in + s.head);
+    unsigned *to = reinterpret_cast<unsigned *>(out + s.head);
+    spipe_priv_spread(
+        s.packs,
+        [=](size_t i) {
+            return words_t{{from[3 * i], from[3 * i + 1], from[3 * i + 2]}};
+        },
+        [=](size_t i, const words_t &x) {
+            unsigned gray = 0, byte[12];
+            for (int k = 0; k < 12; k++) byte[k] = x.w[k / 4] >> (8 * (k % 4)) & 0xffu;
+            for (int k = 0; k < 4; k++)
+                gray |= (unsigned)spipe_priv_gray(byte[3 * k], byte[3 * k + 1], byte[3 * k + 2])
+                        << (8 * k);
+            to[i] = gray;
+        });
+    spipe_priv_spread(
+        s.rest, [=](size_t i) { return in[spipe_priv_single(s, i)]; },
+        [=](size_t i, const spipe_rgb8_t &p) {
+            out[spipe_priv_single(s, i)] = spipe_priv_gray(p.r, p.g, p.b);
+        });
+}
+
+SPIPE_API cudaError_t spipe_rgb_to_gray_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_rgb_to_gray_t *p = (const spipe_rgb_to_gray_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_rgb_to_gray_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream,
+                        SPIPE_BUF(chunk, p->out, unsigned char),
+                        SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
+}
+
+SPIPE_API void spipe_rgb_to_gray_cpu(unsigned char *out, const spipe_rgb8_t *in, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        out[i] =
+            (unsigned char)((19595u * in[i].r + 38470u * in[i].g + 7471u * in[i].b + 32768u) >> 16);
+}
+
+/*  spipe_rgb_to_lab_stage -- CIE 1976 L*a*b* of sRGB pixels (IEC 61966-2-1, white point D65).
+    in          buffer; element: one spipe_rgb8_t
+    out         buffer; element: three floats L (0..100), a, b. Moves 15 bytes per pixel.
+    Exact       no: within 2e-4 of the twin, which computes in double.                           */
+typedef struct spipe_rgb_to_lab {
+    int in, out;
+} spipe_rgb_to_lab_t;
+
+/* The cube root as lightness uses it: straight near black. Called for t up to 1 only, where
+   exp2(log2 / 3) is good to a few units of the last place and cheaper than cbrtf. */
+SPIPE_PRIV_DEVICE float spipe_priv_lab_f(float t) {
+    return t > 0.008856452f ? exp2f(log2f(t) * 0.33333333f) : fmaf(7.787037f, t, 0.13793103f);
+}
+
+static __global__ void spipe_rgb_to_lab_kernel(float *out, const spipe_rgb8_t *in, size_t count) {
+    __shared__ float linear[256];                  /* light of each byte: a power is dear */
+    __shared__ float tile[3 * SPIPE_PRIV_THREADS]; /* so that whole lines are written */
+    const unsigned t = threadIdx.x;
+    const float v = (float)t / 255.0f;
+    linear[t] = v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f);
+    __syncthreads();
+    size_t base = (size_t)blockIdx.x * SPIPE_PRIV_THREADS;
+    for (; base < count; base += (size_t)gridDim.x * SPIPE_PRIV_THREADS) {
+        const size_t left = count - base;
+        const unsigned pixels = left < SPIPE_PRIV_THREADS ? (unsigned)left : SPIPE_PRIV_THREADS;
+        if (t < pixels) {
+            const spipe_rgb8_t p = in[base + t];
+            const float r = linear[p.r], g = linear[p.g], b = linear[p.b];
+            const float x = 0.43394994f * r + 0.37620977f * g + 0.18984029f * b;
+            const float y = 0.21267290f * r + 0.71515220f * g + 0.07217500f * b;
+            const float z = 0.01775658f * r + 0.10946796f * g + 0.87277536f * b;
+            const float fx = spipe_priv_lab_f(x), fy = spipe_priv_lab_f(y);
+            const float fz = spipe_priv_lab_f(z);
+            tile[3 * t] = 116.0f * fy - 16.0f;
+            tile[3 * t + 1] = 500.0f * (fx - fy);
+            tile[3 * t + 2] = 200.0f * (fy - fz);
+        }
+        __syncthreads();
+        for (unsigned k = t; k < 3 * pixels; k += SPIPE_PRIV_THREADS) out[3 * base + k] = tile[k];
+        __syncthreads();
+    }
+}
+
+SPIPE_API cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_rgb_to_lab_t *p = (const spipe_rgb_to_lab_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    /* 8 pixels a thread, so that a block's table is worth making */
+    return SPIPE_LAUNCH(spipe_rgb_to_lab_kernel,
+                        spipe_blocks(chunk->count / 8 + 1, SPIPE_PRIV_THREADS), SPIPE_PRIV_THREADS,
+                        0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
+}
+
+SPIPE_API double spipe_priv_light_cpu(unsigned char byte) {
+    const double v = byte / 255.0;
+    return v <= 0.04045 ? v / 12.92 : pow((v + 0.055) / 1.055, 2.4);
+}
+SPIPE_API double spipe_priv_lab_f_cpu(double t) {
+    return t > 216.0 / 24389.0 ? cbrt(t) : 841.0 / 108.0 * t + 4.0 / 29.0;
+}
+
+SPIPE_API void spipe_rgb_to_lab_cpu(float *out, const spipe_rgb8_t *in, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const double r = spipe_priv_light_cpu(in[i].r), g = spipe_priv_light_cpu(in[i].g);
+        const double b = spipe_priv_light_cpu(in[i].b);
+        const double x = (0.4124564 * r + 0.3575761 * g + 0.1804375 * b) / 0.9504700;
+        const double y = 0.2126729 * r + 0.7151522 * g + 0.0721750 * b;
+        const double z = (0.0193339 * r + 0.1191920 * g + 0.9503041 * b) / 1.0888300;
+        const double fx = spipe_priv_lab_f_cpu(x), fy = spipe_priv_lab_f_cpu(y);
+        out[3 * i] = (float)(116.0 * fy - 16.0);
+        out[3 * i + 1] = (float)(500.0 * (fx - fy));
+        out[3 * i + 2] = (float)(200.0 * (fy - spipe_priv_lab_f_cpu(z)));
+    }
+}
+
+/* The kernels on rows: a warp covers 128 columns, 4 to a lane, and a block 8 strips of rows. */
+#define SPIPE_PRIV_STRIPS 8u
+
+SPIPE_API dim3 spipe_priv_row_block(void) { return dim3(SPIPE_PRIV_WARP, SPIPE_PRIV_STRIPS); }
+
+SPIPE_API dim3 spipe_priv_row_grid(size_t width, size_t rows, size_t rows_per_strip) {
+    const unsigned down = spipe_blocks(rows / rows_per_strip + 1, SPIPE_PRIV_STRIPS);
+    return dim3(spipe_blocks(width, 4 * SPIPE_PRIV_WARP), down < 65535u ? down : 65535u);
+}
+
+/* The column of this thread's first pixel, and the strip of rows it begins with. */
+SPIPE_PRIV_DEVICE size_t spipe_priv_column(void) {
+    return 4 * ((size_t)blockIdx.x * SPIPE_PRIV_WARP + threadIdx.x);
+}
+SPIPE_PRIV_DEVICE size_t spipe_priv_strip(void) {
+    return (size_t)blockIdx.y * SPIPE_PRIV_STRIPS + threadIdx.y;
+}
+
+/* May rows of `width` elements be read in packs of 4? */
+template <typename T> SPIPE_PRIV_DEVICE bool spipe_priv_wide(const T *p, size_t width) {
+    return width % 4 == 0 && spipe_priv_aligned(p);
+}
+
+/* Which rows a strip reads: from row y on, but none before `first` or after `last`. */
+struct spipe_priv_rows_t {
+    ptrdiff_t y, first, last;
+};
+
+template <typename T>
+SPIPE_PRIV_DEVICE const T *spipe_priv_row(const T *in, const spipe_priv_rows_t &r, int j,
+                                          size_t width) {
+    const ptrdiff_t want = r.y + j;
+    return in + (want < r.first ? r.first : want > r.last ? r.last : want) * (ptrdiff_t)width;
+}
+
+/* Pixels x .. x+3 of N rows, a word each; columns past the end repeat the last. All loads stand
+   before any use, and outside any branch but one: so all are in flight at the same time. */
+template <int N>
+SPIPE_PRIV_DEVICE void spipe_priv_load_words(unsigned *word, const unsigned char *in,
+                                             const spipe_priv_rows_t &r, size_t x, size_t width,
+                                             bool wide) {
+    if (wide) {
+        SPIPE_PRIV_UNROLL
+        for (int j = 0; j < N; j++)
+            word[j] = *reinterpret_cast<const unsigned *>(spipe_priv_row(in, r, j, width) + x);
+        return;
+    }
+    SPIPE_PRIV_UNROLL
+    for (int j = 0; j < N; j++) {
+        const unsigned char *row = spipe_priv_row(in, r, j, width);
+        word[j] = 0;
+        for (size_t k = 0; k < 4; k++)
+            word[j] |= (unsigned)row[x + k < width ? x + k : width - 1] << (8 * k);
+    }
+}
+
+SPIPE_PRIV_DEVICE int spipe_priv_byte(unsigned word, int k) {
+    return (int)(word >> (8 * k) & 0xffu);
+}
+
+template <typename T> SPIPE_PRIV_DEVICE void spipe_priv_store4(T *row,
+                                                               const spipe_priv_pack_t<T> &p,
+                                                               size_t x, size_t width, bool wide) {
+    if (wide) {
+        *reinterpret_cast<spipe_priv_pack_t<T> *>(row + x) = p;
+        return;
+    }
+    for (size_t k = 0; k < 4; k++)
+        if (x + k < width) row[x + k] = p.v[k];
+}
+
+/*  spipe_sobel_stage -- edges: sqrt(gx^2 + gy^2) of the 3x3 Sobel operator, rounded to the nearest,
+    at most 255. Columns beyond the left and right end repeat the outermost.
+    in          buffer; element: one row of `width` bytes; needs a halo of 1 row before and 1 after
+    out         buffer; element: one row of `width` bytes. Moves 2 bytes per pixel.
+    width       pixels in a row, at least 1                                                      */
+typedef struct spipe_sobel {
+    int in, out;
+    size_t width;
+} spipe_sobel_t;
+
+/* What a row gives to the sums: differences and smoothed values of 4 pixels. */
+struct spipe_priv_sobel_row_t {
+    int d[4], s[4];
+};
+
+SPIPE_PRIV_DEVICE spipe_priv_sobel_row_t spipe_priv_sobel_row(unsigned left, unsigned word,
+                                                              unsigned right) {
+    const int p[6] = {(int)left,
+                      spipe_priv_byte(word, 0),
+                      spipe_priv_byte(word, 1),
+                      spipe_priv_byte(word, 2),
+                      spipe_priv_byte(word, 3),
+                      (int)right};
+    spipe_priv_sobel_row_t r;
+    for (int k = 0; k < 4; k++) {
+        r.d[k] = p[k + 2] - p[k];
+        r.s[k] = p[k] + 2 * p[k + 1] + p[k + 2];
+    }
+    return r;
+}
+
+/* round(sqrt(n)), at most 255, for 0 <= n < 2^23. Adding 2^23 as bits and as a float converts to
+   and from float without the conversion unit, which would set the pace. A root lies at least 4e-4
+   away from any half below 256, so an approximate one rounds as the exact one does. */
+SPIPE_PRIV_DEVICE unsigned char spipe_priv_root_u8(int n) {
+    const float x = __int_as_float(n | 0x4b000000) - 8388608.0f;
+    const float root = fminf(x * rsqrtf(x + 1e-12f), 255.0f);
+    return (unsigned char)(__float_as_int(root + 8388608.0f) & 0xff);
+}
+
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 3)
+    spipe_sobel_kernel(unsigned char *out, const unsigned char *in, size_t width, size_t rows) {
+    enum { STRIP = 8, READ = STRIP + 2 };
+    const size_t x = spipe_priv_column();
+    if (x >= width) return;
+    const size_t left_of = x > 0 ? x - 1 : 0, right_of = x + 4 < width ? x + 4 : width - 1;
+    const bool wide_in = spipe_priv_wide(in, width), wide_out = spipe_priv_wide(out, width);
+    for (size_t y = spipe_priv_strip() * STRIP; y < rows;
+         y += gridDim.y * SPIPE_PRIV_STRIPS * STRIP) {
+        const spipe_priv_rows_t r = {(ptrdiff_t)y - 1, -1, (ptrdiff_t)rows};
+        unsigned word[READ], left[READ], right[READ];
+        spipe_priv_load_words<READ>(word, in, r, x, width, wide_in);
+        SPIPE_PRIV_UNROLL
+        for (int j = 0; j < READ; j++) {
+            left[j] = spipe_priv_row(in, r, j, width)[left_of];
+            right[j] = spipe_priv_row(in, r, j, width)[right_of];
+        }
+        spipe_priv_sobel_row_t above = spipe_priv_sobel_row(left[0], word[0], right[0]);
+        spipe_priv_sobel_row_t here = spipe_priv_sobel_row(left[1], word[1], right[1]);
+        SPIPE_PRIV_UNROLL
+        for (int k = 0; k < STRIP; k++) {
+            const spipe_priv_sobel_row_t below =
+                spipe_priv_sobel_row(left[k + 2], word[k + 2], right[k + 2]);
+            spipe_priv_pack_t<unsigned char> edge;
+            for (int c = 0; c < 4; c++) {
+                const int gx = above.d[c] + 2 * here.d[c] + below.d[c];
+                const int gy = below.s[c] - above.s[c];
+                edge.v[c] = spipe_priv_root_u8(gx * gx + gy * gy);
+            }
+            if (y + (size_t)k < rows)
+                spipe_priv_store4(out + (y + (size_t)k) * width, edge, x, width, wide_out);
+            above = here;
+            here = below;
+        }
+    }
+}
+
+SPIPE_API cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_sobel_t *p = (const spipe_sobel_t *)user;
+    if (p->width == 0) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_sobel_kernel, spipe_priv_row_grid(p->width, chunk->count, 8),
+                        spipe_priv_row_block(), 0, chunk->stream,
+                        SPIPE_BUF(chunk, p->out, unsigned char),
+                        SPIPE_BUF(chunk, p->in, const unsigned char), p->width, chunk->count);
+}
+
+/* Pixel (x, y) of a picture of which rows before and after are repeated. */
+SPIPE_API size_t spipe_priv_clamp_cpu(size_t at, size_t by, size_t minus, size_t size) {
+    const size_t sum = at + by;
+    return sum < minus ? 0 : sum - minus < size ? sum - minus : size - 1;
+}
+
+/* A whole picture of `rows` rows; rows beyond the first and last repeat them (a clamped halo). */
+SPIPE_API void spipe_sobel_cpu(unsigned char *out, const unsigned char *in, size_t width,
+                               size_t rows) {
+    static const int across[3][3] = {{-1, 0, 1}, {-2, 0, 2}, {-1, 0, 1}};
+    for (size_t y = 0; y < rows; y++)
+        for (size_t x = 0; x < width; x++) {
+            int gx = 0, gy = 0;
+            for (size_t j = 0; j < 3; j++)
+                for (size_t i = 0; i < 3; i++) {
+                    const int p = in[spipe_priv_clamp_cpu(y, j, 1, rows) * width +
+                                     spipe_priv_clamp_cpu(x, i, 1, width)];
+                    gx += across[j][i] * p;
+                    gy += across[i][j] * p;
+                }
+            const double root = floor(sqrt((double)(gx * gx + gy * gy)) + 0.5);
+            out[y * width + x] = root < 255.0 ? (unsigned char)root : (unsigned char)255;
+        }
+}
+
+/*  spipe_blur_down_stage, spipe_blur_across_stage -- a Gaussian blur in two stages: down the
+    columns from bytes to floats, then across each row from floats to bytes (rounded, ties to even).
+    in          blur_down: buffer; element: one row of `width` bytes; needs a halo of `radius` rows
+                before and after.   blur_across reads `middle`.
+    middle      temporary buffer; element: one row of `width` floats; no halo, which is why the
+                first stage is the vertical one
+    out         buffer; element: one row of `width` bytes. Each stage moves 5 bytes per pixel.
+    sigma       of the Gaussian, in pixels, > 0; weights are cut at `radius` and add to 1
+    radius      1..8
+    width       pixels in a row, at least 1; columns beyond the ends repeat the outermost
+    Exact       no: middle within 1e-4 of the twin, out within 1 (a half may round either way).  */
+typedef struct spipe_blur {
+    int in, middle, out;
+    size_t width;
+    int radius;
+    float sigma;
+} spipe_blur_t;
+
+#define SPIPE_BLUR_MAX_RADIUS 8
+
+/* Weights of the offsets -8 .. 8, 0 beyond the radius. */
+typedef struct spipe_priv_weights {
+    float w[2 * SPIPE_BLUR_MAX_RADIUS + 1];
+} spipe_priv_weights_t;
+
+SPIPE_API spipe_priv_weights_t spipe_priv_gaussian(int radius, float sigma) {
+    spipe_priv_weights_t weights;
+    double sum = 0.0;
+    for (int k = -radius; k <= radius; k++) sum += exp(-0.5 * k * k / ((double)sigma * sigma));
+    for (int k = -SPIPE_BLUR_MAX_RADIUS; k <= SPIPE_BLUR_MAX_RADIUS; k++) {
+        const double w = exp(-0.5 * k * k / ((double)sigma * sigma)) / sum;
+        weights.w[k + SPIPE_BLUR_MAX_RADIUS] = k < -radius || k > radius ? 0.0f : (float)w;
+    }
+    return weights;
+}
+
+SPIPE_API int spipe_priv_blur_valid(const spipe_blur_t *p) {
+    return p->width > 0 && p->radius >= 1 && p->radius <= SPIPE_BLUR_MAX_RADIUS && p->sigma > 0.0f;
+}
+
+/* Each thread makes 8 rows of 4 pixels, so that a row read serves all outputs that need it. REACH,
+   the radius or more, is known to the compiler: then all weights are constants of the code. Rows
+   beyond the true radius have weight 0 and are not there to be read, so the nearest is. */
+template <int REACH>
+static __global__ void spipe_blur_down_kernel(float *out, const unsigned char *in,
+                                              spipe_priv_weights_t weights, int radius,
+                                              size_t width, size_t rows) {
+    enum { STRIP = 8, READ = STRIP + 2 * REACH };
+    const size_t x = spipe_priv_column();
+    if (x >= width) return;
+    const bool wide_in = spipe_priv_wide(in, width), wide_out = spipe_priv_wide(out, width);
+    for (size_t y = spipe_priv_strip() * STRIP; y < rows;
+         y += gridDim.y * SPIPE_PRIV_STRIPS * STRIP) {
+        const spipe_priv_rows_t r = {(ptrdiff_t)y - REACH, -radius, (ptrdiff_t)rows - 1 + radius};
+        unsigned word[READ];
+        spipe_priv_load_words<READ>(word, in, r, x, width, wide_in);
+        spipe_priv_pack_t<float> sum[STRIP] = {};
+        SPIPE_PRIV_UNROLL
+        for (int j = 0; j < READ; j++) {
+            float p[4];
+            for (int c = 0; c < 4; c++) p[c] = (float)spipe_priv_byte(word[j], c);
+            SPIPE_PRIV_UNROLL
+            for (int k = 0; k < STRIP; k++) {
+                if (j < k || j > k + 2 * REACH) continue;
+                const float w = weights.w[j - k - REACH + SPIPE_BLUR_MAX_RADIUS];
+                for (int c = 0; c < 4; c++) sum[k].v[c] = fmaf(w, p[c], sum[k].v[c]);
+            }
+        }
+        SPIPE_PRIV_UNROLL
+        for (int k = 0; k < STRIP; k++)
+            if (y + (size_t)k < rows)
+                spipe_priv_store4(out + (y + (size_t)k) * width, sum[k], x, width, wide_out);
+    }
+}
+
+/* The floats x - REACH .. x + 3 + REACH of a row, in packs; the outermost are repeated. */
+template <int REACH>
+SPIPE_PRIV_DEVICE void spipe_priv_load_window(spipe_priv_pack_t<float> *p, const float *row,
+                                              size_t x, size_t width, bool inside) {
+    if (inside) {
+        const float *from = row + x - REACH;
+        SPIPE_PRIV_UNROLL
+        for (int k = 0; k < 1 + REACH / 2; k++)
+            p[k] = *reinterpret_cast<const spipe_priv_pack_t<float> *>(from + 4 * k);
+        return;
+    }
+    SPIPE_PRIV_UNROLL
+    for (int k = 0; k < 4 + 2 * REACH; k++) {
+        const size_t at = x + (size_t)k; /* REACH too far right, so as not to go below 0 */
+        const size_t column = at < REACH ? 0 : at - REACH;
+        p[k / 4].v[k % 4] = row[column < width ? column : width - 1];
+    }
+}
+
+/* Each thread makes 4 pixels from 4 + 2 REACH; neighbours share them through the L1 cache. Enough
+   blocks must fit beside each other, for each thread has few loads of its own in flight. */
+template <int REACH>
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, REACH == 4 ? 6 : 4)
+    spipe_blur_across_kernel(unsigned char *out, const float *in, spipe_priv_weights_t weights,
+                             size_t width, size_t rows) {
+    const size_t x = spipe_priv_column();
+    if (x >= width) return;
+    const bool wide_out = spipe_priv_wide(out, width);
+    const bool inside = x >= REACH && x + 4 + REACH <= width && spipe_priv_wide(in, width);
+    for (size_t y = spipe_priv_strip(); y < rows; y += gridDim.y * SPIPE_PRIV_STRIPS) {
+        spipe_priv_pack_t<float> p[1 + REACH / 2];
+        spipe_priv_pack_t<unsigned char> blurred;
+        spipe_priv_load_window<REACH>(p, in + y * width, x, width, inside);
+        SPIPE_PRIV_UNROLL
+        for (int c = 0; c < 4; c++) {
+            float sum = 0.0f;
+            SPIPE_PRIV_UNROLL
+            for (int k = 0; k <= 2 * REACH; k++)
+                sum = fmaf(weights.w[k - REACH + SPIPE_BLUR_MAX_RADIUS],
+                           p[(c + k) / 4].v[(c + k) % 4], sum);
+            blurred.v[c] = spipe_priv_to_u8(sum);
+        }
+        spipe_priv_store4(out + y * width, blurred, x, width, wide_out);
+    }
+}
+
+SPIPE_API cudaError_t spipe_blur_down_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_blur_t *p = (const spipe_blur_t *)user;
+    if (!spipe_priv_blur_valid(p)) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(
+        (p->radius <= 4 ? spipe_blur_down_kernel<4> : spipe_blur_down_kernel<8>),
+        spipe_priv_row_grid(p->width, chunk->count, 8), spipe_priv_row_block(), 0, chunk->stream,
+        SPIPE_BUF(chunk, p->middle, float), SPIPE_BUF(chunk, p->in, const unsigned char),
+        spipe_priv_gaussian(p->radius, p->sigma), p->radius, p->width, chunk->count);
+}
+
+SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_blur_t *p = (const spipe_blur_t *)user;
+    if (!spipe_priv_blur_valid(p)) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(
+        (p->radius <= 4 ? spipe_blur_across_kernel<4> : spipe_blur_across_kernel<8>),
+        spipe_priv_row_grid(p->width, chunk->count, 1), spipe_priv_row_block(), 0, chunk->stream,
+        SPIPE_BUF(chunk, p->out, unsigned char), SPIPE_BUF(chunk, p->middle, const float),
+        spipe_priv_gaussian(p->radius, p->sigma), p->width, chunk->count);
+}
+
+/* Whole pictures; rows beyond the first and last repeat them (a clamped halo). */
+SPIPE_API void spipe_blur_down_cpu(float *out, const unsigned char *in, const spipe_blur_t *p,
+                                   size_t rows) {
+    const spipe_priv_weights_t weights = spipe_priv_gaussian(p->radius, p->sigma);
+    const size_t radius = (size_t)p->radius;
+    for (size_t y = 0; y < rows; y++)
+        for (size_t x = 0; x < p->width; x++) {
+            double sum = 0.0;
+            for (size_t k = 0; k <= 2 * radius; k++)
+                sum += (double)weights.w[k + SPIPE_BLUR_MAX_RADIUS - radius] *
+                       in[spipe_priv_clamp_cpu(y, k, radius, rows) * p->width + x];
+            out[y * p->width + x] = (float)sum;
+        }
+}
+
+SPIPE_API void spipe_blur_across_cpu(unsigned char *out, const float *in, const spipe_blur_t *p,
+                                     size_t rows) {
+    const spipe_priv_weights_t weights = spipe_priv_gaussian(p->radius, p->sigma);
+    const size_t radius = (size_t)p->radius;
+    for (size_t y = 0; y < rows; y++)
+        for (size_t x = 0; x < p->width; x++) {
+            double sum = 0.0;
+            for (size_t k = 0; k <= 2 * radius; k++)
+                sum += (double)weights.w[k + SPIPE_BLUR_MAX_RADIUS - radius] *
+                       in[y * p->width + spipe_priv_clamp_cpu(x, k, radius, p->width)];
+            out[y * p->width + x] = spipe_priv_to_u8_cpu((float)sum);
+        }
+}
+
+/* ============================================================================================
+   >>bytes
+   ============================================================================================ */
+
+/*  Settings of the four byte stages below. An element is one block of `block_bytes` bytes, of which
+    the last may hold fewer that count:
+    in          buffer; element: one block of block_bytes bytes
+    valid       buffer; element: one uint32_t, how many bytes of this block count, from its first
+                on (more than block_bytes is taken as block_bytes); -1: all do
+    counts      buffer; element: 256 uint32_t, how often each byte value occurs in the block
+    entropy     buffer; element: one float, Shannon entropy in bits per byte, 0..8; 0 for an empty
+                block and for one of equal bytes, exactly
+    total       resident buffer of 256 unsigned long long, zeroed before the run: how often each
+                value occurs in all blocks; -1: not wanted
+    block_bytes 1 .. 2^32 - 1. Starts of blocks at multiples of 16 bytes are the fast case.
+
+    spipe_histogram_stage        in, valid -> counts (and total)
+    spipe_total_histogram_stage  in, valid -> total
+    spipe_entropy_stage          counts -> entropy
+    spipe_byte_entropy_stage     in, valid -> entropy (and total), in one pass and without counts
+
+    Order       any, also at the same time: total is added to with atomics.
+    Exact       counts and total yes; entropy no: within 1e-5 of the twin, which computes in double.
+    Speed       independent of the data. histogram shares a block among many thread blocks;
+                byte_entropy gives each block to one, so for blocks of 256 KiB and more, few to a
+                chunk, use histogram and entropy.                                                */
+typedef struct spipe_bytes {
+    int in, valid, counts, entropy, total;
+    size_t block_bytes;
+} spipe_bytes_t;
+
+/* Counting bytes with one table per block would stall on equal bytes, and picture and text data are
+   full of those. Here each lane counts in a column of its own: 64 words, 4 counters of 8 bits in
+   each, so byte k of word w counts value 4 w + k. Lane = column = memory bank, so no two lanes
+   ever meet. The 8 warps of a block share the columns; 8 x 16 bytes per tile and column cannot
+   overflow 8 bits. */
+#define SPIPE_PRIV_TABLE 512 /* uint4: 64 words x 32 columns */
+#define SPIPE_PRIV_TILE (16u * SPIPE_PRIV_THREADS)
+
+SPIPE_PRIV_DEVICE void spipe_priv_count_byte(unsigned *column, unsigned byte) {
+    atomicAdd(column + ((byte & 0xfcu) << 3), 1u << ((byte & 3u) << 3));
+}
+
+SPIPE_PRIV_DEVICE void spipe_priv_count_word(unsigned *column, unsigned word) {
+    for (int k = 0; k < 4; k++) spipe_priv_count_byte(column, word >> (8 * k) & 0xffu);
+}
+
+/* Counts the bytes first .. last-1 of a span, at most 16 and all if they are: then they are
+   aligned. */
+SPIPE_PRIV_DEVICE void spipe_priv_count_piece(uint4 *table, const unsigned char *span, size_t first,
+                                              size_t last) {
+    unsigned *column = reinterpret_cast<unsigned *>(table) + threadIdx.x % SPIPE_PRIV_WARP;
+    if (first + 16 == last) {
+        const uint4 x = *reinterpret_cast<const uint4 *>(span + first);
+        spipe_priv_count_word(column, x.x);
+        spipe_priv_count_word(column, x.y);
+        spipe_priv_count_word(column, x.z);
+        spipe_priv_count_word(column, x.w);
+    } else {
+        for (; first < last; first++) spipe_priv_count_byte(column, span[first]);
+    }
+}
+
+/* Empties the table; the value is the count of byte value threadIdx.x. Four threads sum a word's 32
+   columns, with the even and the odd bytes apart, as 16-bit sums. Every other word starts at the
+   other half, so that no two of the threads served together meet in a bank. */
+SPIPE_PRIV_DEVICE unsigned spipe_priv_collect(uint4 *table) {
+    const unsigned word = threadIdx.x / 4, part = threadIdx.x % 4, mask = 0x00ff00ffu;
+    unsigned even = 0, odd = 0;
+    for (unsigned half = 0; half < 2; half++) {
+        uint4 *cell = table + 8 * word + 4 * ((word & 1) ^ half) + part;
+        const uint4 x = *cell;
+        *cell = make_uint4(0, 0, 0, 0);
+        even += (x.x & mask) + (x.y & mask) + (x.z & mask) + (x.w & mask);
+        odd += (x.x >> 8 & mask) + (x.y >> 8 & mask) + (x.z >> 8 & mask) + (x.w >> 8 & mask);
+    }
+    for (int d = 1; d < 4; d *= 2) {
+        even += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, even, d);
+        odd += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, odd, d);
+    }
+    const unsigned pair = part & 1 ? odd : even;
+    return part & 2 ? pair >> 16 : pair & 0xffffu;
+}
+
+/* How often byte value threadIdx.x occurs in a span. The table is zero before and after; all
+   threads of the block call it together. */
+SPIPE_PRIV_DEVICE unsigned spipe_priv_count_span(uint4 *table, const unsigned char *span,
+                                                 size_t bytes) {
+    const size_t lead = (uintptr_t)span % 16; /* pieces are cut at multiples of 16 in memory */
+    unsigned count = 0;
+    for (size_t tile = 0; tile < lead + bytes; tile += SPIPE_PRIV_TILE) {
+        const size_t piece = tile + 16 * threadIdx.x;
+        const size_t first = piece > lead ? piece - lead : 0;
+        const size_t end = piece + 16 > lead ? piece + 16 - lead : 0;
+        spipe_priv_count_piece(table, span, first, end < bytes ? end : bytes);
+        __syncthreads();
+        count += spipe_priv_collect(table);
+        __syncthreads();
+    }
+    return count;
+}
+
+SPIPE_PRIV_DEVICE void spipe_priv_clear_table(uint4 *table) {
+    table[threadIdx.x] = make_uint4(0, 0, 0, 0);
+    table[threadIdx.x + SPIPE_PRIV_THREADS] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+}
+
+SPIPE_PRIV_DEVICE size_t spipe_priv_valid_bytes(const uint32_t *valid, size_t i,
+                                                size_t block_bytes) {
+    return valid == NULL || valid[i] > block_bytes ? block_bytes : valid[i];
+}
+
+/* Blocks are counted in parts of `part_bytes`, so that few large ones still fill the GPU. Counts of
+   blocks in one part are stored, others added to what the stage has zeroed. */
+static __global__ void spipe_histogram_kernel(uint32_t *counts, unsigned long long *total,
+                                              const unsigned char *in, const uint32_t *valid,
+                                              size_t block_bytes, size_t part_bytes, size_t count) {
+    __shared__ uint4 table[SPIPE_PRIV_TABLE];
+    const size_t parts = (block_bytes + part_bytes - 1) / part_bytes;
+    unsigned long long sum = 0;
+    spipe_priv_clear_table(table);
+    for (size_t k = blockIdx.x; k < count * parts; k += gridDim.x) {
+        const size_t i = parts == 1 ? k : k / parts, begin = (k - i * parts) * part_bytes;
+        const size_t bytes = spipe_priv_valid_bytes(valid, i, block_bytes);
+        const size_t left = bytes > begin ? bytes - begin : 0;
+        const unsigned n = spipe_priv_count_span(table, in + i * block_bytes + begin,
+                                                 left < part_bytes ? left : part_bytes);
+        sum += n;
+        if (counts == NULL) continue;
+        if (parts == 1)
+            counts[256 * i + threadIdx.x] = n;
+        else if (n > 0)
+            atomicAdd(&counts[256 * i + threadIdx.x], n);
+    }
+    if (total != NULL && sum > 0) atomicAdd(&total[threadIdx.x], sum);
+}
+
+SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spipe_bytes_t *p,
+                                           uint32_t *counts) {
+    const size_t part_bytes = (size_t)1 << 16;
+    const size_t parts = (p->block_bytes + part_bytes - 1) / part_bytes;
+    if (p->block_bytes == 0 || p->block_bytes > UINT32_MAX) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    if (counts != NULL && parts > 1)
+        SPIPE_TRY(cudaMemsetAsync(counts, 0, chunk->count * 256 * sizeof *counts, chunk->stream));
+    return SPIPE_LAUNCH(spipe_histogram_kernel,
+                        spipe_priv_few_blocks(spipe_blocks(chunk->count * parts, 1)),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, counts,
+                        p->total < 0 ? NULL : SPIPE_BUF(chunk, p->total, unsigned long long),
+                        SPIPE_BUF(chunk, p->in, const unsigned char),
+                        p->valid < 0 ? NULL : SPIPE_BUF(chunk, p->valid, const uint32_t),
+                        p->block_bytes, parts > 1 ? part_bytes : p->block_bytes, chunk->count);
+}
+
+SPIPE_API cudaError_t spipe_histogram_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_bytes_t *p = (const spipe_bytes_t *)user;
+    return spipe_priv_histogram(chunk, p, SPIPE_BUF(chunk, p->counts, uint32_t));
+}
+
+SPIPE_API cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_bytes_t *p = (const spipe_bytes_t *)user;
+    spipe_bytes_t whole = *p;
+    spipe_chunk_t flat = *chunk;
+    /* Without `valid` the blocks' borders do not matter: tiny blocks are counted many at a time. */
+    const size_t bytes = chunk->count * p->block_bytes, piece = SPIPE_PRIV_TILE;
+    if (p->total < 0) return cudaErrorInvalidValue;
+    if (p->valid >= 0 || p->block_bytes >= piece || bytes == 0)
+        return spipe_priv_histogram(chunk, p, NULL);
+    whole.block_bytes = piece;
+    flat.count = bytes / piece;
+    SPIPE_TRY(spipe_priv_histogram(&flat, &whole, NULL));
+    if (bytes % piece == 0) return cudaSuccess;
+    flat.data[p->in] = SPIPE_BUF(chunk, p->in, unsigned char) + flat.count * piece;
+    flat.count = 1;
+    whole.block_bytes = bytes % piece;
+    return spipe_priv_histogram(&flat, &whole, NULL);
+}
+
+/* One value's share of the entropy, -p log2(p). All equal is told apart so that it gives exactly
+   0. */
+SPIPE_PRIV_DEVICE float spipe_priv_surprise(unsigned n, unsigned all, float one_of_all) {
+    const float p = (float)n * one_of_all;
+    return n == 0 || n == all ? 0.0f : -p * log2f(p);
+}
+
+/* A warp to a block's counts, 8 to a lane. */
+static __global__ void spipe_entropy_kernel(float *entropy, const uint32_t *counts, size_t count) {
+    const size_t warps = (size_t)gridDim.x * (SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP);
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
+    size_t i = ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / SPIPE_PRIV_WARP;
+    for (; i < count; i += warps) {
+        unsigned n[8], all = 0;
+        float bits = 0.0f;
+        for (unsigned k = 0; k < 8; k++) n[k] = counts[256 * i + 32 * k + lane];
+        for (unsigned k = 0; k < 8; k++) all += n[k];
+        all = spipe_priv_warp_sum(all);
+        const float one_of_all = 1.0f / (float)all;
+        for (unsigned k = 0; k < 8; k++) bits += spipe_priv_surprise(n[k], all, one_of_all);
+        bits = spipe_priv_warp_sum(bits);
+        if (lane == 0) entropy[i] = bits;
+    }
+}
+
+SPIPE_API cudaError_t spipe_entropy_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_bytes_t *p = (const spipe_bytes_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_entropy_kernel,
+                        spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
+                        SPIPE_BUF(chunk, p->counts, const uint32_t), chunk->count);
+}
+
+static __global__ void spipe_byte_entropy_kernel(float *entropy, unsigned long long *total,
+                                                 const unsigned char *in, const uint32_t *valid,
+                                                 size_t block_bytes, size_t count) {
+    __shared__ uint4 table[SPIPE_PRIV_TABLE];
+    __shared__ float warp_bits[SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP];
+    unsigned long long sum = 0;
+    spipe_priv_clear_table(table);
+    for (size_t i = blockIdx.x; i < count; i += gridDim.x) {
+        const size_t bytes = spipe_priv_valid_bytes(valid, i, block_bytes);
+        const unsigned n = spipe_priv_count_span(table, in + i * block_bytes, bytes);
+        float bits = spipe_priv_surprise(n, (unsigned)bytes, 1.0f / (float)bytes);
+        bits = spipe_priv_warp_sum(bits);
+        if (threadIdx.x % SPIPE_PRIV_WARP == 0) warp_bits[threadIdx.x / SPIPE_PRIV_WARP] = bits;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (unsigned w = 1; w < SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP; w++)
+                bits += warp_bits[w];
+            entropy[i] = bits;
+        }
+        __syncthreads(); /* an empty block does not wait in spipe_priv_count_span */
+        sum += n;
+    }
+    if (total != NULL && sum > 0) atomicAdd(&total[threadIdx.x], sum);
+}
+
+SPIPE_API cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_bytes_t *p = (const spipe_bytes_t *)user;
+    if (p->block_bytes == 0 || p->block_bytes > UINT32_MAX) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_byte_entropy_kernel,
+                        spipe_priv_few_blocks(spipe_blocks(chunk->count, 1)), SPIPE_PRIV_THREADS, 0,
+                        chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
+                        p->total < 0 ? NULL : SPIPE_BUF(chunk, p->total, unsigned long long),
+                        SPIPE_BUF(chunk, p->in, const unsigned char),
+                        p->valid < 0 ? NULL : SPIPE_BUF(chunk, p->valid, const uint32_t),
+                        p->block_bytes, chunk->count);
+}
+
+/* The twins; valid may be NULL. */
+SPIPE_API void spipe_histogram_cpu(uint32_t *counts, const unsigned char *in, const uint32_t *valid,
+                                   size_t block_bytes, size_t count) {
+    for (size_t i = 0; i < 256 * count; i++) counts[i] = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < block_bytes && (valid == NULL || k < valid[i]); k++)
+            counts[256 * i + in[i * block_bytes + k]]++;
+}
+
+SPIPE_API void spipe_total_histogram_cpu(unsigned long long *total, const unsigned char *in,
+                                         const uint32_t *valid, size_t block_bytes, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < block_bytes && (valid == NULL || k < valid[i]); k++)
+            total[in[i * block_bytes + k]]++;
+}
+
+SPIPE_API void spipe_entropy_cpu(float *entropy, const uint32_t *counts, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        double all = 0.0, bits = 0.0;
+        for (size_t v = 0; v < 256; v++) all += counts[256 * i + v];
+        for (size_t v = 0; v < 256; v++) {
+            const double p = counts[256 * i + v] / all;
+            if (p > 0.0) bits -= p * log2(p);
+        }
+        entropy[i] = (float)fabs(bits);
+    }
+}
+
+SPIPE_API void spipe_byte_entropy_cpu(float *entropy, const unsigned char *in,
+                                      const uint32_t *valid, size_t block_bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint32_t counts[256];
+        spipe_histogram_cpu(counts, in + i * block_bytes, valid ? valid + i : NULL, block_bytes, 1);
+        spipe_entropy_cpu(entropy + i, counts, 1);
+    }
+}
+
+/*  spipe_quantise_stage -- lo .. hi to 0 .. 255, rounded to the nearest (ties to even); values
+    outside are clamped, NaN gives 0.
+    in          buffer; element: one float
+    out         buffer; element: one byte. Moves 5 bytes per element.
+    lo, hi      in the unit of the values; different                                             */
+typedef struct spipe_quantise {
+    int in, out;
+    float lo, hi;
+} spipe_quantise_t;
+
+SPIPE_API float spipe_priv_quantise_mul(float lo, float hi) {
+    return (float)(255.0 / ((double)hi - lo));
+}
+SPIPE_API float spipe_priv_quantise_add(float lo, float hi) {
+    return (float)(-255.0 * lo / ((double)hi - lo));
+}
+
+static __global__ void spipe_quantise_kernel(unsigned char *out, const float *in, float mul,
+                                             float add, size_t count) {
+    spipe_priv_map(out, in, count, [=](float x) { return spipe_priv_to_u8(fmaf(x, mul, add)); });
+}
+
+SPIPE_API cudaError_t spipe_quantise_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_quantise_t *p = (const spipe_quantise_t *)user;
+    if (p->lo == p->hi) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_quantise_kernel, spipe_priv_spread_blocks(chunk->count),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream,
+                        SPIPE_BUF(chunk, p->out, unsigned char),
+                        SPIPE_BUF(chunk, p->in, const float), spipe_priv_quantise_mul(p->lo, p->hi),
+                        spipe_priv_quantise_add(p->lo, p->hi), chunk->count);
+}
+
+SPIPE_API void spipe_quantise_cpu(unsigned char *out, const float *in, float lo, float hi,
+                                  size_t count) {
+    const float mul = spipe_priv_quantise_mul(lo, hi), add = spipe_priv_quantise_add(lo, hi);
+    for (size_t i = 0; i < count; i++) out[i] = spipe_priv_to_u8_cpu(fmaf(in[i], mul, add));
+}
+
+/* ============================================================================================
+   >>running
+   ============================================================================================ */
+
+/* What spipe_reduce_stage has gathered so far; starts as spipe_summary_init gives it. */
+typedef struct spipe_summary {
+    double sum;
+    unsigned long long count;
+    float min, max; /* +infinity and -infinity while there is no element */
+} spipe_summary_t;
+
+/*  spipe_summary_init -- the summary of nothing: what the resident buffer holds before the run. */
+SPIPE_API spipe_summary_t spipe_summary_init(void) {
+    spipe_summary_t s;
+    s.sum = 0.0;
+    s.count = 0;
+    s.min = HUGE_VALF;
+    s.max = -HUGE_VALF;
+    return s;
+}
+
+/*  spipe_reduce_stage -- adds a chunk's sum, smallest, largest and count to a summary.
+    in          buffer; element: one float
+    summary     resident buffer of one spipe_summary_t, spipe_summary_init() before the run
+    Order       any, also at the same time: the summary is changed with atomics only.
+    Exact       min, max and count. The sum is added up in double in an order that changes from run
+                to run: within 1e-6 of the sum of absolute values. Reads 4 bytes per element.    */
+typedef struct spipe_reduce {
+    int in, summary;
+} spipe_reduce_t;
+
+/* atomicMin and atomicMax know no floats. Most calls find that they change nothing. */
+SPIPE_PRIV_DEVICE void spipe_priv_atomic_min(float *at, float x) {
+    unsigned *bits = reinterpret_cast<unsigned *>(at), seen = atomicAdd(bits, 0u);
+    while (x < __uint_as_float(seen)) {
+        const unsigned before = atomicCAS(bits, seen, __float_as_uint(x));
+        if (before == seen) return;
+        seen = before;
+    }
+}
+SPIPE_PRIV_DEVICE void spipe_priv_atomic_max(float *at, float x) {
+    unsigned *bits = reinterpret_cast<unsigned *>(at), seen = atomicAdd(bits, 0u);
+    while (x > __uint_as_float(seen)) {
+        const unsigned before = atomicCAS(bits, seen, __float_as_uint(x));
+        if (before == seen) return;
+        seen = before;
+    }
+}
+
+/* Brings the summaries of a block's threads together and into *out. */
+SPIPE_PRIV_DEVICE void spipe_priv_summarise(spipe_summary_t *out, spipe_summary_t *warp_sums,
+                                            spipe_summary_t s) {
+    s.sum = spipe_priv_warp_sum(s.sum);
+    for (int d = 16; d > 0; d /= 2) {
+        s.min = fminf(s.min, __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, s.min, d));
+        s.max = fmaxf(s.max, __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, s.max, d));
+    }
+    if (threadIdx.x % SPIPE_PRIV_WARP == 0) warp_sums[threadIdx.x / SPIPE_PRIV_WARP] = s;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (unsigned w = 1; w < SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP; w++) {
+        s.sum += warp_sums[w].sum;
+        s.min = fminf(s.min, warp_sums[w].min);
+        s.max = fmaxf(s.max, warp_sums[w].max);
+    }
+    atomicAdd(&out->sum, s.sum);
+    spipe_priv_atomic_min(&out->min, s.min);
+    spipe_priv_atomic_max(&out->max, s.max);
+}
+
+static __global__ void spipe_reduce_kernel(spipe_summary_t *out, const float *in, size_t count) {
+    typedef spipe_priv_pack_t<float> pack_t;
+    __shared__ spipe_summary_t warp_sums[SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP];
+    const spipe_priv_split_t s = spipe_priv_split(in, in, in, count);
+    const pack_t *packs = reinterpret_cast<const pack_t *>(in + s.head);
+    spipe_summary_t mine = {0.0, 0, HUGE_VALF, -HUGE_VALF};
+    spipe_priv_spread(
+        s.packs, [=](size_t i) { return packs[i]; },
+        [&](size_t, const pack_t &x) {
+            mine.sum += (x.v[0] + x.v[1]) + (x.v[2] + x.v[3]);
+            mine.min = fminf(mine.min, fminf(fminf(x.v[0], x.v[1]), fminf(x.v[2], x.v[3])));
+            mine.max = fmaxf(mine.max, fmaxf(fmaxf(x.v[0], x.v[1]), fmaxf(x.v[2], x.v[3])));
+        });
+    spipe_priv_spread(
+        s.rest, [=](size_t i) { return in[spipe_priv_single(s, i)]; },
+        [&](size_t, float x) {
+            mine.sum += x;
+            mine.min = fminf(mine.min, x);
+            mine.max = fmaxf(mine.max, x);
+        });
+    spipe_priv_summarise(out, warp_sums, mine);
+    if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(&out->count, (unsigned long long)count);
+}
+
+SPIPE_API cudaError_t spipe_reduce_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_reduce_t *p = (const spipe_reduce_t *)user;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(
+        spipe_reduce_kernel, spipe_priv_few_blocks(spipe_priv_spread_blocks(chunk->count)),
+        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->summary, spipe_summary_t),
+        SPIPE_BUF(chunk, p->in, const float), chunk->count);
+}
+
+SPIPE_API void spipe_reduce_cpu(spipe_summary_t *summary, const float *in, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        summary->sum += (double)in[i];
+        if (in[i] < summary->min) summary->min = in[i];
+        if (in[i] > summary->max) summary->max = in[i];
+        summary->count++;
+    }
+}
+
+/*  spipe_scan_f32_stage, spipe_scan_u32_stage, spipe_scan_u64_stage -- inclusive prefix sums that
+    go on from chunk to chunk: out[i] = in[0] + ... + in[i], counted from the start of the run.
+    in, out     buffers, may be the same; element: one float, uint32_t or uint64_t
+    state       resident buffer of one spipe_scan_state_t (330 KB), zeroed before the run; its
+                `carry` is the sum so far: a double, a uint32_t or a uint64_t in 8 bytes
+    Order       ordered: the stage must be marked so, each chunk begins where the last one ended.
+    Exact       integers yes (they wrap). Floats no: within 1e-6 of the sum of absolute values so
+                far, with last bits that may change from run to run.                 */
+typedef struct spipe_scan {
+    int in, out, state;
+} spipe_scan_t;
+
+#define SPIPE_SCAN_MAX_TILES 16384
+
+/* A launch cuts its elements into tiles, one to a thread block. `aggregate` is a tile's own sum and
+   `prefix` the sum up to its end; `status` says which of them is there to be read. */
+typedef struct spipe_scan_state {
+    unsigned long long carry;
+    unsigned next_tile; /* this and status are zeroed before each launch */
+    unsigned status[SPIPE_SCAN_MAX_TILES + 1];
+    unsigned long long aggregate[SPIPE_SCAN_MAX_TILES];
+    unsigned long long prefix[SPIPE_SCAN_MAX_TILES];
+} spipe_scan_state_t;
+
+enum { SPIPE_PRIV_SCAN_NONE, SPIPE_PRIV_SCAN_AGGREGATE, SPIPE_PRIV_SCAN_PREFIX };
+
+/* The type in which sums of T cross tiles, and its 8 bytes in memory. */
+template <typename T> struct spipe_priv_sum_t {
+    typedef T type;
+    SPIPE_PRIV_DEVICE unsigned long long pack(T x) { return x; }
+    SPIPE_PRIV_DEVICE T unpack(unsigned long long x) { return (T)x; }
+};
+template <> struct spipe_priv_sum_t<float> {
+    typedef double type;
+    SPIPE_PRIV_DEVICE unsigned long long pack(double x) {
+        return (unsigned long long)__double_as_longlong(x);
+    }
+    SPIPE_PRIV_DEVICE double unpack(unsigned long long x) {
+        return __longlong_as_double((long long)x);
+    }
+};
+
+/* Publishes a sum of a tile: first the value, then the word that says it is there. */
+SPIPE_PRIV_DEVICE void spipe_priv_scan_publish(spipe_scan_state_t *state, size_t tile,
+                                               unsigned status, unsigned long long sum) {
+    if (status == SPIPE_PRIV_SCAN_PREFIX)
+        state->prefix[tile] = sum;
+    else
+        state->aggregate[tile] = sum;
+    __threadfence();
+    atomicExch(&state->status[tile], status);
+}
+
+/* Waits until a tile has published something. It will: tiles are numbered as their blocks start, so
+   every earlier one is running or done. */
+SPIPE_PRIV_DEVICE unsigned spipe_priv_scan_wait(spipe_scan_state_t *state, size_t tile) {
+    volatile unsigned *status = &state->status[tile];
+    unsigned seen = *status;
+    while (seen == SPIPE_PRIV_SCAN_NONE) seen = *status;
+    __threadfence();
+    return seen;
+}
+
+/* The sum of all before this tile, found by one warp that looks back at 32 tiles at a time until
+   one knows its prefix (a "decoupled look-back": Merrill and Garland 2016). */
+template <typename T>
+SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_look_back(
+    spipe_scan_state_t *state, size_t tile, unsigned lane) {
+    typedef typename spipe_priv_sum_t<T>::type sum_t;
+    sum_t before = 0;
+    for (size_t end = tile;; end -= SPIPE_PRIV_WARP) {
+        unsigned status = SPIPE_PRIV_SCAN_PREFIX; /* before the first tile there is only 0 */
+        sum_t sum = 0;
+        if (lane < end) {
+            const size_t at = end - 1 - lane;
+            status = spipe_priv_scan_wait(state, at);
+            const volatile unsigned long long *value =
+                status == SPIPE_PRIV_SCAN_PREFIX ? &state->prefix[at] : &state->aggregate[at];
+            sum = spipe_priv_sum_t<T>::unpack(*value);
+        }
+        const unsigned done = __ballot_sync(SPIPE_PRIV_ALL_LANES, status == SPIPE_PRIV_SCAN_PREFIX);
+        const bool counts = done == 0 || lane < (unsigned)__ffs((int)done);
+        before += spipe_priv_warp_sum(counts ? sum : (sum_t)0);
+        if (done != 0) return before;
+    }
+}
+
+/* One warp: publishes a tile's sums as they become known; the value is the sum before the tile. */
+template <typename T> SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_before(
+    spipe_scan_state_t *state, size_t tile, size_t tiles, unsigned lane,
+    typename spipe_priv_sum_t<T>::type sum) {
+    typedef spipe_priv_sum_t<T> io;
+    typename io::type before;
+    if (tile == 0) {
+        before = io::unpack(state->carry);
+    } else {
+        if (lane == 0)
+            spipe_priv_scan_publish(state, tile, SPIPE_PRIV_SCAN_AGGREGATE, io::pack(sum));
+        before = spipe_priv_scan_look_back<T>(state, tile, lane);
+    }
+    if (lane == 0) {
+        spipe_priv_scan_publish(state, tile, SPIPE_PRIV_SCAN_PREFIX, io::pack(before + sum));
+        if (tile + 1 == tiles) state->carry = io::pack(before + sum);
+    }
+    return before;
+}
+
+/* Packs per thread and tile, and elements per tile. */
+#define SPIPE_PRIV_SCAN_ROWS 4
+#define SPIPE_PRIV_SCAN_TILE (4u * SPIPE_PRIV_SCAN_ROWS * SPIPE_PRIV_THREADS)
+
+/* Inclusive sums within a warp's packs, row after row; the value is the sum of all. */
+template <typename T>
+SPIPE_PRIV_DEVICE T spipe_priv_scan_warp(spipe_priv_pack_t<T> *x, unsigned lane) {
+    T sum = 0;
+    for (int r = 0; r < SPIPE_PRIV_SCAN_ROWS; r++) {
+        for (int k = 1; k < 4; k++) x[r].v[k] += x[r].v[k - 1];
+        T up_to = x[r].v[3];
+        for (unsigned d = 1; d < SPIPE_PRIV_WARP; d *= 2) {
+            const T left = __shfl_up_sync(SPIPE_PRIV_ALL_LANES, up_to, d);
+            if (lane >= d) up_to += left;
+        }
+        const T left = __shfl_up_sync(SPIPE_PRIV_ALL_LANES, up_to, 1);
+        const T base = lane > 0 ? sum + left : sum;
+        for (int k = 0; k < 4; k++) x[r].v[k] += base;
+        sum += __shfl_sync(SPIPE_PRIV_ALL_LANES, up_to, SPIPE_PRIV_WARP - 1);
+    }
+    return sum;
+}
+
+/* Lane l of row r holds the elements 128 r + 4 l .. + 3 of its warp's 512: whole lines in
+   memory. */
+template <typename T> static __global__ void spipe_scan_kernel(T *out, const T *in,
+                                                               spipe_scan_state_t *state,
+                                                               size_t count) {
+    typedef typename spipe_priv_sum_t<T>::type sum_t;
+    typedef spipe_priv_pack_t<T> pack_t;
+    enum { WARPS = SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP, ROWS = SPIPE_PRIV_SCAN_ROWS };
+    __shared__ size_t shared_tile;
+    __shared__ sum_t warp_sum[WARPS];
+    __shared__ sum_t shared_before;
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP, warp = threadIdx.x / SPIPE_PRIV_WARP;
+    if (threadIdx.x == 0) shared_tile = atomicAdd(&state->next_tile, 1u);
+    __syncthreads();
+    const size_t tile = shared_tile, from = (tile * WARPS + warp) * ROWS * 128 + 4 * lane;
+    const bool wide = spipe_priv_aligned(in) && spipe_priv_aligned(out) &&
+                      (tile + 1) * SPIPE_PRIV_SCAN_TILE <= count;
+    pack_t x[ROWS];
+    if (wide) /* one branch around all loads, so that all are in flight at the same time */
+        for (size_t r = 0; r < ROWS; r++)
+            x[r] = *reinterpret_cast<const pack_t *>(in + from + 128 * r);
+    else
+        for (size_t k = 0; k < 4 * ROWS; k++) {
+            const size_t at = from + 128 * (k / 4) + k % 4;
+            x[k / 4].v[k % 4] = at < count ? in[at] : (T)0;
+        }
+    const T own = spipe_priv_scan_warp(x, lane);
+    if (lane == 0) warp_sum[warp] = own;
+    __syncthreads();
+    sum_t before = 0, all = 0;
+    for (unsigned w = 0; w < WARPS; w++) {
+        if (w == warp) before = all;
+        all += warp_sum[w];
+    }
+    if (warp == 0) {
+        const sum_t sum = spipe_priv_scan_before<T>(state, tile, gridDim.x, lane, all);
+        if (lane == 0) shared_before = sum;
+    }
+    __syncthreads();
+    const T base = (T)(shared_before + before);
+    for (size_t r = 0; r < ROWS; r++) {
+        const size_t at = from + 128 * r;
+        for (size_t k = 0; k < 4; k++) {
+            x[r].v[k] += base;
+            if (!wide && at + k < count) out[at + k] = x[r].v[k];
+        }
+        if (wide) *reinterpret_cast<pack_t *>(out + at) = x[r];
+    }
+}
+
+/* As many launches as the state has room for tiles: one for up to 64 Mi elements. */
+template <typename T>
+SPIPE_API cudaError_t spipe_priv_scan(const spipe_chunk_t *chunk, void *user) {
+    const spipe_scan_t *p = (const spipe_scan_t *)user;
+    const size_t most = (size_t)SPIPE_SCAN_MAX_TILES * SPIPE_PRIV_SCAN_TILE;
+    spipe_scan_state_t *state = SPIPE_BUF(chunk, p->state, spipe_scan_state_t);
+    for (size_t done = 0; done < chunk->count; done += most) {
+        const size_t left = chunk->count - done, n = left < most ? left : most;
+        const unsigned tiles = spipe_blocks(n, SPIPE_PRIV_SCAN_TILE);
+        SPIPE_TRY(
+            cudaMemsetAsync(&state->next_tile, 0, (1 + tiles) * sizeof(unsigned), chunk->stream));
+        SPIPE_TRY(SPIPE_LAUNCH(spipe_scan_kernel<T>, tiles, SPIPE_PRIV_THREADS, 0, chunk->stream,
+                               SPIPE_BUF(chunk, p->out, T) + done,
+                               SPIPE_BUF(chunk, p->in, const T) + done, state, n));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_scan_f32_stage(const spipe_chunk_t *chunk, void *user) {
+    return spipe_priv_scan<float>(chunk, user);
+}
+SPIPE_API cudaError_t spipe_scan_u32_stage(const spipe_chunk_t *chunk, void *user) {
+    return spipe_priv_scan<uint32_t>(chunk, user);
+}
+SPIPE_API cudaError_t spipe_scan_u64_stage(const spipe_chunk_t *chunk, void *user) {
+    return spipe_priv_scan<uint64_t>(chunk, user);
+}
+
+/* The twins: the sum before the array in, the sum at its end out. */
+SPIPE_API double spipe_scan_f32_cpu(float *out, const float *in, double carry, size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = (float)(carry += (double)in[i]);
+    return carry;
+}
+SPIPE_API uint32_t spipe_scan_u32_cpu(uint32_t *out, const uint32_t *in, uint32_t carry,
+                                      size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = carry += in[i];
+    return carry;
+}
+SPIPE_API uint64_t spipe_scan_u64_cpu(uint64_t *out, const uint64_t *in, uint64_t carry,
+                                      size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = carry += in[i];
+    return carry;
+}
+
+/* ============================================================================================
+   >>selection
+   ============================================================================================ */
+
+#define SPIPE_NO_INDEX UINT32_MAX /* fills places for which there is no index */
+
+/*  spipe_threshold_stage -- the places of a row whose score is at least `threshold`.
+    in          buffer; element: one row of `width` floats
+    out         buffer; element: `keep` uint32_t, the places from 0 in rising order, the first
+                `keep` of them, then SPIPE_NO_INDEX; -1: only counts are wanted
+    counts      buffer; element: one uint32_t, how many there are, also beyond `keep`; -1: no
+    width       1 .. 2^32 - 1
+    keep        1 .. width. A row is the work of one warp.                                       */
+typedef struct spipe_threshold {
+    int in, out, counts;
+    size_t width, keep;
+    float threshold;
+} spipe_threshold_t;
+
+/* One warp writes the places of one row's scores; the value is their number. */
+SPIPE_PRIV_DEVICE uint32_t spipe_priv_compact(uint32_t *out, const float *row, size_t width,
+                                              size_t keep, float threshold, unsigned lane) {
+    uint32_t found = 0;
+    for (size_t base = 0; base < width; base += 4 * SPIPE_PRIV_WARP) {
+        float score[4];
+        bool good[4];
+        for (unsigned k = 0; k < 4; k++) {
+            const size_t at = base + SPIPE_PRIV_WARP * k + lane;
+            score[k] = at < width ? row[at] : 0.0f;
+            good[k] = at < width && score[k] >= threshold;
+        }
+        for (unsigned k = 0; k < 4; k++) {
+            const unsigned all = __ballot_sync(SPIPE_PRIV_ALL_LANES, good[k]);
+            const uint32_t place = found + (uint32_t)__popc(all & ((1u << lane) - 1));
+            if (good[k] && place < keep) /* never without out: then keep is 0 */
+                out[place] = (uint32_t)(base + SPIPE_PRIV_WARP * k + lane);
+            found += (uint32_t)__popc(all);
+        }
+    }
+    return found;
+}
+
+static __global__ void spipe_threshold_kernel(uint32_t *out, uint32_t *counts, const float *in,
+                                              size_t width, size_t keep, float threshold,
+                                              size_t count) {
+    const size_t warps = (size_t)gridDim.x * (SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP);
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
+    size_t i = ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / SPIPE_PRIV_WARP;
+    for (; i < count; i += warps) {
+        uint32_t *places = keep > 0 ? out + i * keep : NULL;
+        const uint32_t found =
+            spipe_priv_compact(places, in + i * width, width, keep, threshold, lane);
+        for (size_t k = found + lane; k < keep; k += SPIPE_PRIV_WARP) places[k] = SPIPE_NO_INDEX;
+        if (counts != NULL && lane == 0) counts[i] = found;
+    }
+}
+
+SPIPE_API cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_threshold_t *p = (const spipe_threshold_t *)user;
+    if (p->width == 0 || p->width > UINT32_MAX) return cudaErrorInvalidValue;
+    if (p->out >= 0 && (p->keep == 0 || p->keep > p->width)) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_threshold_kernel,
+                        spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream,
+                        p->out < 0 ? NULL : SPIPE_BUF(chunk, p->out, uint32_t),
+                        p->counts < 0 ? NULL : SPIPE_BUF(chunk, p->counts, uint32_t),
+                        SPIPE_BUF(chunk, p->in, const float), p->width,
+                        p->out < 0 ? (size_t)0 : p->keep, p->threshold, chunk->count);
+}
+
+/* out and counts may be NULL. */
+SPIPE_API void spipe_threshold_cpu(uint32_t *out, uint32_t *counts, const float *in,
+                                   const spipe_threshold_t *p, size_t rows) {
+    for (size_t i = 0; i < rows; i++) {
+        uint32_t found = 0;
+        for (size_t k = 0; out != NULL && k < p->keep; k++) out[i * p->keep + k] = SPIPE_NO_INDEX;
+        for (size_t k = 0; k < p->width; k++) {
+            if (!(in[i * p->width + k] >= p->threshold)) continue;
+            if (out != NULL && found < p->keep) out[i * p->keep + found] = (uint32_t)k;
+            found++;
+        }
+        if (counts != NULL) counts[i] = found;
+    }
+}
+
+/*  spipe_topk_stage -- the places of the k highest scores of a row, the highest first; of equal
+    scores the lower place first.
+    in          buffer; element: one row of `width` floats
+    out         buffer; element: k uint32_t, places from 0; SPIPE_NO_INDEX where k > width
+    width       1 .. 2^32 - 1
+    k           1 .. SPIPE_TOPK_MAX. A row is the work of one thread block.                      */
+typedef struct spipe_topk {
+    int in, out;
+    size_t width;
+    unsigned k;
+} spipe_topk_t;
+
+#define SPIPE_TOPK_MAX 256u
+
+/* A score and its place as one number, no two alike: a better place is a greater number. */
+SPIPE_PRIV_DEVICE unsigned long long spipe_priv_topk_key(float score, size_t place) {
+    const unsigned bits = __float_as_uint(score + 0.0f); /* -0 becomes 0 */
+    const unsigned rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (unsigned long long)rising << 32 | (UINT32_MAX - (uint32_t)place);
+}
+
+struct spipe_priv_topk_shared_t {
+    unsigned bins[256], warp_bins[SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP];
+    unsigned digit, wanted, found;
+    unsigned long long keys[SPIPE_TOPK_MAX];
+};
+
+/* Of the 256 bins finds the one that holds the wanted-th key from above, and how many of its keys
+   are wanted. The value says whether that is all of them. */
+SPIPE_PRIV_DEVICE bool spipe_priv_topk_digit(spipe_priv_topk_shared_t *s) {
+    const unsigned t = threadIdx.x, lane = t % SPIPE_PRIV_WARP, wanted = s->wanted;
+    const unsigned own = s->bins[t];
+    unsigned from = own; /* becomes the keys in this bin and all above it */
+    for (unsigned d = 1; d < SPIPE_PRIV_WARP; d *= 2) {
+        const unsigned right = __shfl_down_sync(SPIPE_PRIV_ALL_LANES, from, d);
+        if (lane + d < SPIPE_PRIV_WARP) from += right;
+    }
+    if (lane == 0) s->warp_bins[t / SPIPE_PRIV_WARP] = from;
+    __syncthreads();
+    for (unsigned w = t / SPIPE_PRIV_WARP + 1; w < SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP; w++)
+        from += s->warp_bins[w];
+    if (from >= wanted && from - own < wanted) {
+        s->digit = t;
+        s->wanted = wanted - (from - own);
+    }
+    __syncthreads();
+    return s->bins[s->digit] == s->wanted;
+}
+
+/* A key such that `wanted` keys of the row are not below it: found 8 bits at a time from the top.
+   Most rows are decided by the bits of the scores; those of the places are looked at to break
+   ties. */
+SPIPE_PRIV_DEVICE unsigned long long spipe_priv_topk_lowest(spipe_priv_topk_shared_t *s,
+                                                            const float *row, size_t width,
+                                                            unsigned wanted) {
+    unsigned long long prefix = 0;
+    for (unsigned shift = 56;; shift -= 8) {
+        s->bins[threadIdx.x] = 0;
+        if (shift == 56 && threadIdx.x == 0) s->wanted = wanted;
+        __syncthreads();
+        for (size_t i = threadIdx.x; i < width; i += SPIPE_PRIV_THREADS) {
+            const unsigned long long key = spipe_priv_topk_key(row[i], i) >> shift;
+            if (key >> 8 == prefix) atomicAdd(&s->bins[key & 0xffu], 1u);
+        }
+        __syncthreads();
+        const bool all = spipe_priv_topk_digit(s);
+        prefix = prefix << 8 | s->digit;
+        if (all || shift == 0) return prefix << shift;
+        __syncthreads();
+    }
+}
+
+static __global__ void spipe_topk_kernel(uint32_t *out, const float *in, size_t width, unsigned k,
+                                         size_t count) {
+    __shared__ spipe_priv_topk_shared_t s;
+    const unsigned t = threadIdx.x, kept = k < width ? k : (unsigned)width;
+    for (size_t i = blockIdx.x; i < count; i += gridDim.x) {
+        const float *row = in + i * width;
+        const unsigned long long lowest = spipe_priv_topk_lowest(&s, row, width, kept);
+        if (t == 0) s.found = 0;
+        __syncthreads();
+        for (size_t at = t; at < width; at += SPIPE_PRIV_THREADS) {
+            const unsigned long long key = spipe_priv_topk_key(row[at], at);
+            if (key >= lowest) s.keys[atomicAdd(&s.found, 1u)] = key;
+        }
+        __syncthreads();
+        if (t < kept) { /* its place is the number of greater ones */
+            unsigned rank = 0;
+            for (unsigned j = 0; j < kept; j++) rank += s.keys[j] > s.keys[t];
+            out[i * k + rank] = UINT32_MAX - (uint32_t)s.keys[t];
+        } else if (t < k) {
+            out[i * k + t] = SPIPE_NO_INDEX;
+        }
+        __syncthreads();
+    }
+}
+
+SPIPE_API cudaError_t spipe_topk_stage(const spipe_chunk_t *chunk, void *user) {
+    const spipe_topk_t *p = (const spipe_topk_t *)user;
+    if (p->width == 0 || p->width > UINT32_MAX) return cudaErrorInvalidValue;
+    if (p->k == 0 || p->k > SPIPE_TOPK_MAX) return cudaErrorInvalidValue;
+    if (chunk->count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(spipe_topk_kernel, spipe_blocks(chunk->count, 1), SPIPE_PRIV_THREADS, 0,
+                        chunk->stream, SPIPE_BUF(chunk, p->out, uint32_t),
+                        SPIPE_BUF(chunk, p->in, const float), p->width, p->k, chunk->count);
+}
+
+/* Inserts each score into the list of the best so far, behind those that are not worse. */
+SPIPE_API void spipe_topk_cpu(uint32_t *out, const float *in, size_t width, unsigned k,
+                              size_t rows) {
+    for (size_t i = 0; i < rows; i++) {
+        const float *row = in + i * width;
+        uint32_t *best = out + i * k;
+        for (size_t j = 0; j < k; j++) best[j] = SPIPE_NO_INDEX;
+        for (size_t p = 0; p < width; p++) {
+            size_t j = k;
+            for (; j > 0 && (best[j - 1] == SPIPE_NO_INDEX || row[best[j - 1]] < row[p]); j--)
+                if (j < k) best[j] = best[j - 1];
+            if (j < k) best[j] = (uint32_t)p;
+        }
+    }
+}
+
+#endif /* STREAMPIPE_KERNELS_CUH */

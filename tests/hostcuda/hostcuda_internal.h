@@ -1,0 +1,319 @@
+/* hostcuda's inside: what its three parts (runtime, clock, kernels) share.
+ *
+ * One mutex guards everything here, and the data work (copies, kernels, host functions) runs
+ * outside it. So that ThreadSanitizer sees the orders that CUDA promises and no others, all
+ * bookkeeping is hidden from it (Hidden) and each promised order is told to it by a release and
+ * an acquire on a token: call that issues -> operation, record -> wait, operation ->
+ * synchronisation that covered it. Operations of one stream run on one thread, which gives
+ * their order by itself. Build hostcuda with -DHOSTCUDA_CHECK_ITSELF and nothing is hidden: the
+ * sanitizer then checks hostcuda. */
+#ifndef HOSTCUDA_INTERNAL_H
+#define HOSTCUDA_INTERNAL_H
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "hostcuda.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define HOSTCUDA_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HOSTCUDA_TSAN 1
+#endif
+#endif
+
+#ifdef HOSTCUDA_TSAN
+extern "C" {
+void AnnotateIgnoreSyncBegin(const char *file, int line);
+void AnnotateIgnoreSyncEnd(const char *file, int line);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+}
+#endif
+
+namespace hc {
+
+#if defined(HOSTCUDA_TSAN) && !defined(HOSTCUDA_CHECK_ITSELF)
+inline void hide()
+{
+    AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+inline void show()
+{
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+}
+inline void release(void *token) { __tsan_release(token); }
+inline void acquire(void *token) { __tsan_acquire(token); }
+#else
+inline void hide() {}
+inline void show() {}
+inline void release(void *) {}
+inline void acquire(void *) {}
+#endif
+
+struct Hidden {
+    Hidden() { hide(); }
+    ~Hidden() { show(); }
+    Hidden(const Hidden &) = delete;
+    Hidden &operator=(const Hidden &) = delete;
+};
+struct Shown { /* inside a Hidden: the user's data are touched, or an order is told */
+    Shown() { show(); }
+    ~Shown() { hide(); }
+    Shown(const Shown &) = delete;
+    Shown &operator=(const Shown &) = delete;
+};
+
+typedef std::unique_lock<std::mutex> Lock;
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+struct Op;
+typedef std::shared_ptr<Op> OpP;
+
+enum class Model { WAITING, READY, RUNNING, EXECUTED, DONE };
+
+struct Op {
+    /* what it is */
+    int kind = HOSTCUDA_OTHER;
+    int device = 0;
+    unsigned stream = 0;
+    long seq = 0, epoch = 0;
+    size_t bytes = 0;
+    std::string label;
+
+    /* its real run */
+    std::function<cudaError_t()> work;
+    std::vector<OpP> deps;          /* in other streams */
+    std::vector<OpP> parts;         /* of a graph launch, for the model */
+    cudaError_t fail = cudaSuccess; /* injected: raised when it runs */
+    bool host = false;              /* runs the user's host function */
+    bool done = false;
+    char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
+
+    /* its modelled run */
+    Model model = Model::WAITING;
+    int engine = HOSTCUDA_NO_ENGINE;
+    bool queued = true; /* goes through its stream's hardware queue */
+    int queue = 0;
+    int priority = 0;
+    int waits_for = 0; /* modelled predecessors not done */
+    double issue = 0, start = 0, end = 0;
+    double seen = 0;    /* when those that follow learn of the end (late signal) */
+    double latency = 0; /* from ready to dispatch, engine not held */
+    double held = 0;    /* engine held before the bytes move */
+    double span = 0;    /* time of the work alone on the device */
+    double share = 0;   /* of the device's threads */
+    bool latency_paid = false, in_bytes = false;
+    bool resolved = true; /* false: a host function that has not really run */
+    bool running_free = false;
+    double rate = 0, last = 0, left = 0, until = 0;
+    std::vector<OpP> followers; /* modelled successors */
+    OpP next_kernel;            /* late signal: queued right behind this one */
+    OpP held_by;                /* late signal: executed, but waits for this one's signal */
+    std::vector<OpP> signals;   /* late signal: these wait for this one */
+};
+
+/* ---- streams, events, graphs ----------------------------------------------------------------- */
+
+struct Capture;
+struct Node;
+
+struct Stream {
+    unsigned id = 0;
+    int device = 0;
+    unsigned flags = 0;
+    int priority = 0;
+    bool closing = false, started = false, busy = false;
+    std::deque<OpP> queue;
+    std::condition_variable wake;
+    std::thread thread;
+    OpP tail;
+    std::shared_ptr<Capture> capture;
+    std::vector<size_t> capture_deps; /* nodes that the next one follows */
+    std::vector<cudaGraphNode_t> reported_deps;
+};
+typedef std::shared_ptr<Stream> StreamP;
+
+struct Node {
+    OpP shape; /* what it is and takes; copied at each launch */
+    std::vector<size_t> deps;
+    bool leaf = true;
+};
+
+struct Graph {
+    int device = 0;
+    std::vector<Node> nodes;
+    OpP last_launch; /* of an executable graph: one launch at a time */
+};
+typedef std::shared_ptr<Graph> GraphP;
+
+struct Capture {
+    unsigned long long id = 0;
+    cudaGraph_t handle = nullptr;
+    GraphP graph;
+    StreamP origin;
+    std::vector<std::weak_ptr<Stream>> joined;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    uintptr_t thread = 0;
+    bool invalid = false;
+};
+typedef std::shared_ptr<Capture> CaptureP;
+
+struct Event {
+    unsigned flags = 0;
+    int device = 0;
+    OpP record;
+    std::weak_ptr<Capture> capture;
+    std::vector<size_t> capture_deps;
+    bool captured = false;
+};
+typedef std::shared_ptr<Event> EventP;
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+struct ReadyLess { /* priority first (a lower number is more urgent), then order of dispatch */
+    bool operator()(const std::pair<std::pair<int, long>, OpP> &a,
+                    const std::pair<std::pair<int, long>, OpP> &b) const
+    {
+        return a.first < b.first;
+    }
+};
+
+struct Device {
+    hostcuda_profile_t profile;
+    size_t used = 0;
+    cudaError_t failed = cudaSuccess; /* work is skipped */
+    cudaError_t sticky = cudaSuccess; /* ... and calls return it */
+    StreamP legacy;
+    std::vector<StreamP> streams; /* all that may have work, destroyed ones too */
+    /* model */
+    std::vector<std::deque<OpP>> queues;
+    std::set<std::pair<std::pair<int, long>, OpP>, ReadyLess> ready[4]; /* by engine */
+    OpP copying[2];
+    std::vector<OpP> kernels; /* running, most urgent first */
+    OpP last_queued;
+};
+
+/* Addresses are kept inverted so that LeakSanitizer does not take the registry for a user. */
+struct Block {
+    size_t size = 0;
+    int device = 0;
+    unsigned flags = 0;
+    bool registered = false; /* cudaHostRegister, else allocated */
+};
+typedef std::map<uintptr_t, Block> Blocks; /* key: ~address */
+
+struct Thread {
+    int device = 0;
+    cudaError_t last = cudaSuccess;
+    double clock = 0;
+    long epoch = -1; /* of the clock */
+    bool in_host = false;
+    double host_ns = 0;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    std::map<int, StreamP> streams; /* cudaStreamPerThread, by device */
+    ~Thread();
+};
+extern thread_local Thread self;
+
+struct KernelInfo {
+    void (*invoker)(const void *, void *const *) = nullptr;
+    std::vector<size_t> sizes;
+    bool timed = false;
+    double fixed_ns = 0, ns_per_thread = 0;
+    std::string name;
+    int max_dynamic = 0;
+};
+
+struct Fault {
+    std::string what; /* empty: any */
+    bool async;
+    long left;
+    cudaError_t error;
+};
+
+struct State {
+    std::mutex mutex;
+    std::condition_variable changed; /* an operation or host function ended */
+    std::vector<std::unique_ptr<Device>> devices;
+    bool used = false;
+    long seq = 0;
+    uintptr_t handles = 0x10000;
+    unsigned long long captures = 0;
+    unsigned stream_ids = 0;
+    std::unordered_map<uintptr_t, StreamP> streams;
+    std::unordered_map<uintptr_t, EventP> events;
+    std::unordered_map<uintptr_t, GraphP> graphs, execs;
+    std::vector<std::thread> finished; /* threads of destroyed streams, to be joined */
+    std::vector<std::weak_ptr<Capture>> capturing;
+    Blocks device_blocks, host_blocks;
+    std::unordered_map<const void *, KernelInfo> kernels;
+    std::vector<Fault> faults;
+    long fired = 0;
+    std::map<std::string, long> calls;
+    long all_calls = 0;
+    unsigned jitter = 0;
+    std::map<const Op *, std::chrono::steady_clock::time_point> running_hosts;
+
+    /* model */
+    double now = 0;    /* simulated up to here */
+    double latest = 0; /* of all host clocks: where a new thread starts */
+    long epoch = 0, dispatched = 0;
+    struct Due {
+        double time;
+        long seq;
+        OpP op;
+        bool operator<(const Due &o) const { return time != o.time ? time < o.time : seq < o.seq; }
+    };
+    std::multiset<Due> due;             /* ready in order, not yet issued or still in latency */
+    std::vector<OpP> timed, unresolved; /* host functions and other work without an engine */
+    bool tracing = false;
+    std::vector<OpP> trace;
+};
+State &state();
+
+/* ---- the clock (hostcuda_clock.cpp) ---------------------------------------------------------- */
+
+hostcuda_profile_t profile_named(const char *name);
+void model_device(Device &d); /* sizes the queues after a profile change */
+void model_add(const OpP &op, const std::vector<OpP> &after);
+enum class Ran { REACHED, STALLED };
+/* Simulates to `until`, or until op is done. STALLED: a host function's length is not known yet. */
+Ran model_run(double until, const Op *op);
+double model_next(); /* the next event, or infinity */
+double &clock_of_thread();
+void clock_advance(double ns);
+
+/* ---- kernels (hostcuda_kernel.cpp) ----------------------------------------------------------- */
+
+cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const *), dim3 grid,
+                     dim3 block, size_t shared, void *const *args);
+
+/* ---- what the runtime gives the others ------------------------------------------------------- */
+
+int report_leaks(FILE *f);
+
+} /* namespace hc */
+
+#endif
