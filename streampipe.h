@@ -200,8 +200,8 @@ typedef struct spipe_device {
     device     in      device number, or -1 for the current one.
     Returns    cudaSuccess; cudaErrorInvalidValue (facts NULL); cudaErrorInvalidDevice;
                cudaErrorNoDevice.
-    Blocks     no (may create the context on first use).
-    Threads    any.   Callback  no.   Capture  yes.   Allocates  nothing. */
+    Blocks     no (may create the context on first use).   Threads  any.   Callback  no.
+    Capture    yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
 
 /* ---- 4 >>streams --------------------------------------------------------------------------- */
@@ -257,8 +257,7 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     waiter     in      the stream that waits, on the GPU; the host does not.
     other      in      the stream waited for; may be of another device.
     Returns    cudaSuccess; any error of cudaEventCreateWithFlags, Record, StreamWaitEvent.
-    Blocks     no.   Threads  any.   Callback  no.
-    Capture    yes: waiter joins other's capture.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
     Allocates  one untimed event, freed before return. Where it matters, keep an event and use
                cudaEventRecord + cudaStreamWaitEvent. */
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
@@ -291,8 +290,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
     Blocks     acquire: the calling thread, until another releases. The others: no.
     Threads    any.
     Callback   release and next: yes. acquire and try_acquire: no (they query streams).
-    Capture    next and release: yes. The others: no.
-    Allocates  nothing. */
+    Capture    next and release: yes. The others: no.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
 SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
@@ -307,10 +305,8 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
                stream back whatever happens; ending a zeroed or ended scope is fine.
     Blocks     begin: until a stream is free. end: no.
-    Threads    one scope, one thread; a pool serves many.
-    Callback   no.
-    Capture    end: yes. begin: no (it queries streams).
-    Allocates  nothing that stays. */
+    Threads    one scope, one thread; a pool serves many.   Callback  no.
+    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
 SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
                                         cudaStream_t parent);
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
@@ -347,10 +343,8 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
                acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
-    Blocks     no.
-    Threads    acquire, release: any. create, destroy: one.
-    Callback   release: yes. The others: no.
-    Capture    yes.
+    Blocks     no.   Threads  acquire, release: any. create, destroy: one.
+    Callback   release: yes. The others: no.   Capture  yes.
     Allocates  acquire: an event when none is free. create: a little host memory. */
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
 SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
@@ -383,8 +377,7 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; free: the error of
                cudaFreeHost.
     Blocks     yes, for the time of pinning; free waits for the device.
-    Threads    any.   Callback  no.   Capture  no.
-    Allocates  pinned host memory. */
+    Threads    any.   Callback  no.   Capture  no.   Allocates  pinned host memory. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
 
@@ -483,8 +476,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
     Returns    cudaSuccess; cudaErrorNotReady (send: full; recv: nothing sent yet; try again
                after the other side's call); cudaErrorInvalidValue; any error of the copy.
     Blocks     no. destroy waits for the device.
-    Threads    send, recv: any. create, destroy: one.
-    Callback   no.   Capture  no.
+    Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
 SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *channel, size_t bytes,
                                            size_t capacity);
@@ -765,7 +757,6 @@ typedef struct spipe_pipeline {
     cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
     cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
     unsigned char     *device_memory, *pinned_memory, *pinned_alias; /* alias: for kernels */
-    size_t             device_bytes, pinned_bytes;
     void              *resident[SPIPE_MAX_BUFFERS], *resident_pin[SPIPE_MAX_BUFFERS];
     void              *mapped[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
@@ -778,8 +769,8 @@ typedef struct spipe_pipeline {
     size_t             fill_turn, drain_turn, issued_out;
     size_t             source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
-    size_t             bytes_in, bytes_out;
-    double             setup_ms, wall_ms, began;
+    double             began;
+    spipe_report_t     report;
 } spipe_pipeline_t;
 
 /*  spipe_run -- run a description from the first element to the last.
@@ -790,8 +781,7 @@ typedef struct spipe_pipeline {
                SPIPE_STOPPED when the progress callback asked for it; what a stage, source or
                sink returned; or the CUDA error met. report->failure says where and why.
     Blocks     yes, until every output is whole, or the work begun has drained.
-    Threads    any; runs do not share anything.
-    Callback   no.   Capture  no.
+    Threads    any; runs do not share anything.   Callback  no.   Capture  no.
     Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
                and events, threads when host work is to be done; all freed before return.
     Example    the complete program above.                                                     */
@@ -824,8 +814,8 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
     count      in      elements in the whole; 0 or more.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (dead);
                memory errors when a pageable array takes the place of a pinned one.
-    Blocks     until work enqueued before has ended.
-    Threads    one at a time.   Callback  no.   Capture  no.
+    Blocks     until work enqueued before has ended.   Threads  one at a time.   Callback  no.
+    Capture    no.
     Allocates  pinned slots, when the first pageable array comes. */
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
@@ -863,8 +853,8 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
     report     in      filled by a run.
     to         in      an open file.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be written).
-    Blocks     as long as the file does.
-    Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+    Blocks     as long as the file does.   Threads  any.   Callback  yes.   Capture  yes.
+    Allocates  nothing. */
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
 
 /* ---- 11 >>launch --------------------------------------------------------------------------- */
@@ -1115,7 +1105,6 @@ SPIPE_API cudaError_t spipe_priv_enter(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
 }
-
 SPIPE_API void spipe_priv_leave(int device, int before) {
     if (before != device) (void)cudaSetDevice(before);
 }
@@ -1236,7 +1225,6 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
 SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     return spipe_priv_pool_lease(pool, stream, 1);
 }
-
 SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     return spipe_priv_pool_lease(pool, stream, 0);
 }
@@ -1386,7 +1374,6 @@ SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t strea
     if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->begin, stream);
 }
-
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
     if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->end, stream);
@@ -1415,12 +1402,10 @@ SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
     return ptr ? cudaFreeHost(ptr) : cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
     return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
 }
-
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
     return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
 }
@@ -1707,11 +1692,9 @@ SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_byt
 SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_OUTPUT, host, elem_bytes);
 }
-
 SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_INOUT, host, elem_bytes);
 }
-
 SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_TEMP, NULL, elem_bytes);
 }
@@ -1814,11 +1797,9 @@ SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
 SPIPE_API int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
-
 SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
 }
-
 SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
@@ -1838,64 +1819,47 @@ SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t ch
     return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
 }
 
-/* One rule a line; the first one broken is the one told. */
+/* One rule a paragraph; the first one broken is the one told. */
+#define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
+    do {                                                                                           \
+        if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
+    } while (0)
+
 SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
-    const cudaError_t          bad = cudaErrorInvalidValue;
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char                *kind = spipe_priv_kind_name(b->kind);
+    const int                  array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
     const int                  halo = b->halo_before || b->halo_after;
-    if (b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK) {
-        return spipe_priv_refuse(f, bad, "buffer %d: its kind is not one of spipe_kind_t", i);
-    }
-    if (b->elem_bytes == 0) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): %s is 0 bytes; give its size", i, kind,
-                                 b->kind == SPIPE_RESIDENT ? "the buffer" : "an element");
-    }
-    if (spipe_priv_is_array(b) && !b->host && d->count > 0) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): the host array is NULL; pass the array",
-                                 i, kind);
-    }
-    if (spipe_priv_is_array(b) && spipe_priv_endless(d)) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): an array needs a length; set count to "
-                                 "the number of its elements", i, kind);
-    }
-    if (spipe_priv_is_array(b) && d->count > SIZE_MAX / b->elem_bytes) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): %zu elements of %zu bytes are more than "
-                                 "SIZE_MAX bytes", i, kind, d->count, b->elem_bytes);
-    }
-    if (b->kind == SPIPE_SOURCE && !b->source) {
-        return spipe_priv_refuse(f, bad, "buffer %d (source): its function is NULL", i);
-    }
-    if (b->kind == SPIPE_SINK && !b->sink) {
-        return spipe_priv_refuse(f, bad, "buffer %d (sink): its function is NULL", i);
-    }
-    if (b->kind == SPIPE_RESIDENT && b->resident != SPIPE_ZERO && !b->host) {
-        return spipe_priv_refuse(f, bad, "buffer %d (resident): the host array to upload from or "
-                                 "download to is NULL; pass it, or SPIPE_ZERO", i);
-    }
-    if (b->kind == SPIPE_RESIDENT && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0) {
-        return spipe_priv_refuse(f, bad, "buffer %d (resident): how is not SPIPE_ZERO, "
-                                 "SPIPE_UPLOAD, SPIPE_DOWNLOAD or the last two or-ed", i);
-    }
-    if (halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): only an input or a source can have a "
-                                 "halo: neighbours written by other chunks are not there yet", i,
-                                 kind);
-    }
-    if (b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or "
-                                 "SPIPE_EDGE_ZERO", i, kind);
-    }
-    if (d->chunk != SPIPE_AUTO && (b->halo_before > d->chunk || b->halo_after > d->chunk)) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): its halo of %zu before and %zu after is "
-                                 "larger than a chunk of %zu elements; make chunk larger", i, kind,
-                                 b->halo_before, b->halo_after, d->chunk);
-    }
-    if (b->kind != SPIPE_RESIDENT &&
-        spipe_priv_window_bytes(b, d->chunk == SPIPE_AUTO ? 1 : d->chunk) == 0) {
-        return spipe_priv_refuse(f, bad, "buffer %d (%s): a chunk with its halo is too many bytes; "
-                                 "make chunk smaller", i, kind);
-    }
+    const size_t               chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
+        "buffer %d: its kind is not one of spipe_kind_t", i);
+    SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
+        kind, resident ? "the buffer" : "an element");
+    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
+        "buffer %d (%s): the host array is NULL; pass the array", i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d), "buffer %d (%s): an array needs a length; "
+        "set count to the number of its elements", i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes, "buffer %d (%s): %zu "
+        "elements of %zu bytes are more than SIZE_MAX bytes", i, kind, d->count, b->elem_bytes);
+    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
+                         (b->kind == SPIPE_SINK && !b->sink),
+        "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_PRIV_REFUSE_IF(resident && b->resident != SPIPE_ZERO && !b->host, "buffer %d (resident): "
+        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO", i);
+    SPIPE_PRIV_REFUSE_IF(resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
+        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or the last two "
+        "or-ed", i);
+    SPIPE_PRIV_REFUSE_IF(halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
+        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
+        "chunks are not there yet", i, kind);
+    SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
+        "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i, kind);
+    SPIPE_PRIV_REFUSE_IF(d->chunk != SPIPE_AUTO &&
+                         (b->halo_before > chunk || b->halo_after > chunk),
+        "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
+        "elements; make chunk larger", i, kind, b->halo_before, b->halo_after, chunk);
+    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0, "buffer %d (%s): a "
+        "chunk with its halo is too many bytes; make chunk smaller", i, kind);
     return cudaSuccess;
 }
 
@@ -1908,30 +1872,22 @@ SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
 }
 
 SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
-    const cudaError_t         bad = cudaErrorInvalidValue;
     const spipe_stage_desc_t *s = &d->stages[i];
     int                       j;
-    if (!s->name || !s->name[0]) {
-        return spipe_priv_refuse(f, bad, "stage %d: it has no name; give it a short one", i);
-    }
-    if (!s->fn) return spipe_priv_refuse(f, bad, "stage '%s': its function is NULL", s->name);
-    if (spipe_priv_find_stage(d, s->name) != i) {
-        return spipe_priv_refuse(f, bad, "stage '%s': two stages have this name; rename one",
-                                 s->name);
-    }
+    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one",
+        i);
+    SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
+        "stage '%s': two stages have this name; rename one", s->name);
     for (j = 0; j < s->num_after; ++j) {
-        if (spipe_priv_find_stage(d, s->after[j]) < 0) {
-            return spipe_priv_refuse(f, bad, "stage '%s': waits for '%s', and there is no stage "
-                                     "of that name", s->name, s->after[j]);
-        }
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->after[j]) < 0,
+            "stage '%s': waits for '%s', and there is no stage of that name", s->name, s->after[j]);
     }
     for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
         if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
-        if (j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT) {
-            return spipe_priv_refuse(f, bad, "host stage '%s': buffer %d is %s; name buffers that "
-                                     "travel in chunks", s->name, j,
-                                     j >= d->num_buffers ? "not there" : "resident");
-        }
+        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
+            "host stage '%s': buffer %d is %s; name buffers that travel in chunks", s->name, j,
+            j >= d->num_buffers ? "not there" : "resident");
     }
     return cudaSuccess;
 }
@@ -1962,50 +1918,35 @@ SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
 }
 
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
-    const cudaError_t bad = cudaErrorInvalidValue;
-    int               order[SPIPE_MAX_STAGES], i, sources = 0;
-    if (failure) spipe_priv_failure_clear(failure);
-    if (!d) return spipe_priv_refuse(failure, bad, "the description is NULL");
-    if (d->problem) return spipe_priv_refuse(failure, bad, "%s", d->problem);
-    if (d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
-        d->num_stages > SPIPE_MAX_STAGES) {
-        return spipe_priv_refuse(failure, bad, "the description is damaged: %d buffers and %d "
-                                 "stages; begin with spipe_desc_default()", d->num_buffers,
-                                 d->num_stages);
+    spipe_failure_t *f = failure;
+    int              order[SPIPE_MAX_STAGES], i, sources = 0;
+    if (f) spipe_priv_failure_clear(f);
+    SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
+    SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
+    SPIPE_PRIV_REFUSE_IF(d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS ||
+                         d->num_stages < 0 || d->num_stages > SPIPE_MAX_STAGES,
+        "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
+        d->num_buffers, d->num_stages);
+    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
+    SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
+        "chooses, or give 1 or more");
+    SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
+        "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth, SPIPE_MAX_DEPTH);
+    SPIPE_PRIV_REFUSE_IF(d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS,
+        "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads, SPIPE_MAX_THREADS);
+    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_MAPPED ||
+                         (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
+                         (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
+        "schedule, staging or priority is none of its enumeration's values");
+    for (i = 0; i < d->num_buffers; ++i) {
+        sources += d->buffers[i].kind == SPIPE_SOURCE;
+        SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
     }
-    if (d->num_stages == 0) {
-        return spipe_priv_refuse(failure, bad, "there is no stage; add one with spipe_add_stage");
-    }
-    if (d->chunk == 0) {
-        return spipe_priv_refuse(failure, bad, "chunk is 0 elements; leave it SPIPE_AUTO and the "
-                                 "library chooses, or give 1 or more");
-    }
-    if (d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH)) {
-        return spipe_priv_refuse(failure, bad, "depth is %zu slots; leave it SPIPE_AUTO, or give "
-                                 "1 to %d", d->depth, SPIPE_MAX_DEPTH);
-    }
-    if (d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS) {
-        return spipe_priv_refuse(failure, bad, "threads is %zu; leave it SPIPE_AUTO, or give 0 to "
-                                 "%d", d->threads, SPIPE_MAX_THREADS);
-    }
-    if ((int)d->schedule < 0 || d->schedule > SPIPE_MAPPED || (int)d->staging < 0 ||
-        d->staging > SPIPE_STAGING_DIRECT || (int)d->priority < 0 ||
-        d->priority > SPIPE_PRIORITY_HIGH) {
-        return spipe_priv_refuse(failure, bad, "schedule, staging or priority is none of its "
-                                 "enumeration's values");
-    }
-    for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
-    if (d->count == SPIPE_AUTO && sources == 0) {
-        for (i = 0; i < d->num_buffers; ++i) SPIPE_TRY(spipe_priv_check_buffer(d, i, failure));
-        return spipe_priv_refuse(failure, bad, "count was not set, and there is no source whose "
-                                 "end would tell; set it to the number of elements");
-    }
-    for (i = 0; i < d->num_buffers; ++i) SPIPE_TRY(spipe_priv_check_buffer(d, i, failure));
-    for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, failure));
-    if (spipe_priv_sort_stages(d, order) < d->num_stages) {
-        return spipe_priv_refuse(failure, bad, "some stages wait for each other in a circle; look "
-                                 "at the names given to spipe_stage_after");
-    }
+    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0, "count was not set, and there is "
+        "no source whose end would tell; set it to the number of elements");
+    for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages, "some stages wait for "
+        "each other in a circle; look at the names given to spipe_stage_after");
     return cudaSuccess;
 }
 
@@ -2190,7 +2131,7 @@ SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
 /* Fills in what the description left to the library. */
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
-    int           order[SPIPE_MAX_STAGES], i, hosts = 0;
+    int           order[SPIPE_MAX_STAGES], i;
     size_t        cpus = spipe_priv_num_cpus();
     if (d->schedule == SPIPE_SCHEDULE_AUTO) d->schedule = SPIPE_ENGINES;
     if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
@@ -2202,7 +2143,6 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     for (i = 0; i < d->num_stages; ++i) {
         p->deps[i] = spipe_priv_stage_deps(d, i);
         p->leaves &= ~p->deps[i];
-        hosts += d->stages[i].host;
     }
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
@@ -2212,22 +2152,11 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
     }
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
-    if (p->one_shot && d->count != SPIPE_AUTO) {
-        const size_t chunks = d->count / d->chunk + 1;
-        if (d->chunk > d->count && d->count > 0) {
-            for (i = 0; i < d->num_buffers; ++i) { /* the halo bounds how small a slot may be */
-                if (d->buffers[i].halo_before > d->count) break;
-                if (d->buffers[i].halo_after > d->count) break;
-            }
-            if (i == d->num_buffers) d->chunk = d->count;
-        }
-        if (d->depth > chunks) d->depth = chunks;
+    if (p->one_shot && !spipe_priv_endless(d) && d->depth > d->count / d->chunk + 1) {
+        d->depth = d->count / d->chunk + 1; /* no slot for a chunk that will not come */
     }
     p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
-    if (d->threads == SPIPE_AUTO) {
-        d->threads = cpus > 9 ? 4 : cpus > 2 ? (cpus - 1) / 2 : 1;
-    }
-    if (hosts > 0 && d->threads > SPIPE_MAX_THREADS) d->threads = SPIPE_MAX_THREADS;
+    if (d->threads == SPIPE_AUTO) d->threads = cpus > 9 ? 4 : cpus > 2 ? (cpus - 1) / 2 : 1;
     return cudaSuccess;
 }
 
@@ -2247,11 +2176,9 @@ SPIPE_API cudaStream_t spipe_priv_stream(const spipe_pipeline_t *p, size_t chunk
 SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
 }
-
 SPIPE_API cudaStream_t spipe_priv_stream_in(const spipe_pipeline_t *p, size_t chunk) {
     return spipe_priv_by_engine(p) ? p->streams[0] : spipe_priv_stream(p, chunk, 0);
 }
-
 SPIPE_API cudaStream_t spipe_priv_stream_out(const spipe_pipeline_t *p, size_t chunk) {
     return spipe_priv_by_engine(p) ? p->streams[1] : spipe_priv_stream(p, chunk, 0);
 }
@@ -2362,36 +2289,31 @@ SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
     if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
     if (p->pinned_memory) spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
     p->device_memory = p->pinned_memory = NULL;
-    p->device_bytes = p->pinned_bytes = 0;
+    p->report.device_bytes = p->report.pinned_bytes = 0;
     return e;
+}
+
+SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, size_t bytes,
+                                         const char *kind) {
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of %s memory (%zu slots of %zu "
+                             "elements); make chunk or depth smaller", bytes, kind, p->desc.depth,
+                             p->desc.chunk);
 }
 
 /* Takes memory for the paths as they are now, keeping what is already enough. */
 SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
-    size_t device, pinned;
+    size_t      device, pinned;
+    cudaError_t e = cudaSuccess;
     spipe_priv_layout(p, &device, &pinned);
-    if (device > p->device_bytes || pinned > p->pinned_bytes) {
+    if (device > p->report.device_bytes || pinned > p->report.pinned_bytes) {
         SPIPE_TRY(spipe_priv_free_memory(p));
-        if (device > 0) {
-            const cudaError_t e = cudaMalloc((void **)&p->device_memory, device);
-            if (e != cudaSuccess) {
-                (void)cudaGetLastError();
-                return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of device memory "
-                                         "(%zu slots of %zu elements); make chunk or depth "
-                                         "smaller", device, p->desc.depth, p->desc.chunk);
-            }
-        }
-        p->device_bytes = device;
-        if (pinned > 0) {
-            const cudaError_t e = spipe_pinned_alloc((void **)&p->pinned_memory, pinned);
-            if (e != cudaSuccess) {
-                (void)cudaGetLastError();
-                return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of pinned host "
-                                         "memory (%zu slots of %zu elements); make chunk or depth "
-                                         "smaller", pinned, p->desc.depth, p->desc.chunk);
-            }
-        }
-        p->pinned_bytes = pinned;
+        if (device > 0) e = cudaMalloc((void **)&p->device_memory, device);
+        if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
+        p->report.device_bytes = device;
+        e = spipe_pinned_alloc((void **)&p->pinned_memory, pinned);
+        if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
+        p->report.pinned_bytes = pinned;
     }
     p->pinned_alias = p->pinned_memory;
     if (p->pinned_memory && spipe_priv_is_mapped(p)) {
@@ -2422,21 +2344,23 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
     return e;
 }
 
-SPIPE_API int spipe_priv_has_failed(spipe_pipeline_t *p) {
-    int failed;
+SPIPE_API int spipe_priv_locked_get(spipe_pipeline_t *p, const int *flag) {
+    int value;
     spipe_priv_lock(p->sync);
-    failed = p->failed;
+    value = *flag;
     spipe_priv_unlock(p->sync);
-    return failed;
+    return value;
 }
 
-/* A CUDA call that the library itself makes for a chunk. */
+/* Passes on the outcome of a step; what is NULL for a stage, which has a name. A failure that was
+   told better already stays as it was. */
 SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
                                      const char *what) {
     if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, chunk, "%s of chunk %zu failed: %s", what, chunk,
-                           cudaGetErrorString(e));
+    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    return spipe_priv_fail(p, e, stage, chunk, "%s%s%s failed at chunk %zu: %s",
+                           what ? what : "stage '", what ? "" : p->desc.stages[stage].name,
+                           what ? "" : "'", chunk, cudaGetErrorString(e));
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
@@ -2596,11 +2520,7 @@ SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, siz
 }
 
 SPIPE_API int spipe_priv_winding_down(spipe_pipeline_t *p) {
-    int down;
-    spipe_priv_lock(p->sync);
-    down = p->failed || p->stop_asked;
-    spipe_priv_unlock(p->sync);
-    return down;
+    return spipe_priv_locked_get(p, &p->failed) || spipe_priv_locked_get(p, &p->stop_asked);
 }
 
 SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
@@ -2676,7 +2596,10 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_lock(p->sync);
     if (ok) slot->whole = chunk + 1;
     else p->drain_failed = 1;
-    while (p->slots[p->completed % p->desc.depth].whole == p->completed + 1) ++p->completed;
+    if (ok && async) p->completed = chunk + 1; /* in order, of the run under way */
+    while (!async && p->slots[p->completed % p->desc.depth].whole == p->completed + 1) {
+        ++p->completed;
+    }
     p->drain_turn = chunk + 1;
     slot->drained = chunk + 1;
     spipe_priv_wake(p->sync);
@@ -2724,7 +2647,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
         e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, chunk,
                            "work before a host stage");
     }
-    if (e == cudaSuccess && !spipe_priv_has_failed(p)) {
+    if (e == cudaSuccess && !spipe_priv_locked_get(p, &p->failed)) {
         spipe_chunk_t c;
         spipe_priv_view(p, chunk, NULL, stage, &c);
         e = s->fn(&c, s->user);
@@ -2739,7 +2662,8 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
 /* Enqueued runs bring pageable resident arrays to pinned memory and back in stream order. */
 SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    if (out && !spipe_priv_has_failed(p)) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
+    const int failed = spipe_priv_locked_get(p, &p->failed);
+    if (out && !failed) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
     if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
 }
 
@@ -2892,41 +2816,55 @@ static void CUDART_CB spipe_priv_call_main(void *arg) {
     spipe_priv_do(call->pipeline, call->task, 1);
 }
 
-/* Where a task's call stands in the list: resident buffers first, then a row for each chunk. */
+/* Where a task's call stands in the list: two for each resident buffer, then a row for each chunk
+   of a fill, a drain and the stages. */
 SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_task_t t) {
-    const size_t row = 2 + (size_t)p->desc.num_stages, before = (size_t)2 * SPIPE_MAX_BUFFERS;
-    switch (t.what) {
-    case SPIPE_PRIV_RESIDENT_IN: return (size_t)2 * (size_t)t.stage;
-    case SPIPE_PRIV_RESIDENT_OUT: return (size_t)2 * (size_t)t.stage + 1;
-    case SPIPE_PRIV_FILL: return before + t.chunk * row;
-    case SPIPE_PRIV_DRAIN: return before + t.chunk * row + 1;
-    default: return before + t.chunk * row + 2 + (size_t)t.stage;
-    }
+    const size_t resident = (size_t)2 * SPIPE_MAX_BUFFERS, row = 2 + (size_t)p->desc.num_stages;
+    if (t.what == SPIPE_PRIV_RESIDENT_IN) return (size_t)2 * (size_t)t.stage;
+    if (t.what == SPIPE_PRIV_RESIDENT_OUT) return (size_t)2 * (size_t)t.stage + 1;
+    if (t.what == SPIPE_PRIV_HOST) return resident + t.chunk * row + 2 + (size_t)t.stage;
+    return resident + t.chunk * row + (t.what == SPIPE_PRIV_DRAIN);
 }
 
-/* Calls are the same for every run, so a longer run only needs a longer list; older lists stay,
-   as a graph may hold them. */
+SPIPE_API void spipe_priv_call_write(spipe_pipeline_t *p, int what, int stage, size_t chunk) {
+    const spipe_priv_task_t t = {what, stage, chunk};
+    spipe_priv_call_t      *call = &p->calls->calls[spipe_priv_call_index(p, t)];
+    call->pipeline = p;
+    call->task = t;
+}
+
+/* Calls are the same for every run, so a list is written once, before anything can read it. A
+   longer run takes a longer list; older ones stay, as a graph may hold them. */
 SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
     const int    per_chunk = p->needs_fill || p->needs_drain || p->num_segments > 1;
-    const size_t row = 2 + (size_t)p->desc.num_stages;
-    const size_t n = (size_t)2 * SPIPE_MAX_BUFFERS + (per_chunk ? p->num_chunks * row : 0);
-    struct spipe_priv_calls *list;
-    if (p->calls && p->calls->num_calls >= n) return cudaSuccess;
+    const size_t chunks = per_chunk ? p->num_chunks : 0, row = 2 + (size_t)p->desc.num_stages;
+    const size_t n = (size_t)2 * SPIPE_MAX_BUFFERS + chunks * row;
+    struct spipe_priv_calls *list = p->calls;
+    size_t                   k;
+    int                      i;
+    if (list && list->num_calls >= n) return cudaSuccess;
     list = (struct spipe_priv_calls *)malloc(sizeof *list + n * sizeof list->calls[0]);
     if (!list) return cudaErrorMemoryAllocation;
     list->older = p->calls;
     list->num_calls = n;
     p->calls = list;
+    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
+        spipe_priv_call_write(p, SPIPE_PRIV_RESIDENT_IN, i, 0);
+        spipe_priv_call_write(p, SPIPE_PRIV_RESIDENT_OUT, i, 0);
+    }
+    for (k = 0; k < chunks; ++k) {
+        spipe_priv_call_write(p, SPIPE_PRIV_FILL, -1, k);
+        spipe_priv_call_write(p, SPIPE_PRIV_DRAIN, -1, k);
+        for (i = 0; i < p->desc.num_stages; ++i) spipe_priv_call_write(p, SPIPE_PRIV_HOST, i, k);
+    }
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_priv_launch_call(spipe_pipeline_t *p, cudaStream_t stream, int what,
                                              int stage, size_t chunk) {
     const spipe_priv_task_t t = {what, stage, chunk};
-    spipe_priv_call_t      *call = &p->calls->calls[spipe_priv_call_index(p, t)];
-    call->pipeline = p;
-    call->task = t;
-    return cudaLaunchHostFunc(stream, spipe_priv_call_main, call);
+    return cudaLaunchHostFunc(stream, spipe_priv_call_main,
+                              &p->calls->calls[spipe_priv_call_index(p, t)]);
 }
 
 /* Makes a stream wait for an event of another; in one stream order is there already. */
@@ -2935,18 +2873,16 @@ SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other,
     return stream == other ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
 }
 
-/* With sync_each: find out at once, so that the error is known to be this step's. */
-SPIPE_API cudaError_t spipe_priv_step_done(spipe_pipeline_t *p, cudaStream_t stream, int stage,
-                                           size_t chunk, const char *what) {
-    cudaError_t e;
-    if (!p->desc.sync_each || p->capturing) return cudaSuccess;
-    e = cudaStreamSynchronize(stream);
-    if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, chunk, "%s'%s' of chunk %zu failed on the GPU: %s",
-                           stage < 0 ? "step " : "stage ",
-                           stage < 0 ? what : p->desc.stages[stage].name, chunk,
-                           cudaGetErrorString(e));
+/* Writes an element, or zeros, into device memory several times. */
+SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, spipe_priv_byte_t *dev,
+                                           size_t times, const spipe_priv_byte_t *element,
+                                           cudaStream_t stream) {
+    if (times == 0) return cudaSuccess;
+    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, times * b->elem_bytes, stream);
+    for (; times > 0; --times, dev += b->elem_bytes) {
+        SPIPE_TRY(cudaMemcpyAsync(dev, element, b->elem_bytes, cudaMemcpyDefault, stream));
+    }
+    return cudaSuccess;
 }
 
 /* Copies one input from the user's own array, edges and all. */
@@ -2956,27 +2892,16 @@ SPIPE_API cudaError_t spipe_priv_copy_in_direct(spipe_pipeline_t *p, int i, size
     const size_t               eb = b->elem_bytes, first = chunk * p->desc.chunk;
     const spipe_priv_byte_t   *host = (const spipe_priv_byte_t *)b->host;
     spipe_priv_byte_t *dev = (spipe_priv_byte_t *)p->slots[chunk % p->desc.depth].dev[i];
-    size_t             left, right, lo, n, k;
+    size_t             left, right, lo, n;
     spipe_priv_outside(b, first, count, p->total, &left, &right);
     lo = first - (b->halo_before - left);
     n = first + count + b->halo_after - right - lo;
-    p->bytes_in += n * eb;
-    SPIPE_TRY(cudaMemcpyAsync(dev - (first - lo) * eb, host + lo * eb, n * eb, cudaMemcpyDefault,
-                              stream));
     dev -= b->halo_before * eb;
-    if (b->edge == SPIPE_EDGE_ZERO) {
-        if (left > 0) SPIPE_TRY(cudaMemsetAsync(dev, 0, left * eb, stream));
-        dev += (left + n) * eb;
-        return right > 0 ? cudaMemsetAsync(dev, 0, right * eb, stream) : cudaSuccess;
-    }
-    for (k = 0; k < left; ++k) {
-        SPIPE_TRY(cudaMemcpyAsync(dev + k * eb, host, eb, cudaMemcpyDefault, stream));
-    }
-    for (dev += (left + n) * eb, k = 0; k < right; ++k) {
-        SPIPE_TRY(cudaMemcpyAsync(dev + k * eb, host + (p->total - 1) * eb, eb, cudaMemcpyDefault,
-                                  stream));
-    }
-    return cudaSuccess;
+    p->report.bytes_in += n * eb;
+    SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
+    SPIPE_TRY(cudaMemcpyAsync(dev + left * eb, host + lo * eb, n * eb, cudaMemcpyDefault, stream));
+    return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
+                                stream);
 }
 
 SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size_t count,
@@ -2989,7 +2914,7 @@ SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size
         if (!spipe_priv_goes_in(b) || !slot->dev[i]) continue;
         if (slot->pin_in[i]) {
             const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
-            p->bytes_in += n;
+            p->report.bytes_in += n;
             SPIPE_TRY(cudaMemcpyAsync((spipe_priv_byte_t *)slot->dev[i] - before,
                                       (spipe_priv_byte_t *)slot->pin_in[i] - before, n,
                                       cudaMemcpyHostToDevice, stream));
@@ -3020,24 +2945,34 @@ SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, size_t chunk, c
     return cudaStreamWaitEvent(in, slot->fill_done, 0);
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk) {
+/* Before a pinned slot is written again the chunk that was in it must have been drained: by the
+   copy out, or by the stages themselves where host memory is mapped. */
+SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
+    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
+    if (!p->needs_drain || chunk < p->desc.depth) return cudaSuccess;
+    if (p->async) return cudaStreamWaitEvent(out, slot->drain_done, 0);
+    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1)) {
+        return cudaSuccess;
+    }
+    return p->failure.error;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk, cudaStream_t in) {
     const size_t       depth = p->desc.depth;
     spipe_priv_slot_t *slot = &p->slots[chunk % depth];
-    const cudaStream_t in = spipe_priv_stream_in(p, chunk);
     size_t             count;
-    SPIPE_TRY(spipe_priv_did(p, spipe_priv_get_filled(p, chunk, in), -1, chunk, "filling"));
+    SPIPE_TRY(spipe_priv_get_filled(p, chunk, in));
     count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
     if (count == 0) { /* the sources have ended */
         spipe_priv_locked_set(p, &p->num_chunks, chunk);
         return cudaSuccess;
     }
     if (chunk >= depth) {
-        SPIPE_TRY(spipe_priv_did(p, spipe_priv_follow(in, spipe_priv_stream_out(p, chunk - depth),
-                                                      slot->out_done), -1, chunk, "copying in"));
+        SPIPE_TRY(spipe_priv_follow(in, spipe_priv_stream_out(p, chunk - depth), slot->out_done));
     }
-    SPIPE_TRY(spipe_priv_did(p, spipe_priv_copy_in(p, chunk, count, in), -1, chunk, "copying in"));
-    SPIPE_TRY(spipe_priv_did(p, cudaEventRecord(slot->in_done, in), -1, chunk, "copying in"));
-    SPIPE_TRY(spipe_priv_step_done(p, in, -1, chunk, "copying in"));
+    if (spipe_priv_is_mapped(p)) SPIPE_TRY(spipe_priv_get_drained(p, chunk, in));
+    SPIPE_TRY(spipe_priv_copy_in(p, chunk, count, in));
+    SPIPE_TRY(cudaEventRecord(slot->in_done, in));
     if (p->needs_fill && !p->async && !spipe_priv_is_mapped(p)) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + depth);
     }
@@ -3063,24 +2998,22 @@ SPIPE_API cudaError_t spipe_priv_wait_before(spipe_pipeline_t *p, size_t chunk, 
                              p->slots[(chunk - 1) % p->desc.depth].stage_done[s]);
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, int s) {
+SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, int s,
+                                             cudaStream_t stream) {
     const spipe_stage_desc_t *stage = &p->desc.stages[s];
-    const cudaStream_t        stream = spipe_priv_stream(p, chunk, p->lane[s]);
     spipe_chunk_t             c;
     cudaError_t               e, left;
-    SPIPE_TRY(spipe_priv_did(p, spipe_priv_wait_before(p, chunk, s, stream), s, chunk, "a stage"));
+    SPIPE_TRY(spipe_priv_wait_before(p, chunk, s, stream));
     spipe_priv_view(p, chunk, stream, -1, &c);
     e = stage->fn(&c, stage->user);
     left = cudaPeekAtLastError(); /* a launch whose error the stage did not look at */
-    if (e == cudaSuccess && left != cudaSuccess && left != p->stale_error) e = left;
+    if (e == cudaSuccess && left != p->stale_error) e = left;
     if (e != cudaSuccess) {
         if (left != p->stale_error) (void)cudaGetLastError();
         return spipe_priv_fail(p, e, s, chunk, "stage '%s' failed at chunk %zu: %s", stage->name,
                                chunk, cudaGetErrorString(e));
     }
-    SPIPE_TRY(spipe_priv_did(p, cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s],
-                                                stream), s, chunk, "a stage"));
-    return spipe_priv_step_done(p, stream, s, chunk, NULL);
+    return cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s], stream);
 }
 
 /* Copies the buffers of a mask between a slot's device memory and what its host stages see. */
@@ -3099,8 +3032,8 @@ SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, 
         spipe_priv_byte_t *on_dev = (spipe_priv_byte_t *)dev.data[i];
         spipe_priv_byte_t *on_host = (spipe_priv_byte_t *)host.data[i];
         if (!(mask & SPIPE_BIT(i))) continue;
-        if (to_host) p->bytes_out += n;
-        else p->bytes_in += n;
+        if (to_host) p->report.bytes_out += n;
+        else p->report.bytes_in += n;
         SPIPE_TRY(cudaMemcpyAsync((to_host ? on_host : on_dev) - before,
                                   (to_host ? on_dev : on_host) - before, n, cudaMemcpyDefault,
                                   stream));
@@ -3108,33 +3041,22 @@ SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, 
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t chunk, int s) {
-    const cudaStream_t stream = spipe_priv_stream(p, chunk, p->lane[s]);
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    cudaError_t        e = spipe_priv_wait_before(p, chunk, s, stream);
-    if (e == cudaSuccess) {
-        e = spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].reads, 1, stream);
-    }
-    if (e == cudaSuccess && p->async) {
-        e = spipe_priv_launch_call(p, stream, SPIPE_PRIV_HOST, s, chunk);
-    }
-    if (e == cudaSuccess && !p->async) e = cudaEventRecord(slot->stage_done[s], stream);
-    SPIPE_TRY(spipe_priv_did(p, e, s, chunk, "bringing data to a host stage"));
-    if (!p->async) spipe_priv_post(p, SPIPE_PRIV_HOST, s, chunk);
+SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t chunk, int s,
+                                                  cudaStream_t stream) {
+    SPIPE_TRY(spipe_priv_wait_before(p, chunk, s, stream));
+    SPIPE_TRY(spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].reads, 1, stream));
+    if (p->async) return spipe_priv_launch_call(p, stream, SPIPE_PRIV_HOST, s, chunk);
+    SPIPE_TRY(cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s], stream));
+    spipe_priv_post(p, SPIPE_PRIV_HOST, s, chunk);
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chunk, int s) {
-    const cudaStream_t stream = spipe_priv_stream(p, chunk, p->lane[s]);
+SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chunk, int s,
+                                                cudaStream_t stream) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    cudaError_t        e;
-    if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1)) {
-        return p->failure.error;
-    }
-    e = spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].writes, 0, stream);
-    if (e == cudaSuccess) e = cudaEventRecord(slot->stage_done[s], stream);
-    SPIPE_TRY(spipe_priv_did(p, e, s, chunk, "taking data back from a host stage"));
-    return spipe_priv_step_done(p, stream, s, chunk, NULL);
+    if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1)) return p->failure.error;
+    SPIPE_TRY(spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].writes, 0, stream));
+    return cudaEventRecord(slot->stage_done[s], stream);
 }
 
 SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream) {
@@ -3148,21 +3070,10 @@ SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cud
         void *to = slot->pin_out[i];
         if (!spipe_priv_goes_out(b) || !slot->dev[i]) continue;
         if (!to) to = (spipe_priv_byte_t *)b->host + first * b->elem_bytes;
-        p->bytes_out += n;
+        p->report.bytes_out += n;
         SPIPE_TRY(cudaMemcpyAsync(to, slot->dev[i], n, cudaMemcpyDefault, stream));
     }
     return cudaSuccess;
-}
-
-/* Before the pinned slot is written again the chunk that was in it must have been drained. */
-SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    if (!p->needs_drain || chunk < p->desc.depth) return cudaSuccess;
-    if (p->async) return cudaStreamWaitEvent(out, slot->drain_done, 0);
-    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1)) {
-        return cudaSuccess;
-    }
-    return p->failure.error;
 }
 
 /* A chunk of which nothing has to be drained is whole when the GPU says so. */
@@ -3178,32 +3089,27 @@ SPIPE_API cudaError_t spipe_priv_complete_one(spipe_pipeline_t *p) {
                            p->issued_out ? p->issued_out - 1 : 0, cudaGetErrorString(e));
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk) {
-    const cudaStream_t out = spipe_priv_stream_out(p, chunk);
+SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    cudaError_t        e = cudaSuccess;
     int                s;
-    SPIPE_TRY(spipe_priv_did(p, spipe_priv_get_drained(p, chunk, out), -1, chunk, "draining"));
-    for (s = 0; s < p->desc.num_stages && e == cudaSuccess; ++s) {
+    if (!spipe_priv_is_mapped(p)) SPIPE_TRY(spipe_priv_get_drained(p, chunk, out));
+    for (s = 0; s < p->desc.num_stages; ++s) {
         if (!(p->leaves & SPIPE_BIT(s))) continue;
-        e = spipe_priv_follow(out, spipe_priv_stream(p, chunk, p->lane[s]), slot->stage_done[s]);
+        SPIPE_TRY(spipe_priv_follow(out, spipe_priv_stream(p, chunk, p->lane[s]),
+                                    slot->stage_done[s]));
     }
-    if (e == cudaSuccess) e = spipe_priv_copy_out(p, chunk, out);
-    if (e == cudaSuccess) e = cudaEventRecord(slot->out_done, out);
-    SPIPE_TRY(spipe_priv_did(p, e, -1, chunk, "copying out"));
-    SPIPE_TRY(spipe_priv_step_done(p, out, -1, chunk, "copying out"));
+    SPIPE_TRY(spipe_priv_copy_out(p, chunk, out));
+    SPIPE_TRY(cudaEventRecord(slot->out_done, out));
     if (p->async && p->needs_drain) {
         const cudaStream_t host = spipe_priv_stream_host(p, 1);
-        e = cudaStreamWaitEvent(host, slot->out_done, 0);
-        if (e == cudaSuccess) e = spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, chunk);
-        if (e == cudaSuccess) e = cudaEventRecord(slot->drain_done, host);
-        SPIPE_TRY(spipe_priv_did(p, e, -1, chunk, "draining"));
+        SPIPE_TRY(cudaStreamWaitEvent(host, slot->out_done, 0));
+        SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, chunk));
+        SPIPE_TRY(cudaEventRecord(slot->drain_done, host));
     } else if (!p->async && p->needs_drain) {
         spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, chunk);
     } else if (!p->async) {
         if (chunk - p->completed >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_one(p));
-        e = cudaEventRecord(p->done[chunk % SPIPE_PRIV_WINDOW], out);
-        SPIPE_TRY(spipe_priv_did(p, e, -1, chunk, "copying out"));
+        SPIPE_TRY(cudaEventRecord(p->done[chunk % SPIPE_PRIV_WINDOW], out));
         if (p->needs_fill && spipe_priv_is_mapped(p)) {
             spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
         }
@@ -3212,14 +3118,27 @@ SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk) {
     return cudaSuccess;
 }
 
+/* One step of one chunk. With sync_each an error of the GPU is found before the next step. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_step_t step, size_t chunk) {
-    switch (step.what) {
-    case SPIPE_PRIV_IN: return spipe_priv_issue_in(p, chunk);
-    case SPIPE_PRIV_STAGE: return spipe_priv_issue_stage(p, chunk, step.stage);
-    case SPIPE_PRIV_HOST_BEGIN: return spipe_priv_issue_host_begin(p, chunk, step.stage);
-    case SPIPE_PRIV_HOST_END: return spipe_priv_issue_host_end(p, chunk, step.stage);
-    default: return spipe_priv_issue_out(p, chunk);
+    const int    s = step.stage;
+    cudaStream_t stream;
+    cudaError_t  e;
+    if (step.what == SPIPE_PRIV_IN) {
+        stream = spipe_priv_stream_in(p, chunk);
+        e = spipe_priv_issue_in(p, chunk, stream);
+    } else if (step.what == SPIPE_PRIV_OUT) {
+        stream = spipe_priv_stream_out(p, chunk);
+        e = spipe_priv_issue_out(p, chunk, stream);
+    } else {
+        stream = spipe_priv_stream(p, chunk, p->lane[s]);
+        e = step.what == SPIPE_PRIV_STAGE      ? spipe_priv_issue_stage(p, chunk, s, stream)
+            : step.what == SPIPE_PRIV_HOST_END ? spipe_priv_issue_host_end(p, chunk, s, stream)
+                                               : spipe_priv_issue_host_begin(p, chunk, s, stream);
     }
+    if (e == cudaSuccess && p->desc.sync_each && !p->capturing) e = cudaStreamSynchronize(stream);
+    return spipe_priv_did(p, e, s, chunk, step.what == SPIPE_PRIV_IN    ? "copying in"
+                                          : step.what == SPIPE_PRIV_OUT ? "copying out"
+                                                                        : NULL);
 }
 
 /* ---- 9 execute: the run -------------------------------------------------------------------- */
@@ -3305,7 +3224,7 @@ SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) 
             SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_IN, i, 0));
             from = p->resident_pin[i];
         }
-        p->bytes_in += b->elem_bytes;
+        p->report.bytes_in += b->elem_bytes;
         SPIPE_TRY(cudaMemcpyAsync(p->resident[i], from, b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
@@ -3317,7 +3236,7 @@ SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         const int                  staged = p->async && p->resident_pin[i];
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
-        p->bytes_out += b->elem_bytes;
+        p->report.bytes_out += b->elem_bytes;
         SPIPE_TRY(cudaMemcpyAsync(staged ? p->resident_pin[i] : b->host, p->resident[i],
                                   b->elem_bytes, cudaMemcpyDefault, base));
         if (staged) SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_OUT, i, 0));
@@ -3356,8 +3275,8 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
                             : p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
     p->completed = p->fill_turn = p->drain_turn = p->issued_out = 0;
     p->told = SIZE_MAX;
-    p->bytes_in = p->bytes_out = 0;
-    p->wall_ms = 0.0;
+    p->report.bytes_in = p->report.bytes_out = 0;
+    p->report.wall_ms = 0.0;
     p->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
@@ -3416,15 +3335,18 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
         }
     }
     p->failure.chunks_whole = p->completed;
-    p->wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
+    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
     return p->failure.error;
 }
 
 /* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
 
-SPIPE_API void spipe_priv_report(const spipe_pipeline_t *p, spipe_report_t *r) {
-    int i;
-    memset(r, 0, sizeof *r);
+/* Completes the report and hands it out. */
+SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
+    spipe_report_t *r = &p->report;
+    const size_t    fill = p->crews[SPIPE_PRIV_FILL].num_threads;
+    const size_t    drain = p->crews[SPIPE_PRIV_DRAIN].num_threads;
+    int             i;
     r->failure = p->failure;
     memcpy(r->device, p->facts.name, sizeof r->device);
     r->total = p->total == SPIPE_AUTO ? 0 : p->total;
@@ -3435,21 +3357,13 @@ SPIPE_API void spipe_priv_report(const spipe_pipeline_t *p, spipe_report_t *r) {
     r->chunk = p->desc.chunk;
     r->depth = p->desc.depth;
     r->schedule = p->desc.schedule;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        r->staged |= p->path[i] == SPIPE_PRIV_STAGED && spipe_priv_is_array(&p->desc.buffers[i]);
-    }
-    r->threads = p->crews[SPIPE_PRIV_FILL].num_threads;
-    if (r->threads < p->crews[SPIPE_PRIV_DRAIN].num_threads) {
-        r->threads = p->crews[SPIPE_PRIV_DRAIN].num_threads;
-    }
     r->num_stages = p->desc.num_stages;
     r->num_streams = p->num_streams;
-    r->bytes_in = p->bytes_in;
-    r->bytes_out = p->bytes_out;
-    r->device_bytes = p->device_bytes;
-    r->pinned_bytes = p->pinned_bytes;
-    r->setup_ms = p->setup_ms;
-    r->wall_ms = p->wall_ms;
+    r->threads = fill > drain ? fill : drain;
+    for (r->staged = 0, i = 0; i < p->desc.num_buffers; ++i) {
+        r->staged |= p->path[i] == SPIPE_PRIV_STAGED && spipe_priv_is_array(&p->desc.buffers[i]);
+    }
+    if (to) *to = *r;
 }
 
 /* Frees in reverse order of making, whatever part of it was made. */
@@ -3521,7 +3435,7 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     }
     spipe_priv_begin(p);
     p->alive = 1;
-    p->setup_ms = 1e3 * (spipe_priv_seconds() - began);
+    p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
 
@@ -3538,7 +3452,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
         return e;
     }
     e = spipe_priv_run(p);
-    if (report) spipe_priv_report(p, report);
+    spipe_priv_report(p, report);
     if (e == cudaSuccess) {
         e = spipe_priv_free(p);
         if (e != cudaSuccess && report) {
@@ -3585,7 +3499,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
     p->failure.chunks_whole = p->completed;
     p->running_async = p->async = 0;
     e = p->failure.error;
-    if (report) spipe_priv_report(p, report);
+    spipe_priv_report(p, report);
     spipe_priv_leave(p->device, before);
     return e;
 }
@@ -3597,8 +3511,8 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *re
     if (p->running_async) SPIPE_TRY(spipe_pipeline_wait(p, report));
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_run(p);
-    if (report) spipe_priv_report(p, report);
-    p->setup_ms = 0.0;
+    spipe_priv_report(p, report);
+    p->report.setup_ms = 0.0;
     spipe_priv_leave(p->device, before);
     return e;
 }
@@ -3663,7 +3577,6 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
         if (!p->running_async) spipe_priv_begin(p);
         p->capturing = status != cudaStreamCaptureStatusNone;
         p->async = 1;
-        p->completed = p->issued_out = 0;
         e = spipe_priv_calls_reserve(p);
         if (e == cudaSuccess) e = spipe_priv_enqueue(p, stream);
         if (e == cudaSuccess && !p->capturing) p->running_async = 1;

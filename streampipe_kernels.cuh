@@ -1001,10 +1001,17 @@ SPIPE_PRIV_DEVICE void spipe_priv_load_window(spipe_priv_pack_t<float> *p, const
     }
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define SPIPE_PRIV_MANY_BLOCKS 6 /* of 256 threads, side by side on a multiprocessor */
+#else
+#define SPIPE_PRIV_MANY_BLOCKS 4
+#endif
+
 /* Each thread makes 4 pixels from 4 + 2 REACH; neighbours share them through the L1 cache. Enough
    blocks must fit beside each other, for each thread has few loads of its own in flight. */
 template <int REACH>
-static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, REACH == 4 ? 6 : 4)
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS,
+                                         REACH == 4 ? SPIPE_PRIV_MANY_BLOCKS : 4)
     spipe_blur_across_kernel(unsigned char *out, const float *in, spipe_priv_weights_t weights,
                              size_t width, size_t rows) {
     const size_t x = spipe_priv_column();
