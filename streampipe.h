@@ -2523,15 +2523,20 @@ SPIPE_API int spipe_priv_winding_down(spipe_pipeline_t *p) {
     return spipe_priv_locked_get(p, &p->failed) || spipe_priv_locked_get(p, &p->stop_asked);
 }
 
+SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value);
+
 SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t       first = chunk * p->desc.chunk;
     size_t             total, count;
     int                i;
     if (!async && chunk >= p->desc.depth && !spipe_priv_winding_down(p)) {
+        const size_t      last = chunk - p->desc.depth; /* the chunk that was in the slot */
         const cudaEvent_t read = spipe_priv_is_mapped(p) ? slot->out_done : slot->in_done;
-        (void)spipe_priv_did(p, cudaEventSynchronize(read), -1, chunk - p->desc.depth,
-                             "copying in or an earlier step");
+        (void)spipe_priv_did(p, cudaEventSynchronize(read), -1, last, "copying in");
+        if (spipe_priv_is_mapped(p) && p->needs_drain) {
+            (void)spipe_priv_await(p, &slot->drained, last + 1);
+        }
     }
     if (p->has_source) {
         if (!async) spipe_priv_take_turn(p, &p->fill_turn, chunk);
@@ -2581,8 +2586,6 @@ SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t chunk) {
     return may;
 }
 
-SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t chunk);
-
 SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     int                ok = 1;
@@ -2604,9 +2607,6 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     slot->drained = chunk + 1;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
-    if (!async && spipe_priv_is_mapped(p) && p->needs_fill) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
-    }
 }
 
 /* What a stage on the device sees of a chunk; where host_stage is one, what that one sees. */
@@ -3110,9 +3110,9 @@ SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cu
     } else if (!p->async) {
         if (chunk - p->completed >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_one(p));
         SPIPE_TRY(cudaEventRecord(p->done[chunk % SPIPE_PRIV_WINDOW], out));
-        if (p->needs_fill && spipe_priv_is_mapped(p)) {
-            spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
-        }
+    }
+    if (!p->async && p->needs_fill && spipe_priv_is_mapped(p)) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
     }
     p->issued_out = chunk + 1;
     return cudaSuccess;

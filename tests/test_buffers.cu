@@ -209,6 +209,7 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
     d.chunk = chunk;
     d.depth = depth;
     d.schedule = schedule;
+    d.threads = 3;
     if (from_source) spipe_add_source(&d, feed_source, &f, sizeof(int));
     else spipe_add_input(&d, x, sizeof(int));
     spipe_add_output(&d, y, sizeof(int));
