@@ -2011,10 +2011,10 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
     return cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_unregister(spipe_pipeline_t *p, int i) {
-    if (!p->registered[i]) return;
+SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
+    if (!p->registered[i]) return cudaSuccess;
     p->registered[i] = 0;
-    if (spipe_unpin(p->desc.buffers[i].host) != cudaSuccess) (void)cudaGetLastError();
+    return spipe_unpin(p->desc.buffers[i].host);
 }
 
 SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
@@ -2022,7 +2022,7 @@ SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     p->needs_fill = p->needs_drain = p->has_source = p->has_sink = 0;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        spipe_priv_unregister(p, i);
+        SPIPE_TRY(spipe_priv_unregister(p, i));
         SPIPE_TRY(spipe_priv_choose_path(p, i));
         p->has_source |= b->kind == SPIPE_SOURCE;
         p->has_sink |= b->kind == SPIPE_SINK;
@@ -3135,7 +3135,12 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_step_t st
             : step.what == SPIPE_PRIV_HOST_END ? spipe_priv_issue_host_end(p, chunk, s, stream)
                                                : spipe_priv_issue_host_begin(p, chunk, s, stream);
     }
-    if (e == cudaSuccess && p->desc.sync_each && !p->capturing) e = cudaStreamSynchronize(stream);
+    if (e == cudaSuccess && p->desc.sync_each && !p->capturing) {
+        e = cudaStreamSynchronize(stream);
+        if (e == cudaSuccess && step.what == SPIPE_PRIV_OUT && !p->needs_drain && !p->async) {
+            p->completed = chunk + 1;
+        }
+    }
     return spipe_priv_did(p, e, s, chunk, step.what == SPIPE_PRIV_IN    ? "copying in"
                                           : step.what == SPIPE_PRIV_OUT ? "copying out"
                                                                         : NULL);
@@ -3376,7 +3381,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
     for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
     spipe_priv_keep(&e, spipe_priv_free_memory(p));
-    for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_unregister(p, i);
+    for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_keep(&e, spipe_priv_unregister(p, i));
     while (p->calls) {
         struct spipe_priv_calls *older = p->calls->older;
         free(p->calls);
@@ -3528,9 +3533,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     }
     (void)spipe_pipeline_wait(p, NULL);
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
-    spipe_priv_unregister(p, buffer);
+    e = spipe_priv_unregister(p, buffer);
     p->desc.buffers[buffer].host = host;
-    e = spipe_priv_choose_paths(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
     if (e == cudaSuccess) e = spipe_priv_take_memory(p);
     spipe_priv_leave(p->device, before);
     return e;

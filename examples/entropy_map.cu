@@ -8,10 +8,11 @@
 
     What it shows: a file of any size goes through a source, three stages and two sinks in slots of
     a few MiB, so memory does not grow with the file.
-        read a block -> histogram -> entropy -> quantise -> pixels to the map, entropies to the facts
+        blocks -> histogram -> entropy -> quantise -> pixels to the map, entropies to the facts
 
     --check computes every entropy again on the CPU from the file, and fails if one is off by more
-    than 1e-5; it keeps 4 bytes a block. The map is written beside its place and renamed when whole. */
+    than 1e-5; it keeps 4 bytes a block. The map is written beside its place and renamed when whole.
+ */
 #include "streampipe.h"
 #include "streampipe_kernels.cuh"
 
@@ -149,7 +150,8 @@ static void print_facts(const job_t *j, double ms) {
     printf("  throughput  %.1f MiB/s\n", ms > 0 ? n / 1048576.0 / (ms * 1e-3) : 0.0);
 }
 
-/* Opens the map: beside its place if that is (or will be) a plain file, so that it appears whole. */
+/* Opens the map: beside its place if that is (or will be) a plain file, so that it appears whole.
+ */
 static int open_map(job_t *j) {
     struct stat st;
     const int   there = stat(j->out_name, &st) == 0, plain = !there || S_ISREG(st.st_mode);
@@ -161,7 +163,8 @@ static int open_map(job_t *j) {
     return 0;
 }
 
-/* Fills the last row, writes the height, and puts the map in its place; or removes what there is. */
+/* Fills the last row, writes the height, and puts the map in its place; or removes what there is.
+ */
 static int close_map(job_t *j, int good) {
     const size_t rows = (j->num_blocks + j->width - 1) / j->width;
     size_t       i;

@@ -26,7 +26,7 @@ static int is_mixed(const unsigned char *x, const unsigned char *y, size_t n) {
 static void test_many_runs(int memory) {
     pipe_mix_args_t  args = {0, 1, 1};
     pipe_array_t     x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
-    pipe_array_t     x2 = pipe_array_new(2 * N, PIPE_PAGEABLE), y2 = pipe_array_new(2 * N, PIPE_PINNED);
+    pipe_array_t x2 = pipe_array_new(2 * N, PIPE_PAGEABLE), y2 = pipe_array_new(2 * N, PIPE_PINNED);
     spipe_desc_t     d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
     spipe_pipeline_t p;
     spipe_report_t   r;
@@ -45,7 +45,8 @@ static void test_many_runs(int memory) {
            spipe_pipeline_set_host(&p, 1, y2.at) == cudaSuccess &&
            spipe_pipeline_set_count(&p, 2 * N) == cudaSuccess;
     good = good && spipe_pipeline_run(&p, &r) == cudaSuccess && is_mixed(x2.at, y2.at, 2 * N);
-    tap_ok(good && pipe_guard_whole(y2), "other arrays, of other kinds of memory, and another length");
+    tap_ok(good && pipe_guard_whole(y2),
+           "other arrays, of other kinds of memory, and another length");
     good = spipe_pipeline_set_count(&p, 5) == cudaSuccess;
     pipe_poison(y2);
     good = good && spipe_pipeline_run(&p, &r) == cudaSuccess && is_mixed(x2.at, y2.at, 5);
@@ -119,13 +120,13 @@ static void test_order(int memory, spipe_schedule_t schedule) {
     memcpy(before, x.at, N);
     pipe_poison(y);
     for (k = 0; k < 3; ++k) { /* x grows by one before each run; nothing waits on the host */
-        good &= SPIPE_LAUNCH(add_kernel, spipe_blocks(N, 256), 256, 0, stream, x.at, 1, (size_t)N) ==
-                cudaSuccess;
+        good &= SPIPE_LAUNCH(add_kernel, spipe_blocks(N, 256), 256, 0, stream, x.at, 1,
+                             (size_t)N) == cudaSuccess;
         good &= spipe_enqueue(&p, stream) == cudaSuccess;
     }
     if (memory == PIPE_PINNED) {
-        good &= SPIPE_LAUNCH(add_kernel, spipe_blocks(N, 256), 256, 0, stream, y.at, 1, (size_t)N) ==
-                cudaSuccess;
+        good &= SPIPE_LAUNCH(add_kernel, spipe_blocks(N, 256), 256, 0, stream, y.at, 1,
+                             (size_t)N) == cudaSuccess;
     }
     good &= cudaStreamSynchronize(stream) == cudaSuccess;
     for (i = 0; i < N; ++i) {
@@ -193,7 +194,8 @@ typedef struct rolling {
 static cudaError_t rolling_source(void *dst, size_t max_count, size_t *count, void *user) {
     rolling_t *r = (rolling_t *)user;
     size_t     i;
-    for (i = 0; i < max_count; ++i) ((unsigned char *)dst)[i] = (unsigned char)(r->given++ % N * 11);
+    for (i = 0; i < max_count; ++i)
+        ((unsigned char *)dst)[i] = (unsigned char)(r->given++ % N * 11);
     *count = max_count;
     return cudaSuccess;
 }
@@ -253,7 +255,8 @@ static void test_host_work(int graph_too) {
     good &= cudaStreamSynchronize(stream) == cudaSuccess;
     good &= spipe_pipeline_wait(&p, NULL) == cudaSuccess;
     tap_ok(good && r.in_order && r.taken == 3 * N && r.given == 3 * N && weight == 7 && back == 0,
-           "source, sink, host stage and resident buffers in %s", graph_too ? "a graph" : "enqueued runs");
+           "source, sink, host stage and resident buffers in %s",
+           graph_too ? "a graph" : "enqueued runs");
     if (exec) SPIPE_CHECK(cudaGraphExecDestroy(exec));
     if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
     SPIPE_CHECK(spipe_pipeline_destroy(&p));

@@ -161,7 +161,8 @@ static void test_progress(int memory) {
     told = 0;
     tap_ok(spipe_run(&d, &report) == SPIPE_STOPPED && report.failure.error == SPIPE_STOPPED,
            "the progress callback can stop a run, which says so");
-    for (i = 0; i < report.failure.chunks_whole * 100; ++i) wrong += y.at[i] != pipe_mix(x.at[i], i);
+    for (i = 0; i < report.failure.chunks_whole * 100; ++i)
+        wrong += y.at[i] != pipe_mix(x.at[i], i);
     tap_ok(report.failure.chunks_whole >= 10 && report.failure.chunks_whole < 100 && wrong == 0,
            "and the chunks it calls whole are whole");
     pipe_free(&x);

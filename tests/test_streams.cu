@@ -5,7 +5,7 @@
 static __global__ void add_kernel(int *x, int v, int times, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= n) return;
-    for (int k = 0; k < times; ++k) x[i] = x[i] * 3 + v;
+    for (int k = 0; k < times; ++k) x[i] = (int)((unsigned)x[i] * 3u + (unsigned)v);
 }
 
 static cudaError_t add(cudaStream_t s, int *x, int v, size_t n) {
@@ -27,7 +27,8 @@ static void test_device(void) {
            f.memory_bytes > 0 && f.copy_engines >= 1 && f.priority_greatest <= f.priority_least,
            "the current device has a name, SMs, memory and copy engines: %s", f.name);
     tap_ok(spipe_device_get(NULL, 0) == cudaErrorInvalidValue, "facts NULL is refused");
-    tap_ok(spipe_device_get(&f, 4711) != cudaSuccess && f.name[0] == 0, "so is a device that is not");
+    tap_ok(spipe_device_get(&f, 4711) != cudaSuccess && f.name[0] == 0,
+           "so is a device that is not");
     (void)cudaGetLastError();
     SPIPE_CHECK(cudaGetDevice(&before));
     SPIPE_CHECK(spipe_device_get(&f, before));
@@ -73,7 +74,7 @@ static void test_wait(void) {
         SPIPE_CHECK(spipe_stream_wait(b, a));
         SPIPE_CHECK(add(b, x, -k, N));
         SPIPE_CHECK(spipe_stream_wait(a, b));
-        expect = (expect * 3 + k) * 3 - k;
+        expect = (int)(((unsigned)expect * 3u + (unsigned)k) * 3u - (unsigned)k);
     }
     SPIPE_CHECK(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, a));
     SPIPE_CHECK(cudaStreamSynchronize(a));
@@ -258,7 +259,8 @@ static void test_memory(void) {
     tap_ok(pinned == 0, "malloc gives pageable memory");
     SPIPE_CHECK(spipe_pin(m, 100000));
     SPIPE_CHECK(spipe_is_pinned(m, 100000, &pinned));
-    tap_ok(pinned == 1 && spipe_pin(m, 100000) != cudaSuccess, "which can be pinned in place, once");
+    tap_ok(pinned == 1 && spipe_pin(m, 100000) != cudaSuccess,
+           "which can be pinned in place, once");
     (void)cudaGetLastError();
     SPIPE_CHECK(spipe_unpin(m));
     SPIPE_CHECK(spipe_is_pinned(m, 100000, &pinned));

@@ -26,7 +26,7 @@ static inline double bench_now_ms() {
 
 /* ---- Statistics ---------------------------------------------------------------------------- */
 
-typedef struct bench_spread {
+typedef struct bench_quartiles {
     double q1, median, q3;
 } bench_spread_t;
 

@@ -1,8 +1,8 @@
 /*  test_closed_forms.cu -- on the modelled clock the schedules take exactly as long as theory says.
 
-    N equal chunks, three equal steps of t each (copy in, kernel, copy out), calls that cost nothing:
-    serial 3 N t; overlapped with two copy engines (N + 2) t, that is (N+2)/(3N) of serial; with one
-    copy engine and one hardware queue, depth-first issue gains nothing. */
+    N equal chunks, three equal steps of t each (copy in, kernel, copy out), calls that cost
+   nothing: serial 3 N t; overlapped with two copy engines (N + 2) t, that is (N+2)/(3N) of serial;
+   with one copy engine and one hardware queue, depth-first issue gains nothing. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 
@@ -63,7 +63,8 @@ int main(void) {
         const size_t n = counts[i];
         const double serial = 3.0 * (double)n * t, best = (double)(n + 2) * t;
         tap_ok(is(run_ns(n, SPIPE_SERIAL, SPIPE_AUTO), serial), "serial takes 3 N t, N = %zu", n);
-        tap_ok(is(run_ns(n, SPIPE_ENGINES, SPIPE_AUTO), best), "engines takes (N + 2) t, N = %zu", n);
+        tap_ok(is(run_ns(n, SPIPE_ENGINES, SPIPE_AUTO), best), "engines takes (N + 2) t, N = %zu",
+               n);
         tap_ok(is(run_ns(n, SPIPE_DEPTH_FIRST, SPIPE_AUTO), best),
                "depth-first takes (N + 2) t with many hardware queues, N = %zu", n);
         if (n <= SPIPE_MAX_DEPTH) {

@@ -961,6 +961,7 @@ static const ErrorText error_texts[] = {
     E(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     E(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
     E(cudaErrorNotReady, "device not ready"),
+    E(cudaErrorOperatingSystem, "OS call failed or operation not supported on this OS"),
     E(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     E(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
     E(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),

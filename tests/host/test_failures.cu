@@ -1,0 +1,153 @@
+/*  test_failures.cu -- each CUDA call that a run makes fails once: the error comes back, nothing
+    leaks, what is called whole is whole, and the same description runs right afterwards. */
+#include "hostcuda.h"
+#include "pipe_common.h"
+
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__)
+/* A stream whose destroying was made to fail keeps its thread: that is hostcuda's, and asked for.
+ */
+extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
+#endif
+
+enum { N = 1500, CHUNK = 200 };
+
+typedef struct world {
+    pipe_array_t    x, y;
+    pipe_mix_args_t args;
+    size_t          given, taken;
+} world_t;
+
+static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+    world_t     *w = (world_t *)user;
+    const size_t left = N - w->given;
+    *count = left < max_count ? left : max_count;
+    memcpy(dst, w->x.at + w->given, *count);
+    w->given += *count;
+    return cudaSuccess;
+}
+
+static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+    world_t *w = (world_t *)user;
+    memcpy(w->y.at + first, src, count);
+    w->taken += count;
+    return cudaSuccess;
+}
+
+static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return c->data[1] ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static spipe_desc_t describe(world_t *w, int what) {
+    spipe_desc_t d = spipe_desc_default();
+    d.chunk = CHUNK;
+    d.threads = what % 2 ? 2 : 0;
+    if (what == 2) {
+        spipe_add_source(&d, source, w, 1);
+        spipe_add_sink(&d, sink, w, 1);
+    } else {
+        d.count = N;
+        spipe_add_input(&d, w->x.at, 1);
+        spipe_add_output(&d, w->y.at, 1);
+        if (what == 3) spipe_add_resident(&d, NULL, 64, SPIPE_ZERO);
+    }
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &w->args);
+    if (what == 3) spipe_add_host_stage(&d, "host", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
+    if (what == 4) d.schedule = SPIPE_MAPPED;
+    if (what == 5) d.schedule = SPIPE_BREADTH_FIRST;
+    if (what == 6) d.staging = SPIPE_STAGING_REGISTER;
+    return d;
+}
+
+/* Right up to here: 1; when whole: of everything. */
+static int right(const world_t *w, size_t bytes) {
+    size_t i;
+    for (i = 0; i < bytes; ++i) {
+        if (w->y.at[i] != pipe_mix(w->x.at[i], i)) return 0;
+    }
+    return 1;
+}
+
+static void start(world_t *w) {
+    w->given = w->taken = 0;
+    pipe_poison(w->y);
+}
+
+static void test_runs(int what, const char *name, int memory) {
+    world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0};
+    long    k, tried = 0, kept = 0;
+    int     good = 1, fired = 1;
+    pipe_randomise(w.x);
+    for (k = 1; fired && good; ++k) {
+        const spipe_desc_t d = describe(&w, what);
+        spipe_report_t     r;
+        const int          alive = hostcuda_leaks(NULL);
+        start(&w);
+        hostcuda_fail_clear();
+        hostcuda_fail(NULL, k, cudaErrorLaunchOutOfResources);
+        const cudaError_t e = spipe_run(&d, &r);
+        fired = hostcuda_fail_fired() > 0;
+        hostcuda_fail_clear();
+        (void)cudaGetLastError();
+        tried += fired;
+        /* a run that copes with a failed call must be whole; one that does not must say so */
+        if (e == cudaSuccess) good &= right(&w, N);
+        else good &= r.failure.message[0] != 0;
+        if (e != cudaSuccess) {
+            const size_t whole = r.failure.chunks_whole * CHUNK;
+            good &= right(&w, whole < w.y.bytes ? whole : w.y.bytes);
+        }
+        /* a failed cudaFree or destroy keeps its one thing: all else must be gone */
+        const int stuck = e != cudaSuccess && strstr(r.failure.message, "freeing") != NULL;
+        const int more = hostcuda_leaks(NULL) - alive;
+        good &= more == 0 || (more == 1 && stuck);
+        kept += more;
+        if (!good) {
+            tap_note("call %ld: %s: %s; %d alive, %d before", k, cudaGetErrorName(e),
+                     r.failure.message, hostcuda_leaks(NULL), alive);
+        }
+        start(&w);
+        good &= spipe_run(&d, &r) == cudaSuccess && right(&w, N);
+    }
+    tap_ok(good && tried > 20,
+           "%s (%s): %ld calls failed one by one (%ld of them frees that kept theirs), none leaked "
+           "or lied",
+           name, pipe_memory_names[memory], tried, kept);
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
+static void test_async(void) {
+    world_t        w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
+                        {0, 1, 1}, 0, 0};
+    spipe_desc_t   d = describe(&w, 0);
+    spipe_report_t r;
+    pipe_randomise(w.x);
+    start(&w);
+    d.sync_each = 1;
+    hostcuda_fail_async("kernel", 4, cudaErrorIllegalAddress);
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaErrorIllegalAddress && r.failure.chunk == 3 && r.failure.stage == 0 &&
+               r.failure.chunks_whole == 3 && right(&w, (size_t)3 * CHUNK),
+           "with sync_each an error of the GPU is pinned to stage and chunk: %s",
+           r.failure.message);
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
+int main(void) {
+    test_runs(0, "arrays", PIPE_PINNED);
+    test_runs(0, "arrays, no threads", PIPE_PAGEABLE);
+    test_runs(1, "arrays, threads", PIPE_PAGEABLE);
+    test_runs(2, "source and sink", PIPE_PAGEABLE);
+    test_runs(3, "host stage and resident", PIPE_PAGEABLE);
+    test_runs(4, "mapped", PIPE_PAGEABLE);
+    test_runs(5, "breadth-first", PIPE_PINNED);
+    test_runs(6, "pinned in place", PIPE_PAGEABLE);
+    test_async(); /* last: a sticky error ends the context */
+    (void)tap_done();
+    fflush(stdout);
+    _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */
+}
