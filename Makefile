@@ -108,7 +108,7 @@ SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event)
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -229,6 +229,21 @@ docs-check: ## compile, link and run the programs of README.md and of the header
 	$(total)
 
 .PHONY: sanitize
+# The programs of tests/bench by themselves: `make bench` wants a quiet GPU and takes minutes.
+BENCHES := bench async_sample multicopy_sample
+BENCHED := $(addprefix $(BUILD)/tests/bench/,$(BENCHES) kernels)
+
+bench: $(BENCHED) ## measure on a GPU: against the bound, hand-written schedules, PyTorch, CuPy
+	@mkdir -p build/bench; failed=0; \
+	for b in $(BENCHES); do \
+	    $(BUILD)/tests/bench/$$b --targets $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; done; \
+	$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1; \
+	for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
+	exit $$failed
+
+bench-host: ## count the instructions streampipe.h itself spends on a chunk (needs valgrind, no GPU)
+	@OUT=build/bench-host tests/bench/host
+
 sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with BACKEND=cuda
 	$(begin)
 	$(call part,part-sanitize)

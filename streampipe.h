@@ -5,11 +5,10 @@
     leased stream pools, events, timers, pinned memory, host calls, channels between streams.
     C99, C++11 and CUDA C++ alike. MIT licence: see the end of this file.
 
-    USE IT   copy this file beside your program, #include "streampipe.h", and build with
-             nvcc -O3 -o first first.cu
-             Nothing to define, nothing to link but the CUDA runtime (and pthreads on POSIX).
+    USE IT   copy this file beside your program and #include it: nothing to define, nothing to
+             link but the CUDA runtime (and pthreads).
 
-    A COMPLETE PROGRAM
+    A COMPLETE PROGRAM       nvcc -O3 -o first first.cu
 BEGIN EXAMPLE first.cu
     #include "streampipe.h"
 
@@ -18,7 +17,7 @@ BEGIN EXAMPLE first.cu
         if (i < n) y[i] = x[i] * x[i];
     }
     static cudaError_t square_stage(const spipe_chunk_t *c, void *user) {
-        (void)user;
+        (void)user;                          // SPIPE_MAP_STAGE writes this function in a line
         return SPIPE_LAUNCH(square, spipe_blocks(c->count, 256), 256, 0, c->stream,
                             SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
     }
@@ -63,7 +62,6 @@ END EXAMPLE
       stage    a C function that enqueues work on the stream it is given, for one chunk
       slot     the device memory (and pinned memory, where staged) of one chunk in flight
       depth    the number of slots: memory used = depth x chunk, whatever the total
-      stream   a CUDA stream: work in order within it, no order between two of them
 
     HOW A CHUNK TRAVELS    host buffer -> (pinned slot) -> device slot -> stages -> ... -> host
       copy in  |0|1|2|3|4|          a slot is used again when its copy out has ended;
@@ -80,14 +78,11 @@ END EXAMPLE
                  which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
       Threads    two threads may use two objects; one object is for one thread at a time unless
                  its comment says "any". Stages, sources and sinks may run on library threads.
-      Callbacks  inside a function handed to cudaLaunchHostFunc (spipe_host_call) no CUDA call
-                 is allowed, and it is not called after an error. The worker has neither limit.
 
     WHEN IT WILL NOT OVERLAP
-      Two copies in the same direction never run at once, and stream priority does not order
-      copies: it orders kernels. Both directions at once are each slower than alone. A stage that
-      synchronises, allocates, or uses another stream than its own stops the pipeline. One kernel
-      much longer than the copies hides them, and then the kernel is what to improve.
+      Copies in the same direction never run at once, and both directions at once are each slower
+      than alone. Stream priority orders kernels, not copies. A stage that synchronises, allocates,
+      or uses another stream than its own stops the pipeline.
 */
 #ifndef STREAMPIPE_H
 #define STREAMPIPE_H
@@ -143,12 +138,12 @@ END EXAMPLE
 #define SPIPE_MAX_STAGES 16
 #define SPIPE_MAX_DEPTH 16
 #define SPIPE_MAX_THREADS 32
+#define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
 
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
 /* ---- 2 >>errors ---------------------------------------------------------------------------- */
-
 /*  SPIPE_TRY(expr) returns expr's cudaError_t from the enclosing function unless it is cudaSuccess.
     SPIPE_CHECK(expr) prints file:line, expr and the error on stderr and exits (for programs).
     SPIPE_CHECK_RUN(desc, report) is spipe_run, checked: on failure it prints the sentence too.
@@ -174,7 +169,6 @@ typedef struct spipe_failure {
 } spipe_failure_t;
 
 /* ---- 3 >>device ---------------------------------------------------------------------------- */
-
 /* What decides whether and how work overlaps on a device. */
 typedef struct spipe_device {
     int    device;
@@ -205,7 +199,6 @@ typedef struct spipe_device {
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
 
 /* ---- 4 >>streams --------------------------------------------------------------------------- */
-
 /* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
    default 0 is the least, so LOW equals DEFAULT there. */
 typedef enum spipe_priority {
@@ -219,53 +212,42 @@ typedef struct spipe_priv_sync spipe_priv_sync_t; /* a mutex and a condition var
 
 /* Streams made once and lent out. Members are private. */
 typedef struct spipe_stream_pool {
-    size_t             num_streams;
-    cudaStream_t      *streams;
-    unsigned char     *leased;
-    size_t             next;
+    size_t             num_streams, next;
+    cudaStream_t       streams[SPIPE_MAX_STREAMS];
+    unsigned char      leased[SPIPE_MAX_STREAMS];
     int                device;
     spipe_priv_sync_t *sync;
 } spipe_stream_pool_t;
 
-/* A stream leased for a while that joins the stream it was opened from. Members are private but
-   stream, which is the one to use. */
+/* A stream leased for a while: use stream; the other members are private. */
 typedef struct spipe_scope {
     cudaStream_t         stream;
     cudaStream_t         parent;
     spipe_stream_pool_t *pool;
 } spipe_scope_t;
 
-/*  spipe_priority_value -- CUDA's number for a priority name on the current device.
+/*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
+    name; a non-blocking stream of it, free of the legacy default stream; one stream waits for
+    another.
 
-    priority   in      one of spipe_priority_t.
+    priority   in      one of spipe_priority_t, on the current device.
     value      out     for cudaStreamCreateWithPriority; lower is more urgent.
-    Returns    cudaSuccess; cudaErrorInvalidValue.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
-
-/*  spipe_stream_create -- a non-blocking stream (free of the legacy default stream) by priority.
-
     stream     out     yours; free it with cudaStreamDestroy. NULL on error.
-    priority   in      one of spipe_priority_t.
-    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaStreamCreateWithPriority.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.
-    Allocates  one stream on the current device. */
-SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
-
-/*  spipe_stream_wait -- work queued on waiter from now on starts after all that is on other now.
-
-    waiter     in      the stream that waits, on the GPU; the host does not.
-    other      in      the stream waited for; may be of another device.
-    Returns    cudaSuccess; any error of cudaEventCreateWithFlags, Record, StreamWaitEvent.
+    waiter     in      what is queued on it from now on starts after all that is on other now; the
+                       host does not wait.
+    other      in      may be of another device.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls they are made of.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
-    Allocates  one untimed event, freed before return. Where it matters, keep an event and use
-               cudaEventRecord + cudaStreamWaitEvent. */
+    Allocates  create: one stream. wait: one untimed event, freed before return; where that
+               matters, keep an event and use cudaEventRecord + cudaStreamWaitEvent. */
+SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
+SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
 
 /*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams to lend.
 
     pool       out     made on the current device; must not move until destroyed.
-    num_streams in     1 or more; beyond 8 they share hardware queues unless
+    num_streams in     1 .. SPIPE_MAX_STREAMS; beyond 8 they share hardware queues unless
                        CUDA_DEVICE_MAX_CONNECTIONS says more, so 2-8 is plenty.
     priority   in      of all of them.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; any error of stream
@@ -312,10 +294,9 @@ SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
 
 /* ---- 5 >>events ---------------------------------------------------------------------------- */
-
 /* Untimed events kept for reuse. Members are private. */
 typedef struct spipe_event_pool {
-    size_t             num_free, num_total, capacity;
+    size_t             num_free, num_total;
     cudaEvent_t       *free_events;
     int                device;
     spipe_priv_sync_t *sync;
@@ -327,25 +308,20 @@ typedef struct spipe_timer {
 } spipe_timer_t;
 
 /*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
-
-    event      out     yours; free it with cudaEventDestroy. NULL on error.
-    Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaEventCreateWithFlags.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.
-    Allocates  one event on the current device. */
-SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
-
-/*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
-    -- untimed events, made when first needed and kept.
+    spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
+    -- such events, made when first needed and kept.
 
     pool       out/in  of the current device at create; must not move until destroyed.
-    event      out/in  acquire: an event nobody else holds. release: one that acquire gave; waits
-                       already queued on it stay valid.
+    event      out/in  create: yours; free it with cudaEventDestroy. acquire: one nobody else
+                       holds. release: one that acquire gave; waits queued on it stay valid.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
                acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
-    Blocks     no.   Threads  acquire, release: any. create, destroy: one.
+    Blocks     no.
+    Threads    pool create, destroy: one. The others: any.
     Callback   release: yes. The others: no.   Capture  yes.
-    Allocates  acquire: an event when none is free. create: a little host memory. */
+    Allocates  an event, in a pool only when none is free, and a little host memory. */
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
 SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
@@ -369,49 +345,35 @@ SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
 
 /* ---- 6 >>memory ---------------------------------------------------------------------------- */
-
 /*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
+    spipe_pin, spipe_unpin -- page-lock memory that is there already, in place.
+    spipe_is_pinned -- whether a copy from or to this range can be asynchronous.
 
-    ptr        out/in  at least bytes long; NULL for 0 bytes and on error. Freeing NULL is fine.
-    bytes      bytes   pinning runs at 1-2 GB/s: take little, once, and keep it.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; free: the error of
-               cudaFreeHost.
-    Blocks     yes, for the time of pinning; free waits for the device.
-    Threads    any.   Callback  no.   Capture  no.   Allocates  pinned host memory. */
-SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
-
-/*  spipe_pin, spipe_unpin -- page-lock memory that is there already, in place.
-
-    ptr        in      first byte; need not be page-aligned. unpin: the same pointer.
-    bytes      bytes   1 or more. Worth it when the memory is sent several times.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorHostMemoryAlreadyRegistered;
-               cudaErrorHostMemoryNotRegistered; cudaErrorMemoryAllocation or
+    ptr        in/out  alloc: at least bytes long; NULL for 0 bytes and on error. Freeing NULL is
+                       fine. pin: the first byte, need not be page-aligned; unpin: the same.
+    bytes      bytes   pinning runs at 1-2 GB/s: take little, once, and keep it; pin in place what
+                       is sent several times. is_pinned looks at the first and the last byte.
+    pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorHostMemoryAlreadyRegistered; cudaErrorHostMemoryNotRegistered;
                cudaErrorNotSupported where the system will not pin it (WSL2, locked-memory
                limits): the memory still works, unpinned.
-    Blocks     yes, for the time of pinning; unpin waits for the device.
-    Threads    any.   Callback  no.   Capture  no.   Allocates  nothing. */
+    Blocks     yes, for the time of pinning; free and unpin wait for the device. is_pinned: no.
+    Threads    any.   Callback  no.   Capture  is_pinned: yes. The others: no.
+    Allocates  alloc: pinned host memory. */
+SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes);
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr);
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
 SPIPE_API cudaError_t spipe_unpin(void *ptr);
-
-/*  spipe_is_pinned -- whether a copy from or to this range can be asynchronous.
-
-    ptr        in      any host pointer.
-    bytes      bytes   length of the range; its first and last byte are looked at.
-    pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
-    Returns    cudaSuccess; cudaErrorInvalidValue (NULL); an earlier sticky error.
-    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
 
 /* ---- 7 >>hostcalls ------------------------------------------------------------------------- */
-
 typedef void (*spipe_host_fn)(void *user);
 typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
-    struct spipe_priv_job *jobs; /* a ring of capacity jobs */
-    size_t                 capacity, head, num_jobs;
+    struct spipe_priv_job *first, *last; /* the calls that wait */
     int                    running, quit, busy, device;
     spipe_priv_sync_t     *sync;
     void                  *thread;
@@ -455,8 +417,7 @@ SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, voi
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.
     Capture    no.
-    Allocates  create: a thread and host memory. call: one untimed event until fn has run, and
-               host memory when more calls wait than ever before. */
+    Allocates  create: a thread. call: one untimed event and host memory until fn has run. */
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
 SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
                                         spipe_worker_fn fn, void *user);
@@ -466,7 +427,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
 /*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
     values from one stream to another, first in first out, without the host waiting.
 
-    channel    out/in  of the current device at create; must not move.
+    c          out/in  of the current device at create; must not move.
     bytes      bytes   size of one value, 1 or more.
     capacity   in      values under way at most, 1 or more.
     stream     in      send: value is read in this stream's order. recv: what is queued on it
@@ -478,16 +439,13 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
-SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *channel, size_t bytes,
-                                           size_t capacity);
-SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *channel, cudaStream_t stream,
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity);
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value);
-SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *channel, cudaStream_t stream,
-                                         void *into);
-SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *channel);
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
 
 /* ---- 8 >>describe -------------------------------------------------------------------------- */
-
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
 typedef struct spipe_chunk {
     size_t       index;      /* number of this chunk, from 0 */
@@ -612,10 +570,14 @@ typedef struct spipe_desc {
 } spipe_desc_t;
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
+    spipe_desc_check -- find the first mistake of one, without touching the device.
 
-    Returns    the description; spipe_desc_t d = spipe_desc_default(); d.count = n; ...
+    d          in      the description.
+    failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
+    Returns    default: the description. check: cudaSuccess or cudaErrorInvalidValue.
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API spipe_desc_t spipe_desc_default(void);
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
     spipe_add_source, spipe_add_sink, spipe_set_halo -- the buffers of a pipeline.
@@ -665,16 +627,7 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
 
-/*  spipe_desc_check -- find the first mistake of a description, without touching the device.
-
-    d          in      the description.
-    failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
-    Returns    cudaSuccess or cudaErrorInvalidValue.
-    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
-
 /* ---- 9 >>execute --------------------------------------------------------------------------- */
-
 /* What a run did; see >>report. Filled whole on success and on failure. */
 typedef struct spipe_report {
     spipe_failure_t  failure;     /* failure.error is cudaSuccess when all went well */
@@ -693,14 +646,14 @@ typedef struct spipe_report {
 } spipe_report_t;
 
 typedef struct spipe_priv_slot {
-    void       *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
-    void       *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
-    void       *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
-    void       *mirror[SPIPE_MAX_STAGES][SPIPE_MAX_BUFFERS]; /* what each host stage sees */
-    cudaEvent_t in_done, out_done, fill_done, drain_done;
-    cudaEvent_t stage_done[SPIPE_MAX_STAGES];
-    size_t      filled, drained, whole;     /* chunk number + 1, when so */
-    size_t      host_done[SPIPE_MAX_STAGES];
+    unsigned char *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
+    unsigned char *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
+    unsigned char *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
+    unsigned char *mirror[SPIPE_MAX_STAGES][SPIPE_MAX_BUFFERS]; /* what each host stage sees */
+    cudaEvent_t    in_done, out_done, fill_done, drain_done;
+    cudaEvent_t    stage_done[SPIPE_MAX_STAGES];
+    size_t         filled, drained, whole;     /* chunk number + 1, when so */
+    size_t         host_done[SPIPE_MAX_STAGES];
 } spipe_priv_slot_t;
 
 typedef struct spipe_priv_task {
@@ -710,9 +663,7 @@ typedef struct spipe_priv_task {
 
 enum {
     SPIPE_PRIV_FILL = 0, /* also the numbers of the crews that do each task */
-    SPIPE_PRIV_DRAIN,
-    SPIPE_PRIV_HOST,
-    SPIPE_PRIV_NUM_CREWS,
+    SPIPE_PRIV_DRAIN, SPIPE_PRIV_HOST, SPIPE_PRIV_NUM_CREWS,
     SPIPE_PRIV_RESIDENT_IN = SPIPE_PRIV_NUM_CREWS, /* only in enqueued runs, no crew */
     SPIPE_PRIV_RESIDENT_OUT,
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
@@ -729,11 +680,6 @@ typedef struct spipe_priv_crew {
     void                  *threads[SPIPE_MAX_THREADS];
 } spipe_priv_crew_t;
 
-/* One step of a chunk: copies in, a stage, the two halves of a host stage, copies out. */
-typedef struct spipe_priv_step {
-    int what, stage;
-} spipe_priv_step_t;
-
 /* A pipeline made once and run many times. desc holds what was chosen, failure what went wrong
    last; the rest is private. Must not be moved or copied while alive. */
 typedef struct spipe_pipeline {
@@ -749,7 +695,7 @@ typedef struct spipe_pipeline {
     size_t             lag;
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
-    spipe_priv_step_t  steps[SPIPE_PRIV_MAX_STEPS];
+    spipe_priv_task_t  steps[SPIPE_PRIV_MAX_STEPS]; /* of every chunk */
     /* what it owns */
     int                num_streams;
     cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
@@ -758,12 +704,13 @@ typedef struct spipe_pipeline {
     cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
     unsigned char     *device_memory, *pinned_memory, *pinned_alias; /* alias: for kernels */
     void              *resident[SPIPE_MAX_BUFFERS], *resident_pin[SPIPE_MAX_BUFFERS];
-    void              *mapped[SPIPE_MAX_BUFFERS];
+    unsigned char     *mapped[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
     spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
     struct spipe_priv_calls *calls; /* arguments of host functions, kept until destroy */
     /* the run */
-    int                async, failed, drain_failed, stop_asked; /* failed and on: under the lock */
+    int                async;
+    size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
     cudaError_t        stale_error;
     size_t             total, num_chunks, completed, told;
     size_t             fill_turn, drain_turn, issued_out;
@@ -787,36 +734,28 @@ typedef struct spipe_pipeline {
     Example    the complete program above.                                                     */
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
-/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, made once and
-    run many times.
+/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, made once, run
+    many times.
+    spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on.
 
     p          out/in  of the current device at create; must not move until destroyed.
     d          in      kept as p->desc, with chunk, depth, schedule and staging as chosen.
     report, failure out what happened; either may be NULL.
+    buffer     in      number of an input, output, in/out or resident buffer.
+    host       in      the new array.
+    count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
-               is one that ends the context). Running a destroyed or zeroed pipeline:
-               cudaErrorInvalidResourceHandle.
-    Blocks     run: yes. create: no. destroy: until work under way has ended.
+               is one that ends the context). Using a destroyed or zeroed pipeline, but for
+               destroying it: cudaErrorInvalidResourceHandle.
+    Blocks     run: yes. create: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: all memory, streams and events. run: threads, the first time, when there
-               is host work; then nothing, unless an array's kind of memory changes. */
+               is host work; then nothing. set_host: pinned slots, when the first pageable array
+               comes. */
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
                                             spipe_failure_t *failure);
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
-
-/*  spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays or another length for the
-    runs to come.
-
-    p          in/out  not running; work enqueued has ended.
-    buffer     in      number of an input, output, in/out or resident buffer.
-    host       in      the new array.
-    count      in      elements in the whole; 0 or more.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (dead);
-               memory errors when a pageable array takes the place of a pinned one.
-    Blocks     until work enqueued before has ended.   Threads  one at a time.   Callback  no.
-    Capture    no.
-    Allocates  pinned slots, when the first pageable array comes. */
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
 
@@ -840,25 +779,20 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
 /* ---- 10 >>report --------------------------------------------------------------------------- */
-
-/*  spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
-
-    schedule   in      one of spipe_schedule_t.
-    Returns    a constant string.
-    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
-SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
-
 /*  spipe_report_print -- a compact table for a terminal; of a failed run, why it failed.
+    spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
 
     report     in      filled by a run.
     to         in      an open file.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be written).
-    Blocks     as long as the file does.   Threads  any.   Callback  yes.   Capture  yes.
-    Allocates  nothing. */
+    schedule   in      one of spipe_schedule_t.
+    Returns    print: cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be
+               written). name: a constant string.
+    Blocks     as long as the file does.
+    Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
+SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
 
 /* ---- 11 >>launch --------------------------------------------------------------------------- */
-
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 
     count      in      elements; 0 gives 1 block, so that a launch is always valid.
@@ -889,7 +823,6 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
    ============================================================================================ */
 
 /* ---- 1 config: threads and clock ----------------------------------------------------------- */
-
 #if defined(SPIPE_NO_THREADS)
 typedef int spipe_priv_mutex_t, spipe_priv_cond_t, spipe_priv_thread_id_t;
 #define SPIPE_PRIV_PTHREAD(call) ((void)s)
@@ -977,13 +910,13 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
+#if defined(CLOCK_MONOTONIC) || defined(_MSC_VER)
+    struct timespec now;
 #if defined(CLOCK_MONOTONIC)
-    struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-#elif defined(_MSC_VER)
-    struct timespec now;
+#else
     timespec_get(&now, TIME_UTC);
+#endif
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 #else
     struct timeval now;
@@ -993,7 +926,6 @@ SPIPE_API double spipe_priv_seconds(void) {
 }
 
 /* ---- 2 errors ------------------------------------------------------------------------------ */
-
 SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                 const char *file, int line) {
     if (error == cudaSuccess) return;
@@ -1022,26 +954,20 @@ SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     f->chunk = SPIPE_AUTO;
 }
 
-SPIPE_API void spipe_priv_failure_vset(spipe_failure_t *f, cudaError_t e, const char *format,
-                                       va_list args) {
-    f->error = e;
-    vsnprintf(f->message, sizeof f->message, format, args);
-}
-
 /* Writes the sentence of a refused call, if anybody wants it. */
 SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *format,
                                         ...) {
     va_list args;
     if (!f) return e;
     spipe_priv_failure_clear(f);
+    f->error = e;
     va_start(args, format);
-    spipe_priv_failure_vset(f, e, format, args);
+    vsnprintf(f->message, sizeof f->message, format, args);
     va_end(args);
     return e;
 }
 
 /* ---- 3 device ------------------------------------------------------------------------------ */
-
 SPIPE_API int spipe_priv_attribute(enum cudaDeviceAttr attribute, int device) {
     int value = 0;
     if (cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess) return value;
@@ -1059,9 +985,7 @@ SPIPE_API int spipe_priv_numa_node(int device) {
         (void)cudaGetLastError();
         return -1;
     }
-    for (i = 0; id[i]; ++i) {
-        if (id[i] >= 'A' && id[i] <= 'F') id[i] = (char)(id[i] - 'A' + 'a');
-    }
+    for (i = 0; id[i]; ++i) id[i] = (char)(id[i] >= 'A' ? id[i] | 32 : id[i]); /* lower case */
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
     f = fopen(path, "r");
     if (!f) return -1;
@@ -1110,7 +1034,6 @@ SPIPE_API void spipe_priv_leave(int device, int before) {
 }
 
 /* ---- 4 streams ----------------------------------------------------------------------------- */
-
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;
     if (!value) return cudaErrorInvalidValue;
@@ -1151,8 +1074,6 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->streams[i]) spipe_priv_keep(&e, cudaStreamDestroy(pool->streams[i]));
     }
-    free(pool->streams);
-    free(pool->leased);
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, sizeof *pool);
     return e;
@@ -1160,23 +1081,24 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
 
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
                                                spipe_priority_t priority) {
-    cudaError_t e = cudaErrorMemoryAllocation;
-    size_t      i;
+    cudaError_t e = cudaSuccess;
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
-    if (num_streams == 0 || num_streams > 4096) return cudaErrorInvalidValue;
+    if (num_streams == 0 || num_streams > SPIPE_MAX_STREAMS) return cudaErrorInvalidValue;
     SPIPE_TRY(cudaGetDevice(&pool->device));
-    pool->streams = (cudaStream_t *)calloc(num_streams, sizeof *pool->streams);
-    pool->leased = (unsigned char *)calloc(num_streams, 1);
     pool->sync = spipe_priv_sync_create();
-    if (pool->streams && pool->leased && pool->sync) {
-        pool->num_streams = num_streams;
-        for (e = cudaSuccess, i = 0; i < num_streams && e == cudaSuccess; ++i) {
-            e = spipe_stream_create(&pool->streams[i], priority);
-        }
+    if (!pool->sync) return cudaErrorMemoryAllocation;
+    for (; pool->num_streams < num_streams && e == cudaSuccess; ++pool->num_streams) {
+        e = spipe_stream_create(&pool->streams[pool->num_streams], priority);
     }
     if (e != cudaSuccess) (void)spipe_stream_pool_destroy(pool);
     return e;
+}
+
+/* Whether a query said so. "Not ready" is no error, but CUDA may keep it as the last one. */
+SPIPE_API int spipe_priv_reached(cudaError_t query) {
+    if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
+    return query == cudaSuccess;
 }
 
 /* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
@@ -1186,7 +1108,7 @@ SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
     int    found = 0;
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->leased[i]) continue;
-        if (cudaStreamQuery(pool->streams[i]) == cudaSuccess) {
+        if (spipe_priv_reached(cudaStreamQuery(pool->streams[i]))) {
             *pick = i;
             return 1;
         }
@@ -1281,7 +1203,6 @@ SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
 }
 
 /* ---- 5 events ------------------------------------------------------------------------------ */
-
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
@@ -1296,15 +1217,14 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-/* Room for every event there is, so that release cannot fail for want of memory. */
-SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool) {
-    cudaEvent_t *grown;
-    if (pool->num_total < pool->capacity) return cudaSuccess;
-    grown = (cudaEvent_t *)realloc((void *)pool->free_events,
-                                   (pool->capacity + 16) * sizeof *pool->free_events);
+/* Makes one more; with room for every event there is, release cannot fail for want of memory. */
+SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
+    const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
+    cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
     if (!grown) return cudaErrorMemoryAllocation;
     pool->free_events = grown;
-    pool->capacity += 16;
+    SPIPE_TRY(spipe_event_create(event));
+    ++pool->num_total;
     return cudaSuccess;
 }
 
@@ -1314,13 +1234,8 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
     *event = NULL;
     if (!pool || !pool->sync) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
-    if (pool->num_free > 0) {
-        *event = pool->free_events[--pool->num_free];
-    } else {
-        e = spipe_priv_event_pool_grow(pool);
-        if (e == cudaSuccess) e = spipe_event_create(event);
-        if (e == cudaSuccess) ++pool->num_total;
-    }
+    if (pool->num_free > 0) *event = pool->free_events[--pool->num_free];
+    else e = spipe_priv_event_pool_grow(pool, event);
     spipe_priv_unlock(pool->sync);
     return e;
 }
@@ -1388,7 +1303,6 @@ SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
 }
 
 /* ---- 6 memory ------------------------------------------------------------------------------ */
-
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
@@ -1399,9 +1313,7 @@ SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     return e;
 }
 
-SPIPE_API cudaError_t spipe_pinned_free(void *ptr) {
-    return ptr ? cudaFreeHost(ptr) : cudaSuccess;
-}
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
     return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
@@ -1447,12 +1359,12 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
 }
 
 /* ---- 7 host calls -------------------------------------------------------------------------- */
-
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
 }
 
 struct spipe_priv_job {
+    struct spipe_priv_job *next;
     cudaEvent_t     reached;
     spipe_worker_fn fn;
     void           *user;
@@ -1462,19 +1374,18 @@ SPIPE_API void spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
     (void)cudaSetDevice(w->device);
     spipe_priv_lock(w->sync);
-    for (;;) {
-        struct spipe_priv_job job;
-        cudaError_t           status;
-        while (w->num_jobs == 0 && !w->quit) spipe_priv_wait(w->sync);
-        if (w->num_jobs == 0) break;
-        job = w->jobs[w->head];
-        w->head = (w->head + 1) % w->capacity;
-        --w->num_jobs;
+    while (w->first || !w->quit) {
+        struct spipe_priv_job *job = w->first;
+        if (!job) {
+            spipe_priv_wait(w->sync);
+            continue;
+        }
+        w->first = job->next;
         w->busy = 1;
         spipe_priv_unlock(w->sync);
-        status = cudaEventSynchronize(job.reached);
-        job.fn(status, job.user);
-        (void)cudaEventDestroy(job.reached);
+        job->fn(cudaEventSynchronize(job->reached), job->user);
+        (void)cudaEventDestroy(job->reached);
+        free(job);
         spipe_priv_lock(w->sync);
         w->busy = 0;
         spipe_priv_wake(w->sync);
@@ -1483,71 +1394,50 @@ SPIPE_API void spipe_priv_worker_main(void *arg) {
 }
 
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
-    cudaError_t e;
     if (!worker) return cudaErrorInvalidValue;
     memset(worker, 0, sizeof *worker);
     SPIPE_TRY(cudaGetDevice(&worker->device));
-    worker->capacity = 16;
-    worker->jobs = (struct spipe_priv_job *)calloc(worker->capacity, sizeof *worker->jobs);
     worker->sync = spipe_priv_sync_create();
-    e = worker->jobs && worker->sync ? cudaSuccess : cudaErrorMemoryAllocation;
-    if (e == cudaSuccess) {
-        worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
-        if (!worker->thread) e = cudaErrorNotSupported;
-    }
-    if (e != cudaSuccess) {
+    if (!worker->sync) return cudaErrorMemoryAllocation;
+    worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
+    if (!worker->thread) {
         (void)spipe_worker_destroy(worker);
-        return e;
+        return cudaErrorNotSupported;
     }
     worker->running = 1;
     return cudaSuccess;
 }
 
-/* Room for one more job; under the lock. Unrolls the ring so that the oldest comes first. */
-SPIPE_API cudaError_t spipe_priv_worker_grow(spipe_worker_t *w) {
-    struct spipe_priv_job *grown;
-    size_t                 i;
-    if (w->num_jobs < w->capacity) return cudaSuccess;
-    grown = (struct spipe_priv_job *)calloc(2 * w->capacity, sizeof *grown);
-    if (!grown) return cudaErrorMemoryAllocation;
-    for (i = 0; i < w->num_jobs; ++i) grown[i] = w->jobs[(w->head + i) % w->capacity];
-    free(w->jobs);
-    w->jobs = grown;
-    w->capacity *= 2;
-    w->head = 0;
-    return cudaSuccess;
-}
-
 SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
                                         spipe_worker_fn fn, void *user) {
-    struct spipe_priv_job job;
-    cudaError_t           e;
+    struct spipe_priv_job *job;
+    cudaError_t            e;
     if (!worker || !worker->running || !fn) return cudaErrorInvalidValue;
-    job.reached = NULL;
-    job.fn = fn;
-    job.user = user;
+    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
+    if (!job) return cudaErrorMemoryAllocation;
+    job->fn = fn;
+    job->user = user;
     /* blocking sync: the worker sleeps instead of burning a core while it waits */
-    SPIPE_TRY(cudaEventCreateWithFlags(&job.reached,
-                                       cudaEventDisableTiming | cudaEventBlockingSync));
-    e = cudaEventRecord(job.reached, stream);
-    if (e == cudaSuccess) {
-        spipe_priv_lock(worker->sync);
-        e = spipe_priv_worker_grow(worker);
-        if (e == cudaSuccess) {
-            worker->jobs[(worker->head + worker->num_jobs) % worker->capacity] = job;
-            ++worker->num_jobs;
-            spipe_priv_wake(worker->sync);
-        }
-        spipe_priv_unlock(worker->sync);
+    e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
+    if (e != cudaSuccess) {
+        if (job->reached) (void)cudaEventDestroy(job->reached);
+        free(job);
+        return e;
     }
-    if (e != cudaSuccess) (void)cudaEventDestroy(job.reached);
-    return e;
+    spipe_priv_lock(worker->sync);
+    if (worker->first) worker->last->next = job;
+    else worker->first = job;
+    worker->last = job;
+    spipe_priv_wake(worker->sync);
+    spipe_priv_unlock(worker->sync);
+    return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
     if (!worker || !worker->running) return cudaErrorInvalidValue;
     spipe_priv_lock(worker->sync);
-    while (worker->num_jobs > 0 || worker->busy) spipe_priv_wait(worker->sync);
+    while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
     return cudaSuccess;
 }
@@ -1562,92 +1452,87 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
         spipe_priv_unlock(worker->sync);
         spipe_priv_thread_join(worker->thread);
     }
-    free(worker->jobs);
     spipe_priv_sync_destroy(worker->sync);
     memset(worker, 0, sizeof *worker);
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *channel) {
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
     size_t      i;
-    if (!channel) return cudaSuccess;
-    for (i = 0; channel->full && i < channel->capacity; ++i) {
-        if (channel->full[i]) spipe_priv_keep(&e, cudaEventDestroy(channel->full[i]));
-        if (channel->empty[i]) spipe_priv_keep(&e, cudaEventDestroy(channel->empty[i]));
+    if (!c) return cudaSuccess;
+    for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
+        if (c->full[i]) spipe_priv_keep(&e, cudaEventDestroy(c->full[i]));
     }
-    if (channel->device_memory) spipe_priv_keep(&e, cudaFree(channel->device_memory));
-    free((void *)channel->full); /* empty is its second half */
-    spipe_priv_sync_destroy(channel->sync);
-    memset(channel, 0, sizeof *channel);
+    if (c->device_memory) spipe_priv_keep(&e, cudaFree(c->device_memory));
+    free((void *)c->full);
+    spipe_priv_sync_destroy(c->sync);
+    memset(c, 0, sizeof *c);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *channel, size_t bytes,
-                                           size_t capacity) {
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
     cudaError_t e = cudaErrorMemoryAllocation;
     size_t      i;
-    if (!channel) return cudaErrorInvalidValue;
-    memset(channel, 0, sizeof *channel);
+    if (!c) return cudaErrorInvalidValue;
+    memset(c, 0, sizeof *c);
     if (bytes == 0 || capacity == 0 || bytes > SIZE_MAX / 2 - 256) return cudaErrorInvalidValue;
-    channel->bytes = bytes;
-    channel->stride = (bytes + 255) & ~(size_t)255;
-    channel->capacity = capacity;
-    if (capacity > SIZE_MAX / channel->stride / 4) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&channel->device));
-    channel->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *channel->full);
-    channel->sync = spipe_priv_sync_create();
-    if (channel->full && channel->sync) {
-        channel->empty = channel->full + capacity;
-        e = cudaMalloc((void **)&channel->device_memory, channel->stride * capacity);
+    c->bytes = bytes;
+    c->stride = (bytes + 255) & ~(size_t)255;
+    c->capacity = capacity;
+    if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
+    SPIPE_TRY(cudaGetDevice(&c->device));
+    c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
+    c->sync = spipe_priv_sync_create();
+    if (c->full && c->sync) {
+        c->empty = c->full + capacity;
+        e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
         for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
-            e = spipe_event_create(&channel->full[i]);
+            e = spipe_event_create(&c->full[i]);
         }
     }
-    if (e != cudaSuccess) (void)spipe_channel_destroy(channel);
+    if (e != cudaSuccess) (void)spipe_channel_destroy(c);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *channel, cudaStream_t stream,
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
     cudaError_t e = cudaErrorNotReady;
-    if (!channel || !channel->sync || !value) return cudaErrorInvalidValue;
-    spipe_priv_lock(channel->sync);
-    if (channel->num_sent - channel->num_received < channel->capacity) {
-        const size_t   place = channel->num_sent % channel->capacity;
-        unsigned char *at = channel->device_memory + place * channel->stride;
-        e = cudaStreamWaitEvent(stream, channel->empty[place], 0); /* never recorded: no wait */
+    if (!c || !c->sync || !value) return cudaErrorInvalidValue;
+    spipe_priv_lock(c->sync);
+    if (c->num_sent - c->num_received < c->capacity) {
+        const size_t   place = c->num_sent % c->capacity;
+        unsigned char *at = c->device_memory + place * c->stride;
+        e = cudaStreamWaitEvent(stream, c->empty[place], 0); /* never recorded: no wait */
         if (e == cudaSuccess) {
-            e = cudaMemcpyAsync(at, value, channel->bytes, cudaMemcpyDefault, stream);
+            e = cudaMemcpyAsync(at, value, c->bytes, cudaMemcpyDefault, stream);
         }
-        if (e == cudaSuccess) e = cudaEventRecord(channel->full[place], stream);
-        if (e == cudaSuccess) ++channel->num_sent;
+        if (e == cudaSuccess) e = cudaEventRecord(c->full[place], stream);
+        if (e == cudaSuccess) ++c->num_sent;
     }
-    spipe_priv_unlock(channel->sync);
+    spipe_priv_unlock(c->sync);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *channel, cudaStream_t stream,
-                                         void *into) {
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
     cudaError_t e = cudaErrorNotReady;
-    if (!channel || !channel->sync || !into) return cudaErrorInvalidValue;
-    spipe_priv_lock(channel->sync);
-    if (channel->num_sent != channel->num_received) {
-        const size_t         place = channel->num_received % channel->capacity;
-        const unsigned char *at = channel->device_memory + place * channel->stride;
-        e = cudaStreamWaitEvent(stream, channel->full[place], 0);
+    if (!c || !c->sync || !into) return cudaErrorInvalidValue;
+    spipe_priv_lock(c->sync);
+    if (c->num_sent != c->num_received) {
+        const size_t         place = c->num_received % c->capacity;
+        const unsigned char *at = c->device_memory + place * c->stride;
+        e = cudaStreamWaitEvent(stream, c->full[place], 0);
         if (e == cudaSuccess) {
-            e = cudaMemcpyAsync(into, at, channel->bytes, cudaMemcpyDefault, stream);
+            e = cudaMemcpyAsync(into, at, c->bytes, cudaMemcpyDefault, stream);
         }
-        if (e == cudaSuccess) e = cudaEventRecord(channel->empty[place], stream);
-        if (e == cudaSuccess) ++channel->num_received;
+        if (e == cudaSuccess) e = cudaEventRecord(c->empty[place], stream);
+        if (e == cudaSuccess) ++c->num_received;
     }
-    spipe_priv_unlock(channel->sync);
+    spipe_priv_unlock(c->sync);
     return e;
 }
 
 /* ---- 8 describe ---------------------------------------------------------------------------- */
-
 SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
     memset(&d, 0, sizeof d);
@@ -1658,7 +1543,6 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
     return d;
 }
 
-/* Remembers the first mistake for the check, which every run makes. */
 SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
     if (d && !d->problem) d->problem = problem;
     return -1;
@@ -1669,8 +1553,7 @@ SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *ho
     spipe_buffer_desc_t *b;
     if (!d) return -1;
     if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
-        return spipe_priv_mistake(d, "too many buffers: at most 16 (SPIPE_MAX_BUFFERS); put "
-                                     "several fields into one element");
+        return spipe_priv_mistake(d, "too many buffers: at most 16; put several fields into one");
     }
     b = &d->buffers[d->num_buffers];
     memset(b, 0, sizeof *b);
@@ -1681,14 +1564,8 @@ SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *ho
 }
 
 SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes) {
-    union {
-        const void *in;
-        void       *out;
-    } unconst; /* an input is never written; one field serves all kinds of array */
-    unconst.in = host;
-    return spipe_priv_add_buffer(d, SPIPE_INPUT, unconst.out, elem_bytes);
+    return spipe_priv_add_buffer(d, SPIPE_INPUT, (void *)host, elem_bytes); /* never written */
 }
-
 SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_OUTPUT, host, elem_bytes);
 }
@@ -1705,29 +1582,28 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     return i;
 }
 
-SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
-                               size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
+SPIPE_API int spipe_priv_add_host_fn(spipe_desc_t *d, spipe_source_fn source, spipe_sink_fn sink,
+                                     spipe_kind_t kind, void *user, size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, kind, NULL, elem_bytes);
     if (i < 0) return i;
     d->buffers[i].source = source;
-    d->buffers[i].user = user;
-    return i;
-}
-
-SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, SPIPE_SINK, NULL, elem_bytes);
-    if (i < 0) return i;
     d->buffers[i].sink = sink;
     d->buffers[i].user = user;
     return i;
+}
+SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
+                               size_t elem_bytes) {
+    return spipe_priv_add_host_fn(d, source, NULL, SPIPE_SOURCE, user, elem_bytes);
+}
+SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
+    return spipe_priv_add_host_fn(d, NULL, sink, SPIPE_SINK, user, elem_bytes);
 }
 
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge) {
     if (!d) return -1;
     if (buffer < 0 || buffer >= d->num_buffers) {
-        return spipe_priv_mistake(d, "spipe_set_halo: no such buffer; use the number that the "
-                                     "spipe_add_ call returned");
+        return spipe_priv_mistake(d, "spipe_set_halo: no such buffer; take what adding it gave");
     }
     d->buffers[buffer].halo_before = before;
     d->buffers[buffer].halo_after = after;
@@ -1739,8 +1615,7 @@ SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn 
     spipe_stage_desc_t *s;
     if (!d) return -1;
     if (d->num_stages < 0 || d->num_stages >= SPIPE_MAX_STAGES) {
-        return spipe_priv_mistake(d, "too many stages: at most 16 (SPIPE_MAX_STAGES); enqueue "
-                                     "several kernels in one stage");
+        return spipe_priv_mistake(d, "too many stages: at most 16; enqueue several kernels in one");
     }
     s = &d->stages[d->num_stages];
     memset(s, 0, sizeof *s);
@@ -1760,31 +1635,28 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
     return i;
 }
 
+SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
+    if (d && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
+    (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
+    return NULL;
+}
+
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
-    spipe_stage_desc_t *s;
-    if (!d) return -1;
-    if (stage < 0 || stage >= d->num_stages) {
-        return spipe_priv_mistake(d, "spipe_stage_after: no such stage; use the number that "
-                                     "spipe_add_stage returned");
-    }
-    s = &d->stages[stage];
+    spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
+    if (!s) return -1;
     s->after_given = 1;
     if (!after) return stage;
     if (s->num_after >= SPIPE_MAX_STAGES) {
-        return spipe_priv_mistake(d, "spipe_stage_after: a stage waits for more stages than "
-                                     "there can be");
+        return spipe_priv_mistake(d, "a stage waits for more stages than there can be");
     }
     s->after[s->num_after++] = after;
     return stage;
 }
 
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
-    if (!d) return -1;
-    if (stage < 0 || stage >= d->num_stages) {
-        return spipe_priv_mistake(d, "spipe_stage_ordered: no such stage; use the number that "
-                                     "spipe_add_stage returned");
-    }
-    d->stages[stage].ordered = 1;
+    spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
+    if (!s) return -1;
+    s->ordered = 1;
     return stage;
 }
 
@@ -1811,7 +1683,7 @@ SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
-/* The sum of the elements of a chunk with its halo, in bytes; 0 when it does not fit a size_t. */
+/* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
 SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
     if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
@@ -1874,8 +1746,7 @@ SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
 SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
     const spipe_stage_desc_t *s = &d->stages[i];
     int                       j;
-    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one",
-        i);
+    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
     SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
         "stage '%s': two stages have this name; rename one", s->name);
@@ -1951,22 +1822,12 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
 }
 
 /* ---- 9 execute: the plan ------------------------------------------------------------------- */
+/* How a buffer's elements get from the host to the device and back: not at all; copied from and
+   to the user's array; through a pinned slot that host threads fill and drain; used in place. */
+enum { SPIPE_PRIV_NONE, SPIPE_PRIV_DIRECT, SPIPE_PRIV_STAGED, SPIPE_PRIV_IN_PLACE };
 
-/* How a buffer's elements get from the host to the device and back. */
-enum {
-    SPIPE_PRIV_NONE,   /* they do not travel: temporary, resident */
-    SPIPE_PRIV_DIRECT, /* copied from and to the user's array */
-    SPIPE_PRIV_STAGED, /* through a pinned slot that host threads fill and drain */
-    SPIPE_PRIV_IN_PLACE /* MAPPED: kernels use the user's pinned array itself */
-};
-
-enum {
-    SPIPE_PRIV_IN,
-    SPIPE_PRIV_STAGE,
-    SPIPE_PRIV_HOST_BEGIN,
-    SPIPE_PRIV_HOST_END,
-    SPIPE_PRIV_OUT
-};
+/* The steps of a chunk. */
+enum { SPIPE_PRIV_IN, SPIPE_PRIV_OUT, SPIPE_PRIV_STAGE, SPIPE_PRIV_BEGIN, SPIPE_PRIV_END };
 
 SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_MAPPED;
@@ -2006,7 +1867,7 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
     }
     if (spipe_priv_is_mapped(p)) {
         p->path[i] = type == SPIPE_PRIV_PAGEABLE || halo ? SPIPE_PRIV_STAGED : SPIPE_PRIV_IN_PLACE;
-        p->mapped[i] = device_pointer;
+        p->mapped[i] = (unsigned char *)device_pointer;
     }
     return cudaSuccess;
 }
@@ -2094,38 +1955,37 @@ SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
     if (p->desc.schedule == SPIPE_SERIAL) p->num_lanes = 1;
 }
 
+SPIPE_API void spipe_priv_add_step(spipe_pipeline_t *p, int what, int stage) {
+    p->steps[p->num_steps].what = what;
+    p->steps[p->num_steps++].stage = stage;
+}
+
 /* The steps of a chunk in order: in, stages, out. The end of a host stage comes as late as
    possible and opens a new segment, so that other chunks are issued while the host works. */
 SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
     unsigned begun = 0, done = 0;
-    int      n, ended, k = 0;
+    int      n, ended = 1;
     p->num_segments = 1;
-    p->segment_start[0] = 0;
-    p->steps[k].what = SPIPE_PRIV_IN;
-    p->steps[k++].stage = -1;
-    do {
+    spipe_priv_add_step(p, SPIPE_PRIV_IN, -1);
+    while (ended) {
         for (n = 0; n < p->desc.num_stages; ++n) {
-            const int s = order[n];
+            const int s = order[n], host = p->desc.stages[s].host;
             if ((begun & SPIPE_BIT(s)) || (p->deps[s] & ~done)) continue;
             begun |= SPIPE_BIT(s);
-            if (!p->desc.stages[s].host) done |= SPIPE_BIT(s);
-            p->steps[k].what = p->desc.stages[s].host ? SPIPE_PRIV_HOST_BEGIN : SPIPE_PRIV_STAGE;
-            p->steps[k++].stage = s;
+            if (!host) done |= SPIPE_BIT(s);
+            spipe_priv_add_step(p, host ? SPIPE_PRIV_BEGIN : SPIPE_PRIV_STAGE, s);
         }
         for (ended = 0, n = 0; n < p->desc.num_stages; ++n) {
             const int s = order[n];
             if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
-            if (!ended) p->segment_start[p->num_segments++] = k;
+            if (!ended) p->segment_start[p->num_segments++] = p->num_steps;
             ended = 1;
             done |= SPIPE_BIT(s);
-            p->steps[k].what = SPIPE_PRIV_HOST_END;
-            p->steps[k++].stage = s;
+            spipe_priv_add_step(p, SPIPE_PRIV_END, s);
         }
-    } while (ended);
-    p->steps[k].what = SPIPE_PRIV_OUT;
-    p->steps[k++].stage = -1;
-    p->num_steps = k;
-    p->segment_start[p->num_segments] = k;
+    }
+    spipe_priv_add_step(p, SPIPE_PRIV_OUT, -1);
+    p->segment_start[p->num_segments] = p->num_steps;
 }
 
 /* Fills in what the description left to the library. */
@@ -2161,26 +2021,25 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: what a pipeline owns ------------------------------------------------------- */
-
-/* Which stream carries what; this and the order of issue is all that schedules differ in. */
-SPIPE_API cudaStream_t spipe_priv_stream(const spipe_pipeline_t *p, size_t chunk, int lane) {
-    const size_t lanes = (size_t)p->num_lanes;
-    switch (p->desc.schedule) {
-    case SPIPE_SERIAL: return p->streams[0];
-    case SPIPE_DEPTH_FIRST:
-    case SPIPE_BREADTH_FIRST: return p->streams[chunk % p->desc.depth * lanes + (size_t)lane];
-    default: return p->streams[2 + 2 * (size_t)lane + (chunk & 1)];
-    }
-}
-
 SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
 }
+
+/* Which stream carries a stage of this lane, or the copies in or out; this and the order of issue
+   is all that schedules differ in. */
+enum { SPIPE_PRIV_LANE_IN = -2, SPIPE_PRIV_LANE_OUT = -1 };
+
+SPIPE_API cudaStream_t spipe_priv_stream(const spipe_pipeline_t *p, size_t chunk, int lane) {
+    const int slot = (int)(chunk % p->desc.depth);
+    if (p->desc.schedule == SPIPE_SERIAL) return p->streams[0];
+    if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + (lane < 0 ? 0 : lane)];
+    return p->streams[lane < 0 ? lane + 2 : 2 + 2 * lane + (int)(chunk & 1)];
+}
 SPIPE_API cudaStream_t spipe_priv_stream_in(const spipe_pipeline_t *p, size_t chunk) {
-    return spipe_priv_by_engine(p) ? p->streams[0] : spipe_priv_stream(p, chunk, 0);
+    return spipe_priv_stream(p, chunk, SPIPE_PRIV_LANE_IN);
 }
 SPIPE_API cudaStream_t spipe_priv_stream_out(const spipe_pipeline_t *p, size_t chunk) {
-    return spipe_priv_by_engine(p) ? p->streams[1] : spipe_priv_stream(p, chunk, 0);
+    return spipe_priv_stream(p, chunk, SPIPE_PRIV_LANE_OUT);
 }
 
 /* The last two streams of a persistent pipeline run the host functions of enqueued runs. */
@@ -2188,17 +2047,14 @@ SPIPE_API cudaStream_t spipe_priv_stream_host(const spipe_pipeline_t *p, int out
     return p->streams[p->num_streams - 2 + out];
 }
 
+/* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
-    const int lanes = p->num_lanes, depth = (int)p->desc.depth;
-    const int kernels = spipe_priv_by_engine(p)                ? 2 * lanes
-                        : p->desc.schedule == SPIPE_SERIAL ? 1
-                                                           : lanes * depth;
-    const int copies = spipe_priv_by_engine(p) ? 2 : 0;
-    const int total = copies + kernels + (p->one_shot ? 0 : 2);
+    int total = p->num_lanes * (int)p->desc.depth;
+    if (p->desc.schedule == SPIPE_SERIAL) total = 1;
+    if (spipe_priv_by_engine(p)) total = 2 + 2 * p->num_lanes;
+    if (!p->one_shot) total += 2;
     for (p->num_streams = 0; p->num_streams < total; ++p->num_streams) {
-        const int is_kernel = p->num_streams >= copies && p->num_streams < copies + kernels;
-        SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams],
-                                      is_kernel ? p->desc.priority : SPIPE_PRIORITY_DEFAULT));
+        SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
     }
     return cudaSuccess;
 }
@@ -2234,8 +2090,8 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
 
 /* Takes a window of a chunk plus halo from an arena such that its first own element is aligned for
    any vector access; base NULL only counts. */
-SPIPE_API void *spipe_priv_take(unsigned char *base, size_t *used, const spipe_buffer_desc_t *b,
-                                size_t chunk) {
+SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
+                                         const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t before = b->halo_before * b->elem_bytes;
     const size_t at = (*used + before + 255) & ~(size_t)255;
     *used = at - before + spipe_priv_window_bytes(b, chunk);
@@ -2324,7 +2180,6 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: failures ------------------------------------------------------------------- */
-
 /* Records the first failure of a run; every thread looks at p->failed and winds down. */
 SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
                                       const char *format, ...) {
@@ -2333,10 +2188,11 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
     if (!p->failed) {
         p->failed = 1;
         spipe_priv_failure_clear(&p->failure);
+        p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = chunk;
         va_start(args, format);
-        spipe_priv_failure_vset(&p->failure, e, format, args);
+        vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
         va_end(args);
     }
     spipe_priv_wake(p->sync);
@@ -2344,10 +2200,10 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
     return e;
 }
 
-SPIPE_API int spipe_priv_locked_get(spipe_pipeline_t *p, const int *flag) {
-    int value;
+SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
+    size_t value;
     spipe_priv_lock(p->sync);
-    value = *flag;
+    value = *of;
     spipe_priv_unlock(p->sync);
     return value;
 }
@@ -2364,9 +2220,6 @@ SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int sta
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
-
-typedef unsigned char spipe_priv_byte_t;
-
 SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t value) {
     spipe_priv_lock(p->sync);
     *flag = value;
@@ -2374,17 +2227,9 @@ SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t v
     spipe_priv_unlock(p->sync);
 }
 
-SPIPE_API size_t spipe_priv_known_total(spipe_pipeline_t *p) {
-    size_t total;
-    spipe_priv_lock(p->sync);
-    total = p->total;
-    spipe_priv_unlock(p->sync);
-    return total;
-}
-
 /* Elements of a chunk: all are full but the last, and that one is read after the total is known. */
-SPIPE_API size_t spipe_priv_count_of(const spipe_pipeline_t *p, size_t chunk, size_t total) {
-    const size_t size = p->desc.chunk;
+SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t chunk) {
+    const size_t size = p->desc.chunk, total = spipe_priv_locked_get(p, &p->total);
     if (total == SPIPE_AUTO) return size;
     if (total / size < chunk || chunk * size >= total) return 0;
     return total - chunk * size < size ? total - chunk * size : size;
@@ -2398,8 +2243,8 @@ SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, si
     *right = total != SPIPE_AUTO && end > total ? end - total : 0;
 }
 
-SPIPE_API void spipe_priv_repeat(spipe_priv_byte_t *dst, size_t times,
-                                 const spipe_priv_byte_t *element, const spipe_buffer_desc_t *b) {
+SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times,
+                                 const unsigned char *element, const spipe_buffer_desc_t *b) {
     size_t i;
     for (i = 0; i < times; ++i, dst += b->elem_bytes) {
         if (b->edge == SPIPE_EDGE_ZERO) memset(dst, 0, b->elem_bytes);
@@ -2408,20 +2253,20 @@ SPIPE_API void spipe_priv_repeat(spipe_priv_byte_t *dst, size_t times,
 }
 
 /* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
-SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, spipe_priv_byte_t *data,
+SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total) {
     size_t left, right;
     spipe_priv_outside(b, first, count, total, &left, &right);
     spipe_priv_repeat(data - b->halo_before * b->elem_bytes, left, data, b);
     if (right > 0) {
-        spipe_priv_byte_t *past = data + (total - first) * b->elem_bytes;
+        unsigned char *past = data + (total - first) * b->elem_bytes;
         spipe_priv_repeat(past, right, past - b->elem_bytes, b);
     }
 }
 
-SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, spipe_priv_byte_t *data,
+SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total) {
-    const spipe_priv_byte_t *host = (const spipe_priv_byte_t *)b->host;
+    const unsigned char *host = (const unsigned char *)b->host;
     size_t                   left, right, lo, n;
     spipe_priv_outside(b, first, count, total, &left, &right);
     lo = first - (b->halo_before - left);
@@ -2431,7 +2276,7 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, spipe_priv_by
 }
 
 /* Asks a source until it has given want elements or ended. */
-SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, spipe_priv_byte_t *dst,
+SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char *dst,
                                       size_t want, size_t chunk, size_t total) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
     if (total != SPIPE_AUTO && want > total - p->source_got[i]) want = total - p->source_got[i];
@@ -2466,15 +2311,15 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
                                              size_t total) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
     const size_t               size = p->desc.chunk, depth = p->desc.depth;
-    spipe_priv_byte_t         *data = (spipe_priv_byte_t *)p->slots[chunk % depth].pin_in[i];
+    unsigned char         *data = p->slots[chunk % depth].pin_in[i];
     const size_t               shared = (b->halo_before + b->halo_after) * b->elem_bytes;
-    spipe_priv_byte_t         *base = data - b->halo_before * b->elem_bytes, *before;
+    unsigned char         *base = data - b->halo_before * b->elem_bytes, *before;
     if (chunk == 0) {
         p->source_got[i] = 0;
         p->source_ended[i] = 0;
         return spipe_priv_read(p, i, data, size + b->halo_after, chunk, total);
     }
-    before = (spipe_priv_byte_t *)p->slots[(chunk - 1) % depth].pin_in[i];
+    before = p->slots[(chunk - 1) % depth].pin_in[i];
     if (shared > 0) {
         memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
     }
@@ -2484,7 +2329,7 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
 /* Reads all sources for a chunk, finds the end, and writes their edges; in turn. */
 SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t chunk) {
     const size_t first = chunk * p->desc.chunk;
-    size_t       total = spipe_priv_known_total(p), count;
+    size_t       total = spipe_priv_locked_get(p, &p->total), count;
     int          i, ended = -1;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
@@ -2501,12 +2346,11 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t chunk)
         }
         spipe_priv_locked_set(p, &p->total, total);
     }
-    count = spipe_priv_count_of(p, chunk, total);
+    count = spipe_priv_count_of(p, chunk);
     for (i = 0; i < p->desc.num_buffers && count > 0; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        spipe_priv_fill_edges(&p->desc.buffers[i],
-                              (spipe_priv_byte_t *)p->slots[chunk % p->desc.depth].pin_in[i], first,
-                              count, total);
+        spipe_priv_fill_edges(&p->desc.buffers[i], p->slots[chunk % p->desc.depth].pin_in[i],
+                              first, count, total);
     }
     return cudaSuccess;
 }
@@ -2543,12 +2387,12 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
         if (!spipe_priv_winding_down(p)) (void)spipe_priv_fill_sources(p, chunk);
         if (!async) spipe_priv_locked_set(p, &p->fill_turn, chunk + 1);
     }
-    total = spipe_priv_known_total(p);
-    count = spipe_priv_count_of(p, chunk, total);
+    total = spipe_priv_locked_get(p, &p->total);
+    count = spipe_priv_count_of(p, chunk);
     for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_winding_down(p); ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
-        spipe_priv_fill_array(b, (spipe_priv_byte_t *)slot->pin_in[i], first, count, total);
+        spipe_priv_fill_array(b, slot->pin_in[i], first, count, total);
     }
     spipe_priv_locked_set(p, &slot->filled, chunk + 1);
 }
@@ -2557,14 +2401,14 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
 SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int sinks) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t             first = chunk * p->desc.chunk;
-    const size_t             count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
+    const size_t             count = spipe_priv_count_of(p, chunk);
     int                      i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         cudaError_t                e;
         if (!slot->pin_out[i] || sinks != (b->kind == SPIPE_SINK)) continue;
         if (!sinks) {
-            memcpy((spipe_priv_byte_t *)b->host + first * b->elem_bytes, slot->pin_out[i],
+            memcpy((unsigned char *)b->host + first * b->elem_bytes, slot->pin_out[i],
                    count * b->elem_bytes);
             continue;
         }
@@ -2613,27 +2457,27 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream,
                                int host_stage, spipe_chunk_t *c) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    const size_t             total = spipe_priv_known_total(p);
+    const size_t             total = spipe_priv_locked_get(p, &p->total);
     int                      i;
     memset(c, 0, sizeof *c);
     c->index = chunk;
     c->first = chunk * p->desc.chunk;
-    c->count = spipe_priv_count_of(p, chunk, total);
+    c->count = spipe_priv_count_of(p, chunk);
     c->total = total == SPIPE_AUTO ? 0 : total;
     c->stream = stream;
     c->slot = (int)(chunk % p->desc.depth);
     c->num_buffers = p->desc.num_buffers;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        void *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
+        const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
         if (host_stage >= 0) {
             c->data[i] = slot->mirror[host_stage][i];
         } else if (b->kind == SPIPE_RESIDENT) {
             c->data[i] = p->resident[i];
         } else if (p->path[i] == SPIPE_PRIV_IN_PLACE) {
-            c->data[i] = (spipe_priv_byte_t *)p->mapped[i] + c->first * b->elem_bytes;
+            c->data[i] = p->mapped[i] + c->first * b->elem_bytes;
         } else {
-            const size_t at = pin ? (size_t)((spipe_priv_byte_t *)pin - p->pinned_memory) : 0;
+            const size_t at = pin ? (size_t)(pin - p->pinned_memory) : 0;
             c->data[i] = slot->dev[i] ? slot->dev[i] : p->pinned_alias + at;
         }
     }
@@ -2662,7 +2506,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
 /* Enqueued runs bring pageable resident arrays to pinned memory and back in stream order. */
 SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const int failed = spipe_priv_locked_get(p, &p->failed);
+    const int failed = spipe_priv_locked_get(p, &p->failed) != 0;
     if (out && !failed) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
     if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
 }
@@ -2678,7 +2522,6 @@ SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t, int async
 }
 
 /* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
-
 SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t chunk) {
     spipe_priv_crew_t *crew = &p->crews[what];
     spipe_priv_task_t *t;
@@ -2798,7 +2641,6 @@ SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: issuing a chunk, step by step ---------------------------------------------- */
-
 /* The argument of a host function of an enqueued run; a graph may call it long after. */
 typedef struct spipe_priv_call {
     spipe_pipeline_t *pipeline;
@@ -2874,8 +2716,8 @@ SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other,
 }
 
 /* Writes an element, or zeros, into device memory several times. */
-SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, spipe_priv_byte_t *dev,
-                                           size_t times, const spipe_priv_byte_t *element,
+SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
+                                           size_t times, const unsigned char *element,
                                            cudaStream_t stream) {
     if (times == 0) return cudaSuccess;
     if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, times * b->elem_bytes, stream);
@@ -2890,8 +2732,8 @@ SPIPE_API cudaError_t spipe_priv_copy_in_direct(spipe_pipeline_t *p, int i, size
                                                 size_t count, cudaStream_t stream) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
     const size_t               eb = b->elem_bytes, first = chunk * p->desc.chunk;
-    const spipe_priv_byte_t   *host = (const spipe_priv_byte_t *)b->host;
-    spipe_priv_byte_t *dev = (spipe_priv_byte_t *)p->slots[chunk % p->desc.depth].dev[i];
+    const unsigned char   *host = (const unsigned char *)b->host;
+    unsigned char *dev = p->slots[chunk % p->desc.depth].dev[i];
     size_t             left, right, lo, n;
     spipe_priv_outside(b, first, count, p->total, &left, &right);
     lo = first - (b->halo_before - left);
@@ -2915,8 +2757,8 @@ SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size
         if (slot->pin_in[i]) {
             const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
             p->report.bytes_in += n;
-            SPIPE_TRY(cudaMemcpyAsync((spipe_priv_byte_t *)slot->dev[i] - before,
-                                      (spipe_priv_byte_t *)slot->pin_in[i] - before, n,
+            SPIPE_TRY(cudaMemcpyAsync(slot->dev[i] - before,
+                                      slot->pin_in[i] - before, n,
                                       cudaMemcpyHostToDevice, stream));
         } else {
             SPIPE_TRY(spipe_priv_copy_in_direct(p, i, chunk, count, stream));
@@ -2951,9 +2793,7 @@ SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, size_t chunk, 
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     if (!p->needs_drain || chunk < p->desc.depth) return cudaSuccess;
     if (p->async) return cudaStreamWaitEvent(out, slot->drain_done, 0);
-    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1)) {
-        return cudaSuccess;
-    }
+    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1)) return cudaSuccess;
     return p->failure.error;
 }
 
@@ -2962,7 +2802,7 @@ SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk, cud
     spipe_priv_slot_t *slot = &p->slots[chunk % depth];
     size_t             count;
     SPIPE_TRY(spipe_priv_get_filled(p, chunk, in));
-    count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
+    count = spipe_priv_count_of(p, chunk);
     if (count == 0) { /* the sources have ended */
         spipe_priv_locked_set(p, &p->num_chunks, chunk);
         return cudaSuccess;
@@ -3029,8 +2869,8 @@ SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, 
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         const size_t before = b->halo_before * b->elem_bytes;
         const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
-        spipe_priv_byte_t *on_dev = (spipe_priv_byte_t *)dev.data[i];
-        spipe_priv_byte_t *on_host = (spipe_priv_byte_t *)host.data[i];
+        unsigned char *on_dev = (unsigned char *)dev.data[i];
+        unsigned char *on_host = (unsigned char *)host.data[i];
         if (!(mask & SPIPE_BIT(i))) continue;
         if (to_host) p->report.bytes_out += n;
         else p->report.bytes_in += n;
@@ -3062,14 +2902,14 @@ SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chun
 SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t             first = chunk * p->desc.chunk;
-    const size_t             count = spipe_priv_count_of(p, chunk, spipe_priv_known_total(p));
+    const size_t             count = spipe_priv_count_of(p, chunk);
     int                      i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         const size_t               n = count * b->elem_bytes;
-        void *to = slot->pin_out[i];
+        unsigned char *to = slot->pin_out[i];
         if (!spipe_priv_goes_out(b) || !slot->dev[i]) continue;
-        if (!to) to = (spipe_priv_byte_t *)b->host + first * b->elem_bytes;
+        if (!to) to = (unsigned char *)b->host + first * b->elem_bytes;
         p->report.bytes_out += n;
         SPIPE_TRY(cudaMemcpyAsync(to, slot->dev[i], n, cudaMemcpyDefault, stream));
     }
@@ -3119,7 +2959,7 @@ SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cu
 }
 
 /* One step of one chunk. With sync_each an error of the GPU is found before the next step. */
-SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_step_t step, size_t chunk) {
+SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_task_t step, size_t chunk) {
     const int    s = step.stage;
     cudaStream_t stream;
     cudaError_t  e;
@@ -3132,7 +2972,7 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_step_t st
     } else {
         stream = spipe_priv_stream(p, chunk, p->lane[s]);
         e = step.what == SPIPE_PRIV_STAGE      ? spipe_priv_issue_stage(p, chunk, s, stream)
-            : step.what == SPIPE_PRIV_HOST_END ? spipe_priv_issue_host_end(p, chunk, s, stream)
+            : step.what == SPIPE_PRIV_END ? spipe_priv_issue_host_end(p, chunk, s, stream)
                                                : spipe_priv_issue_host_begin(p, chunk, s, stream);
     }
     if (e == cudaSuccess && p->desc.sync_each && !p->capturing) {
@@ -3147,16 +2987,15 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_step_t st
 }
 
 /* ---- 9 execute: the run -------------------------------------------------------------------- */
-
 /* Tells the user how far the run is, and hears whether to stop. */
 SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     spipe_progress_t progress;
     size_t           completed, total;
     if (!p->desc.progress || p->async) return;
     while (!p->needs_drain && p->completed < p->issued_out) {
-        const cudaError_t e = cudaEventQuery(p->done[p->completed % SPIPE_PRIV_WINDOW]);
-        if (e == cudaErrorNotReady && cudaPeekAtLastError() == e) (void)cudaGetLastError();
-        if (e != cudaSuccess && p->issued_out - p->completed < p->desc.depth) break;
+        const cudaEvent_t done = p->done[p->completed % SPIPE_PRIV_WINDOW];
+        const int         far = p->issued_out - p->completed >= p->desc.depth;
+        if (!spipe_priv_reached(cudaEventQuery(done)) && !far) break;
         if (spipe_priv_complete_one(p) != cudaSuccess) return;
     }
     spipe_priv_lock(p->sync);
@@ -3253,9 +3092,7 @@ SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base
 SPIPE_API cudaError_t spipe_priv_fork(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
     SPIPE_TRY(cudaEventRecord(p->fork, base));
-    for (i = 0; i < p->num_streams; ++i) {
-        SPIPE_TRY(spipe_priv_follow(p->streams[i], base, p->fork));
-    }
+    for (i = 0; i < p->num_streams; ++i) SPIPE_TRY(spipe_priv_follow(p->streams[i], base, p->fork));
     return cudaSuccess;
 }
 
@@ -3316,9 +3153,7 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     spipe_priv_crews_start(p);
     spipe_priv_begin(p);
     p->began = spipe_priv_seconds();
-    for (k = 0; k < p->desc.depth && p->needs_fill; ++k) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
-    }
+    for (k = 0; k < p->desc.depth && p->needs_fill; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
     e = spipe_priv_upload(p, base);
     if (e == cudaSuccess) e = spipe_priv_fork(p, base);
     if (e != cudaSuccess) {
@@ -3345,7 +3180,6 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
-
 /* Completes the report and hands it out. */
 SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
@@ -3423,9 +3257,8 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     p->one_shot = one_shot;
     e = cudaGetDevice(&p->device);
     if (e != cudaSuccess) {
-        (void)spipe_priv_refuse(failure, e, "there is no device to run on: %s",
-                                cudaGetErrorString(e));
-        return e;
+        return spipe_priv_refuse(failure, e, "there is no device to run on: %s",
+                                 cudaGetErrorString(e));
     }
     e = spipe_priv_make(p, &what);
     if (e != cudaSuccess) {
@@ -3447,7 +3280,7 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
     spipe_failure_t   failure;
-    cudaError_t       e = cudaErrorMemoryAllocation;
+    cudaError_t       e = cudaErrorMemoryAllocation, freed;
     if (report) memset(report, 0, sizeof *report);
     if (p) e = spipe_priv_create(p, d, 1, &failure);
     else (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
@@ -3458,14 +3291,10 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     }
     e = spipe_priv_run(p);
     spipe_priv_report(p, report);
-    if (e == cudaSuccess) {
-        e = spipe_priv_free(p);
-        if (e != cudaSuccess && report) {
-            (void)spipe_priv_refuse(&report->failure, e, "freeing after the run failed: %s",
-                                    cudaGetErrorString(e));
-        }
-    } else {
-        (void)spipe_priv_free(p);
+    freed = spipe_priv_free(p);
+    if (e == cudaSuccess && freed != cudaSuccess) {
+        e = spipe_priv_refuse(report ? &report->failure : NULL, freed, "freeing after the run "
+                              "failed: %s", cudaGetErrorString(freed));
     }
     free(p);
     return e;
@@ -3481,7 +3310,6 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
     return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
 }
 
-/* What a dead pipeline answers. */
 SPIPE_API cudaError_t spipe_priv_dead(spipe_report_t *report) {
     if (report) memset(report, 0, sizeof *report);
     return spipe_priv_refuse(report ? &report->failure : NULL, cudaErrorInvalidResourceHandle,
@@ -3526,11 +3354,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     int         before;
     cudaError_t e;
     if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
-    if (buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
-    if (!host || !(spipe_priv_is_array(&p->desc.buffers[buffer]) ||
-                   p->desc.buffers[buffer].kind == SPIPE_RESIDENT)) {
-        return cudaErrorInvalidValue;
-    }
+    if (!host || buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
+    if (!p->desc.buffers[buffer].host) return cudaErrorInvalidValue; /* a kind without an array */
     (void)spipe_pipeline_wait(p, NULL);
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_unregister(p, buffer);
@@ -3556,7 +3381,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
 }
 
 SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
-    cudaError_t e = cudaSuccess;
+    cudaError_t e = spipe_priv_calls_reserve(p);
+    int         i;
+    if (e != cudaSuccess) return e;
     if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
     if (e == cudaSuccess) e = spipe_priv_upload(p, stream);
     if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
@@ -3564,39 +3391,37 @@ SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t strea
     spipe_priv_keep(&e, spipe_priv_join(p, stream));
     if (e == cudaSuccess) e = spipe_priv_download(p, stream);
     if (e == cudaSuccess && !p->capturing) e = cudaEventRecord(p->end, stream);
+    if (e == cudaSuccess && !p->capturing) p->running_async = 1;
+    for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
+        (void)cudaStreamSynchronize(p->streams[i]);
+    }
     return e;
 }
 
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    int                          before, i;
+    int                          before;
     cudaError_t                  e;
     if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
+    if (spipe_priv_endless(&p->desc)) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "an enqueued run needs a "
+                                 "count: a source tells the number of chunks only at its end");
+    }
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
-    if (e == cudaSuccess && spipe_priv_endless(&p->desc)) {
-        e = spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "an enqueued run needs a count: "
-                              "how many chunks to queue is not known before a source has ended");
-    }
     if (e == cudaSuccess) {
         if (!p->running_async) spipe_priv_begin(p);
         p->capturing = status != cudaStreamCaptureStatusNone;
         p->async = 1;
-        e = spipe_priv_calls_reserve(p);
-        if (e == cudaSuccess) e = spipe_priv_enqueue(p, stream);
-        if (e == cudaSuccess && !p->capturing) p->running_async = 1;
-        for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
-            (void)cudaStreamSynchronize(p->streams[i]);
-        }
+        e = spipe_priv_enqueue(p, stream);
         p->capturing = 0;
-        if (!p->running_async) p->async = 0;
+        p->async = p->running_async;
     }
     spipe_priv_leave(p->device, before);
     return e;
 }
 
 /* ---- 10 report ----------------------------------------------------------------------------- */
-
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto",        "engines",       "serial",
                                         "depth-first", "breadth-first", "mapped"};
@@ -3633,7 +3458,6 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
 }
 
 /* ---- 11 launch ----------------------------------------------------------------------------- */
-
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);

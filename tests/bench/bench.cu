@@ -554,7 +554,7 @@ static void add_own_pageable(variants_t *to, job_t *j) {
         add_kept(to, j, 0, "staged " + size_text(c), "own",
                  {c, 0, any, SPIPE_STAGING_COPY});
     }
-    for (size_t t : {1, 2, 4, 6, 8}) {
+    for (const size_t t : {1u, 2u, 4u, 6u, 8u}) {
         if (t > std::thread::hardware_concurrency()) break;
         add_kept(to, j, 0, std::to_string(t) + "+" + std::to_string(t) + " threads", "own",
                  {0, t, any, SPIPE_STAGING_COPY});
@@ -581,7 +581,7 @@ static void add_own_runs(variants_t *to, job_t *j) {
 /* Measures the candidates, keeps the best `keep` of them in `finals` and says what all took. */
 static void sweep(const job_t *j, variants_t *candidates, int rounds, size_t keep,
                   variants_t *finals, variants_t *all) {
-    if (candidates->empty()) return;
+    if (candidates->empty() || rounds <= 0) return candidates->clear();
     measure(j, candidates, 1, rounds);
     std::sort(candidates->begin(), candidates->end(), [](const variant_t &a, const variant_t &b) {
         return bench_median(a.ms) < bench_median(b.ms);
@@ -1174,7 +1174,7 @@ static options_t default_options() {
     o.rounds = 15, o.large_rounds = 5, o.sweep_rounds = 3, o.warm = 3;
     o.stream_bytes = 64 * BENCH_GIB;
     o.seed = 1;
-    for (size_t mib : {1, 4, 16, 64, 256, 512, 4096}) o.sizes.push_back(mib * BENCH_MIB);
+    for (size_t mib : {1u, 4u, 16u, 64u, 256u, 512u, 4096u}) o.sizes.push_back(mib * BENCH_MIB);
     return o;
 }
 
@@ -1298,6 +1298,7 @@ static void create_rig(const options_t *o, const std::vector<work_t> &works) {
 }
 
 int main(int argc, char **argv) {
+    const double              began = bench_now_ms();
     const options_t           o = parse(argc, argv);
     const std::vector<work_t> works = choose_works(&o);
     std::vector<row_t>        rows;
@@ -1326,6 +1327,7 @@ int main(int argc, char **argv) {
     if (chosen(&o, "stream")) run_stream(&o, &streamed);
     write_json(&o, &machine, rows, &streamed);
     rig_destroy();
+    printf("took %.0f s\n", (bench_now_ms() - began) / 1e3);
     if (o.smoke) return 0;
     const int missed = print_targets(o.targets);
     return o.targets && missed ? 1 : 0;

@@ -164,7 +164,7 @@ int main(int argc, char **argv) {
     const double both = median_ms(&w, 1, 1, o.rounds);
     const double own = bench_median(sample.variants.back().ms);
     printf("  streampipe: %.4f ms a frame, %.3f of the one-way limit, %.3f of both ways at once\n",
-           own / FRAMES, alone / own, both / own);
+           own / (double)FRAMES, alone / own, both / own);
 
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     delete p;
