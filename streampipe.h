@@ -109,6 +109,12 @@ END EXAMPLE
 #if !defined(SPIPE_NO_THREADS)
 #include <pthread.h>
 #endif
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#include <emmintrin.h> /* streaming stores; sanitizers do not see those */
+#define SPIPE_PRIV_STREAM_STORES 1
+#else
+#define SPIPE_PRIV_STREAM_STORES 0
+#endif
 
 /* ============================================================================================
    >>api    every public type and function, layer by layer
@@ -667,7 +673,8 @@ enum {
     SPIPE_PRIV_RESIDENT_IN = SPIPE_PRIV_NUM_CREWS, /* only in enqueued runs, no crew */
     SPIPE_PRIV_RESIDENT_OUT,
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
-    SPIPE_PRIV_WINDOW = 64,  /* chunks that the host may be ahead of the GPU */
+    SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
+    SPIPE_PRIV_MARK = 16,    /* ... so many chunks, or one where progress is told */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
@@ -690,7 +697,7 @@ typedef struct spipe_pipeline {
     int                device, alive, one_shot, running_async, capturing, quit;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
-    int                needs_fill, needs_drain, has_source, has_sink;
+    int                needs_fill, needs_drain, has_source, has_sink, has_resident;
     int                num_lanes, num_segments, num_steps;
     size_t             lag;
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -702,7 +709,8 @@ typedef struct spipe_pipeline {
     int                num_events;
     cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
     cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
-    unsigned char     *device_memory, *pinned_memory, *pinned_alias; /* alias: for kernels */
+    unsigned char     *device_memory, *pinned_memory, *pinned_base;
+    unsigned char     *pinned_alias; /* pinned_memory as kernels see it */
     void              *resident[SPIPE_MAX_BUFFERS], *resident_pin[SPIPE_MAX_BUFFERS];
     unsigned char     *mapped[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
@@ -713,7 +721,7 @@ typedef struct spipe_pipeline {
     size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
     cudaError_t        stale_error;
     size_t             total, num_chunks, completed, told;
-    size_t             fill_turn, drain_turn, issued_out;
+    size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
     size_t             source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
     double             began;
@@ -835,7 +843,7 @@ typedef pthread_t       spipe_priv_thread_id_t;
 
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
-    spipe_priv_cond_t  changed;
+    spipe_priv_cond_t  changed, work[SPIPE_PRIV_NUM_CREWS]; /* work: a task for this crew */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -850,17 +858,39 @@ SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
 SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) {
     SPIPE_PRIV_PTHREAD(pthread_cond_broadcast(&s->changed));
 }
+SPIPE_API void spipe_priv_wait_work(spipe_priv_sync_t *s, int crew) {
+    SPIPE_PRIV_PTHREAD(pthread_cond_wait(&s->work[crew], &s->lock));
+    (void)crew;
+}
+SPIPE_API void spipe_priv_wake_worker(spipe_priv_sync_t *s, int crew) {
+    SPIPE_PRIV_PTHREAD(pthread_cond_signal(&s->work[crew]));
+    (void)crew;
+}
+/* Lets other threads run: the issuing thread polls, which must not keep a core from the workers. */
+SPIPE_API void spipe_priv_yield(void) {
+#if !defined(SPIPE_NO_THREADS)
+    (void)sched_yield();
+#endif
+}
 
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)malloc(sizeof *s);
+    int                i;
     if (!s) return NULL;
     SPIPE_PRIV_PTHREAD(pthread_mutex_init(&s->lock, NULL));
     SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->changed, NULL));
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->work[i], NULL));
+    }
     return s;
 }
 
 SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
+    int i;
     if (!s) return;
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->work[i]));
+    }
     SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->changed));
     SPIPE_PRIV_PTHREAD(pthread_mutex_destroy(&s->lock));
     free(s);
@@ -1880,18 +1910,27 @@ SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
 
 SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     int i;
-    p->needs_fill = p->needs_drain = p->has_source = p->has_sink = 0;
+    p->needs_fill = p->needs_drain = p->has_source = p->has_sink = p->has_resident = 0;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         SPIPE_TRY(spipe_priv_unregister(p, i));
         SPIPE_TRY(spipe_priv_choose_path(p, i));
         p->has_source |= b->kind == SPIPE_SOURCE;
         p->has_sink |= b->kind == SPIPE_SINK;
+        p->has_resident |= b->kind == SPIPE_RESIDENT;
         if (p->path[i] != SPIPE_PRIV_STAGED) continue;
         p->needs_fill |= spipe_priv_goes_in(b);
         p->needs_drain |= spipe_priv_goes_out(b);
     }
     return cudaSuccess;
+}
+
+SPIPE_API int spipe_priv_stages_arrays(const spipe_pipeline_t *p) {
+    int i, staged = 0;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        staged |= p->path[i] == SPIPE_PRIV_STAGED && spipe_priv_is_array(&p->desc.buffers[i]);
+    }
+    return staged;
 }
 
 /* Bytes one element moves in the busier direction, and what it takes in a slot. */
@@ -1911,17 +1950,21 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
 }
 
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
-   chunk of a total is sqrt(total x 120 KB / 2): measured on an H200 over PCIe 5. Powers of two
-   are near enough, 8 MiB is where it stops to matter, and without a total 4 MiB will do. */
+   chunk of a total is near sqrt(total x 120 KB / 2), as a power of two: the best of a sweep on an
+   H200 from 1 MiB to 4 GiB (tests/bench). Without a total, 4 MiB. */
 SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
-    const size_t        least = (size_t)128 << 10, most = (size_t)8 << 20;
+    const size_t        least = (size_t)128 << 10, most = (size_t)16 << 20;
     size_t              moved, held, bytes = (size_t)4 << 20, chunk;
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
     if (d->count != SPIPE_AUTO) {
         const double lost = 60e3 * (double)d->count * (double)moved;
-        for (bytes = least; bytes < most && 2.0 * (double)bytes * (double)bytes < lost;) bytes *= 2;
+        for (bytes = least; bytes < most && 0.9 * (double)bytes * (double)bytes < lost;) bytes *= 2;
+        if (spipe_priv_stages_arrays(p)) { /* every thread should have several */
+            const double share = (double)d->count * (double)moved / (double)(6 * d->threads + 6);
+            for (bytes = most / 4; bytes > 2 * least && (double)bytes > share;) bytes /= 2;
+        }
     }
     chunk = bytes / moved;
     while (chunk > 1 && (double)chunk * (double)held * (double)d->depth >
@@ -2006,9 +2049,14 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     }
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
+    SPIPE_TRY(spipe_priv_choose_paths(p));
+    if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
+        d->threads = cpus < 4 ? 1 : cpus > 8 ? 7 : cpus / 2;
+    }
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     if (d->depth == SPIPE_AUTO) {
         d->depth = 4 * (size_t)p->num_segments;
+        if (spipe_priv_stages_arrays(p) && d->depth < d->threads + 4) d->depth = d->threads + 4;
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
     }
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
@@ -2016,7 +2064,6 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         d->depth = d->count / d->chunk + 1; /* no slot for a chunk that will not come */
     }
     p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
-    if (d->threads == SPIPE_AUTO) d->threads = cpus > 9 ? 4 : cpus > 2 ? (cpus - 1) / 2 : 1;
     return cudaSuccess;
 }
 
@@ -2059,30 +2106,26 @@ SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *event,
-                                           unsigned flags) {
-    SPIPE_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming | flags));
+SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *event) {
+    SPIPE_TRY(spipe_event_create(event));
     p->events[p->num_events++] = *event;
     return cudaSuccess;
 }
 
-/* Host threads that wait for an event sleep, so that they do not take cores from those that copy;
-   the thread that issues spins, as it has nothing better to do. */
 SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
-    const unsigned sleep = cudaEventBlockingSync;
-    size_t         k;
-    int            s;
-    SPIPE_TRY(spipe_priv_new_event(p, &p->fork, 0));
-    SPIPE_TRY(spipe_priv_new_event(p, &p->end, 0));
-    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k], 0));
+    size_t k;
+    int    s;
+    SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
+    SPIPE_TRY(spipe_priv_new_event(p, &p->end));
+    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done, sleep));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done, sleep));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->fill_done, 0));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->drain_done, 0));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->fill_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->drain_done));
         for (s = 0; s < p->desc.num_stages; ++s) {
-            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[s], sleep));
+            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[s]));
         }
     }
     return cudaSuccess;
@@ -2140,11 +2183,28 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
     }
 }
 
+/* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
+   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
+SPIPE_API cudaError_t spipe_priv_pin_slots(spipe_pipeline_t *p, size_t bytes) {
+    p->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + 4096) : NULL;
+    if (p->pinned_base) {
+        p->pinned_memory = p->pinned_base + (4096 - ((uintptr_t)p->pinned_base & 4095));
+        memset(p->pinned_memory, 0, bytes);
+        if (spipe_pin(p->pinned_memory, bytes) == cudaSuccess) return cudaSuccess;
+        (void)cudaGetLastError();
+        free(p->pinned_base);
+        p->pinned_base = NULL;
+    }
+    return spipe_pinned_alloc((void **)&p->pinned_memory, bytes);
+}
+
 SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
-    if (p->pinned_memory) spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
-    p->device_memory = p->pinned_memory = NULL;
+    if (p->pinned_base) spipe_priv_keep(&e, spipe_unpin(p->pinned_memory));
+    else spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
+    free(p->pinned_base);
+    p->device_memory = p->pinned_memory = p->pinned_base = NULL;
     p->report.device_bytes = p->report.pinned_bytes = 0;
     return e;
 }
@@ -2167,7 +2227,7 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
         if (device > 0) e = cudaMalloc((void **)&p->device_memory, device);
         if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
         p->report.device_bytes = device;
-        e = spipe_pinned_alloc((void **)&p->pinned_memory, pinned);
+        e = spipe_priv_pin_slots(p, pinned);
         if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
         p->report.pinned_bytes = pinned;
     }
@@ -2264,6 +2324,29 @@ SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char
     }
 }
 
+/* memcpy for what will not be read again soon: stores that pass the caches by spare memory the
+   reading of what is overwritten. */
+SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
+#if SPIPE_PRIV_STREAM_STORES
+    const size_t head = (16 - ((uintptr_t)to & 15)) & 15;
+    if (n >= 65536) {
+        memcpy(to, from, head);
+        for (to += head, from += head, n -= head; n >= 64; to += 64, from += 64, n -= 64) {
+            const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
+            const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+            const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
+            const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
+            _mm_stream_si128((__m128i *)(void *)to, a);
+            _mm_stream_si128((__m128i *)(void *)(to + 16), b);
+            _mm_stream_si128((__m128i *)(void *)(to + 32), c);
+            _mm_stream_si128((__m128i *)(void *)(to + 48), d);
+        }
+        _mm_sfence();
+    }
+#endif
+    memcpy(to, from, n);
+}
+
 SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total) {
     const unsigned char *host = (const unsigned char *)b->host;
@@ -2271,7 +2354,8 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
     spipe_priv_outside(b, first, count, total, &left, &right);
     lo = first - (b->halo_before - left);
     n = first + count + b->halo_after - right - lo;
-    memcpy(data - (first - lo) * b->elem_bytes, host + lo * b->elem_bytes, n * b->elem_bytes);
+    spipe_priv_copy(data - (first - lo) * b->elem_bytes, host + lo * b->elem_bytes,
+                    n * b->elem_bytes);
     spipe_priv_fill_edges(b, data, first, count, total);
 }
 
@@ -2367,21 +2451,11 @@ SPIPE_API int spipe_priv_winding_down(spipe_pipeline_t *p) {
     return spipe_priv_locked_get(p, &p->failed) || spipe_priv_locked_get(p, &p->stop_asked);
 }
 
-SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value);
-
 SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t       first = chunk * p->desc.chunk;
     size_t             total, count;
     int                i;
-    if (!async && chunk >= p->desc.depth && !spipe_priv_winding_down(p)) {
-        const size_t      last = chunk - p->desc.depth; /* the chunk that was in the slot */
-        const cudaEvent_t read = spipe_priv_is_mapped(p) ? slot->out_done : slot->in_done;
-        (void)spipe_priv_did(p, cudaEventSynchronize(read), -1, last, "copying in");
-        if (spipe_priv_is_mapped(p) && p->needs_drain) {
-            (void)spipe_priv_await(p, &slot->drained, last + 1);
-        }
-    }
     if (p->has_source) {
         if (!async) spipe_priv_take_turn(p, &p->fill_turn, chunk);
         if (!spipe_priv_winding_down(p)) (void)spipe_priv_fill_sources(p, chunk);
@@ -2408,8 +2482,8 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int si
         cudaError_t                e;
         if (!slot->pin_out[i] || sinks != (b->kind == SPIPE_SINK)) continue;
         if (!sinks) {
-            memcpy((unsigned char *)b->host + first * b->elem_bytes, slot->pin_out[i],
-                   count * b->elem_bytes);
+            spipe_priv_copy((unsigned char *)b->host + first * b->elem_bytes, slot->pin_out[i],
+                            count * b->elem_bytes);
             continue;
         }
         e = b->sink(slot->pin_out[i], count, first, b->user);
@@ -2432,12 +2506,7 @@ SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t chunk) {
 
 SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    int                ok = 1;
-    if (!async) {
-        ok = spipe_priv_did(p, cudaEventSynchronize(slot->out_done), -1, chunk,
-                            "copying out or an earlier step") == cudaSuccess;
-    }
-    ok = ok && spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 0);
+    int ok = spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 0);
     if (p->has_sink && !async) spipe_priv_take_turn(p, &p->drain_turn, chunk);
     ok = ok && spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 1);
     spipe_priv_lock(p->sync);
@@ -2531,7 +2600,7 @@ SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t 
         t->what = what;
         t->stage = stage;
         t->chunk = chunk;
-        spipe_priv_wake(p->sync);
+        spipe_priv_wake_worker(p->sync, what);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -2546,7 +2615,6 @@ SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) 
     spipe_priv_do(p, t, 0);
     spipe_priv_lock(p->sync);
     --crew->num_busy;
-    spipe_priv_wake(p->sync);
 }
 
 SPIPE_API void spipe_priv_crew_main(void *arg) {
@@ -2556,7 +2624,7 @@ SPIPE_API void spipe_priv_crew_main(void *arg) {
     spipe_priv_lock(p->sync);
     while (!p->quit) {
         if (crew->num_tasks > 0) spipe_priv_do_next(p, crew);
-        else spipe_priv_wait(p->sync);
+        else spipe_priv_wait_work(p->sync, (int)(crew - p->crews));
     }
     spipe_priv_unlock(p->sync);
 }
@@ -2592,7 +2660,9 @@ SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
     if (!p->sync) return;
     spipe_priv_lock(p->sync);
     p->quit = 1;
-    spipe_priv_wake(p->sync);
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        for (k = 0; k < p->crews[i].num_threads; ++k) spipe_priv_wake_worker(p->sync, i);
+    }
     spipe_priv_unlock(p->sync);
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
         for (k = 0; k < p->crews[i].num_threads; ++k) {
@@ -2611,33 +2681,66 @@ SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     return NULL;
 }
 
+/* Looks whether the oldest copies under way have ended, and posts what may follow: filling the slot
+   again, draining it. Only the issuing thread asks CUDA; the workers just copy. */
+SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
+    const int mapped = spipe_priv_is_mapped(p);
+    size_t   *in = &p->polled_in, *out = &p->polled_out;
+    if (p->async) return;
+    while (p->needs_drain && *out < p->issued_out) {
+        const cudaError_t e = cudaEventQuery(p->slots[*out % p->desc.depth].out_done);
+        if (e == cudaErrorNotReady && !spipe_priv_reached(e)) break;
+        if (e != cudaSuccess) {
+            (void)spipe_priv_did(p, e, -1, *out, "copying out or an earlier step");
+            p->issued_out = *out; /* what is there now is not worth draining */
+            break;
+        }
+        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, (*out)++);
+    }
+    while (p->needs_fill && *in < (mapped ? p->issued_out : p->issued_in)) {
+        const spipe_priv_slot_t *slot = &p->slots[*in % p->desc.depth];
+        if (mapped && p->needs_drain && spipe_priv_locked_get(p, &slot->drained) <= *in) break;
+        if (!spipe_priv_reached(cudaEventQuery(mapped ? slot->out_done : slot->in_done))) break;
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->desc.depth + (*in)++);
+    }
+}
+
 /* Waits until *flag is at least value; 0 when the run failed before that. */
 SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value) {
     int reached;
     spipe_priv_lock(p->sync);
     while (*flag < value && !p->failed) {
         spipe_priv_crew_t *crew = spipe_priv_crew_in_need(p);
-        if (crew) spipe_priv_do_next(p, crew);
-        else spipe_priv_wait(p->sync);
+        if (crew) {
+            spipe_priv_do_next(p, crew);
+            continue;
+        }
+        spipe_priv_unlock(p->sync);
+        spipe_priv_poll(p);
+        spipe_priv_yield();
+        spipe_priv_lock(p->sync);
     }
     reached = *flag >= value;
     spipe_priv_unlock(p->sync);
     return reached;
 }
 
-/* Waits until the crews have done all that was posted, and what that posted in turn. */
+/* Waits until all that was copied out has been drained and the crews have nothing left to do. */
 SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
     int i, busy = 1;
-    spipe_priv_lock(p->sync);
     while (busy) {
-        spipe_priv_crew_t *crew = spipe_priv_crew_in_need(p);
-        for (busy = 0, i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        spipe_priv_crew_t *crew;
+        spipe_priv_poll(p);
+        busy = p->needs_drain && p->polled_out < p->issued_out;
+        spipe_priv_lock(p->sync);
+        crew = spipe_priv_crew_in_need(p);
+        for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
             busy |= p->crews[i].num_tasks > 0 || p->crews[i].num_busy > 0;
         }
         if (crew) spipe_priv_do_next(p, crew);
-        else if (busy) spipe_priv_wait(p->sync);
+        spipe_priv_unlock(p->sync);
+        if (busy) spipe_priv_yield();
     }
-    spipe_priv_unlock(p->sync);
 }
 
 /* ---- 9 execute: issuing a chunk, step by step ---------------------------------------------- */
@@ -2813,9 +2916,7 @@ SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk, cud
     if (spipe_priv_is_mapped(p)) SPIPE_TRY(spipe_priv_get_drained(p, chunk, in));
     SPIPE_TRY(spipe_priv_copy_in(p, chunk, count, in));
     SPIPE_TRY(cudaEventRecord(slot->in_done, in));
-    if (p->needs_fill && !p->async && !spipe_priv_is_mapped(p)) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + depth);
-    }
+    p->issued_in = chunk + 1;
     return cudaSuccess;
 }
 
@@ -2916,17 +3017,30 @@ SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cud
     return cudaSuccess;
 }
 
-/* A chunk of which nothing has to be drained is whole when the GPU says so. */
-SPIPE_API cudaError_t spipe_priv_complete_one(spipe_pipeline_t *p) {
-    const cudaError_t e = cudaEventSynchronize(p->done[p->completed % SPIPE_PRIV_WINDOW]);
-    if (e == cudaSuccess) {
-        ++p->completed;
-        return e;
-    }
+/* Where nothing has to be drained, chunks are whole when the GPU says so: waits for an event and
+   counts the chunks up to it. */
+SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event, size_t chunks) {
+    const cudaError_t e = cudaEventSynchronize(event);
+    if (e == cudaSuccess && p->completed < chunks) p->completed = chunks;
+    if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
     return spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error in one of the chunks "
                            "%zu to %zu: %s; set sync_each to learn which stage", p->completed,
                            p->issued_out ? p->issued_out - 1 : 0, cudaGetErrorString(e));
+}
+
+/* Waits for the oldest mark. */
+SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
+    const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
+    return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
+}
+
+/* Marks the end of some chunks, and keeps the host from running too far ahead of the GPU. */
+SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
+    const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = chunk / every;
+    if ((chunk + 1) % every != 0) return cudaSuccess;
+    if (mark - p->completed / every >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
+    return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
 
 SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
@@ -2945,14 +3059,8 @@ SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cu
         SPIPE_TRY(cudaStreamWaitEvent(host, slot->out_done, 0));
         SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, chunk));
         SPIPE_TRY(cudaEventRecord(slot->drain_done, host));
-    } else if (!p->async && p->needs_drain) {
-        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, chunk);
-    } else if (!p->async) {
-        if (chunk - p->completed >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_one(p));
-        SPIPE_TRY(cudaEventRecord(p->done[chunk % SPIPE_PRIV_WINDOW], out));
-    }
-    if (!p->async && p->needs_fill && spipe_priv_is_mapped(p)) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, chunk + p->desc.depth);
+    } else if (!p->async && !p->needs_drain) {
+        SPIPE_TRY(spipe_priv_mark(p, chunk, out));
     }
     p->issued_out = chunk + 1;
     return cudaSuccess;
@@ -2996,7 +3104,7 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
         const cudaEvent_t done = p->done[p->completed % SPIPE_PRIV_WINDOW];
         const int         far = p->issued_out - p->completed >= p->desc.depth;
         if (!spipe_priv_reached(cudaEventQuery(done)) && !far) break;
-        if (spipe_priv_complete_one(p) != cudaSuccess) return;
+        if (spipe_priv_complete_mark(p) != cudaSuccess) return;
     }
     spipe_priv_lock(p->sync);
     completed = p->completed;
@@ -3027,6 +3135,7 @@ SPIPE_API cudaError_t spipe_priv_issue_block(spipe_pipeline_t *p, int first, int
             if (chunk >= p->num_chunks) continue;
             SPIPE_TRY(spipe_priv_issue(p, p->steps[(size_t)first + step], chunk));
         }
+        spipe_priv_poll(p);
         spipe_priv_tell(p);
     }
     return cudaSuccess;
@@ -3115,7 +3224,8 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     p->total = endless ? SPIPE_AUTO : p->desc.count;
     p->num_chunks = endless ? SIZE_MAX
                             : p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
-    p->completed = p->fill_turn = p->drain_turn = p->issued_out = 0;
+    p->completed = p->fill_turn = p->drain_turn = 0;
+    p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
     p->told = SIZE_MAX;
     p->report.bytes_in = p->report.bytes_out = 0;
     p->report.wall_ms = 0.0;
@@ -3127,23 +3237,24 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     }
 }
 
-/* Lets what was issued come to its end, whatever happened, and counts what is whole. */
+/* Lets what was issued come to its end, whatever happened, and counts what is whole. The last
+   copy out of each slot is the end of everything that was issued for whole chunks. */
 SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
-    int i;
+    const size_t depth = p->desc.depth, n = p->issued_out;
+    cudaError_t  e = cudaSuccess;
+    size_t       k;
+    int          i;
     spipe_priv_crews_finish(p);
-    while (!p->needs_drain && p->completed < p->issued_out) {
-        if (spipe_priv_complete_one(p) != cudaSuccess) break;
+    while (!p->needs_drain && p->desc.progress && p->completed < n && e == cudaSuccess) {
+        e = spipe_priv_complete_mark(p);
         spipe_priv_tell(p);
     }
-    if (p->needs_drain) spipe_priv_tell(p);
-    for (i = 0; i < p->num_streams; ++i) {
-        const cudaError_t e = cudaStreamSynchronize(p->streams[i]);
-        if (e == cudaSuccess || p->failed) continue;
-        (void)cudaGetLastError();
-        (void)spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error at or after chunk "
-                              "%zu: %s; set sync_each to learn which stage", p->completed,
-                              cudaGetErrorString(e));
+    for (k = n < depth ? 0 : n - depth; k < n && !p->needs_drain && e == cudaSuccess; ++k) {
+        e = spipe_priv_complete(p, p->slots[k % depth].out_done, k + 1 == n ? n : 0);
     }
+    if (p->needs_drain) spipe_priv_tell(p);
+    for (i = 0; i < p->num_streams && p->failed; ++i) (void)cudaStreamSynchronize(p->streams[i]);
+    if (p->failed && p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
 }
 
 SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
@@ -3155,7 +3266,7 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     p->began = spipe_priv_seconds();
     for (k = 0; k < p->desc.depth && p->needs_fill; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
     e = spipe_priv_upload(p, base);
-    if (e == cudaSuccess) e = spipe_priv_fork(p, base);
+    if (e == cudaSuccess && p->has_resident) e = spipe_priv_fork(p, base);
     if (e != cudaSuccess) {
         (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
     } else {
@@ -3168,7 +3279,7 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     }
     if (!p->failed) {
         e = spipe_priv_download(p, base);
-        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        if (e == cudaSuccess && p->has_resident) e = cudaStreamSynchronize(base);
         if (e != cudaSuccess) {
             (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident buffer out failed: "
                                   "%s", cudaGetErrorString(e));
@@ -3185,7 +3296,6 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     const size_t    fill = p->crews[SPIPE_PRIV_FILL].num_threads;
     const size_t    drain = p->crews[SPIPE_PRIV_DRAIN].num_threads;
-    int             i;
     r->failure = p->failure;
     memcpy(r->device, p->facts.name, sizeof r->device);
     r->total = p->total == SPIPE_AUTO ? 0 : p->total;
@@ -3199,9 +3309,7 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->num_stages = p->desc.num_stages;
     r->num_streams = p->num_streams;
     r->threads = fill > drain ? fill : drain;
-    for (r->staged = 0, i = 0; i < p->desc.num_buffers; ++i) {
-        r->staged |= p->path[i] == SPIPE_PRIV_STAGED && spipe_priv_is_array(&p->desc.buffers[i]);
-    }
+    r->staged = spipe_priv_stages_arrays(p);
     if (to) *to = *r;
 }
 
@@ -3235,7 +3343,6 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     SPIPE_TRY(spipe_device_get(&p->facts, p->device));
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan(p));
-    SPIPE_TRY(spipe_priv_choose_paths(p));
     *what = "creating streams";
     SPIPE_TRY(spipe_priv_create_streams(p));
     *what = "creating events";
