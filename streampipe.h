@@ -106,6 +106,9 @@ END EXAMPLE
 #include <sys/time.h>
 #include <unistd.h>
 #endif
+#if defined(__linux__)
+#include <sys/mman.h> /* madvise, where the language standard lets it show */
+#endif
 #if !defined(SPIPE_NO_THREADS)
 #include <pthread.h>
 #endif
@@ -697,7 +700,7 @@ typedef struct spipe_pipeline {
     int                device, alive, one_shot, running_async, capturing, quit;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
-    int                needs_fill, needs_drain, has_source, has_sink, has_resident;
+    int                needs_fill, needs_drain, has_source, has_sink, has_resident, direct_pageable;
     int                num_lanes, num_segments, num_steps;
     size_t             lag;
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -872,7 +875,6 @@ SPIPE_API void spipe_priv_yield(void) {
     (void)sched_yield();
 #endif
 }
-
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)malloc(sizeof *s);
     int                i;
@@ -884,7 +886,6 @@ SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     }
     return s;
 }
-
 SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     int i;
     if (!s) return;
@@ -907,7 +908,6 @@ SPIPE_API void *spipe_priv_thread_main(void *arg) {
     t->fn(t->arg);
     return NULL;
 }
-
 /* A handle for join, or NULL where no thread is to be had. */
 SPIPE_API void *spipe_priv_thread_start(void (*fn)(void *arg), void *arg) {
     spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
@@ -922,13 +922,11 @@ SPIPE_API void *spipe_priv_thread_start(void (*fn)(void *arg), void *arg) {
     free(t);
     return NULL;
 }
-
 SPIPE_API void spipe_priv_thread_join(void *thread) {
     spipe_priv_thread_t *s = (spipe_priv_thread_t *)thread;
     SPIPE_PRIV_PTHREAD(pthread_join(s->id, NULL));
     free(s);
 }
-
 SPIPE_API size_t spipe_priv_num_cpus(void) {
 #if defined(_SC_NPROCESSORS_ONLN)
     const long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -937,7 +935,6 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
     return 1;
 #endif
 }
-
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
 #if defined(CLOCK_MONOTONIC) || defined(_MSC_VER)
@@ -963,7 +960,6 @@ SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char 
             why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
     exit(EXIT_FAILURE);
 }
-
 SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
                                     const char *file, int line) {
     spipe_report_t own;
@@ -972,18 +968,15 @@ SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *repor
     e = spipe_run(d, report);
     spipe_priv_check(e, "spipe_run", report->failure.message, file, line);
 }
-
 /* Keeps the first error of a sequence that must go on, as when freeing. */
 SPIPE_API void spipe_priv_keep(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
-
 SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;
     f->chunk = SPIPE_AUTO;
 }
-
 /* Writes the sentence of a refused call, if anybody wants it. */
 SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *format,
                                         ...) {
@@ -1004,7 +997,6 @@ SPIPE_API int spipe_priv_attribute(enum cudaDeviceAttr attribute, int device) {
     (void)cudaGetLastError();
     return 0;
 }
-
 /* Linux tells a PCI device's NUMA node; elsewhere -1. */
 SPIPE_API int spipe_priv_numa_node(int device) {
 #if defined(__linux__)
@@ -1053,7 +1045,6 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     (void)cudaDriverGetVersion(&facts->driver_version);
     return cudaSuccess;
 }
-
 /* Makes a device current and remembers which one was, so that leave can put it back. */
 SPIPE_API cudaError_t spipe_priv_enter(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
@@ -1124,13 +1115,11 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     if (e != cudaSuccess) (void)spipe_stream_pool_destroy(pool);
     return e;
 }
-
 /* Whether a query said so. "Not ready" is no error, but CUDA may keep it as the last one. */
 SPIPE_API int spipe_priv_reached(cudaError_t query) {
     if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
     return query == cudaSuccess;
 }
-
 /* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
    lent last: the error is the context's and will surface in the holder's own calls. */
 SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
@@ -1147,7 +1136,6 @@ SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
     }
     return found;
 }
-
 SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
                                             int may_wait) {
     size_t      pick = 0;
@@ -1222,7 +1210,6 @@ SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_
     }
     return e;
 }
-
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
     cudaError_t e;
     if (!scope || !scope->pool) return cudaSuccess;
@@ -1246,7 +1233,6 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     pool->sync = spipe_priv_sync_create();
     return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-
 /* Makes one more; with room for every event there is, release cannot fail for want of memory. */
 SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
     const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
@@ -1314,7 +1300,6 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
     if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->begin, stream);
@@ -1323,7 +1308,6 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
     if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->end, stream);
 }
-
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
@@ -1342,7 +1326,6 @@ SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     if (e != cudaSuccess) *ptr = NULL;
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
@@ -1572,12 +1555,10 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
     d.threads = SPIPE_AUTO;
     return d;
 }
-
 SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
     if (d && !d->problem) d->problem = problem;
     return -1;
 }
-
 SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host,
                                     size_t elem_bytes) {
     spipe_buffer_desc_t *b;
@@ -1611,7 +1592,6 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     if (i >= 0) d->buffers[i].resident = how;
     return i;
 }
-
 SPIPE_API int spipe_priv_add_host_fn(spipe_desc_t *d, spipe_source_fn source, spipe_sink_fn sink,
                                      spipe_kind_t kind, void *user, size_t elem_bytes) {
     const int i = spipe_priv_add_buffer(d, kind, NULL, elem_bytes);
@@ -1664,7 +1644,6 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
     d->stages[i].writes = writes;
     return i;
 }
-
 SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
     if (d && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
@@ -1689,13 +1668,11 @@ SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
     s->ordered = 1;
     return stage;
 }
-
 SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
     static const char *const names[] = {"unknown", "input",    "output", "in/out",
                                         "temp",    "resident", "source", "sink"};
     return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK ? (int)kind : 0];
 }
-
 SPIPE_API int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
@@ -1705,14 +1682,12 @@ SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
 SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
-
 /* Whether only the end of a source tells how many elements there are. */
 SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
     int i, sources = 0;
     for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
-
 /* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
 SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
@@ -1764,7 +1739,6 @@ SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spip
         "chunk with its halo is too many bytes; make chunk smaller", i, kind);
     return cudaSuccess;
 }
-
 SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
     int i;
     for (i = 0; i < d->num_stages; ++i) {
@@ -1772,7 +1746,6 @@ SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
     }
     return -1;
 }
-
 SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
     const spipe_stage_desc_t *s = &d->stages[i];
     int                       j;
@@ -1792,7 +1765,6 @@ SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe
     }
     return cudaSuccess;
 }
-
 /* Which stages each one waits for, as bits; a stage follows the one before it unless told. */
 SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     const spipe_stage_desc_t *s = &d->stages[i];
@@ -1802,7 +1774,6 @@ SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     for (j = 0; j < s->num_after; ++j) deps |= SPIPE_BIT(spipe_priv_find_stage(d, s->after[j]));
     return deps;
 }
-
 /* Puts the stages into an order in which each comes after those it waits for; returns how many
    there are of them: fewer than num_stages means that some wait for each other in a circle. */
 SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
@@ -1862,7 +1833,6 @@ enum { SPIPE_PRIV_IN, SPIPE_PRIV_OUT, SPIPE_PRIV_STAGE, SPIPE_PRIV_BEGIN, SPIPE_
 SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_MAPPED;
 }
-
 /* Decides one array's path; pins it in place where that was asked for and the system agrees. */
 SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -1892,8 +1862,9 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
             (void)cudaGetLastError(); /* failing to pin is never fatal: stage instead */
         }
     }
-    if (type == SPIPE_PRIV_PAGEABLE && staging != SPIPE_STAGING_DIRECT) {
-        p->path[i] = SPIPE_PRIV_STAGED;
+    if (type == SPIPE_PRIV_PAGEABLE) {
+        if (staging == SPIPE_STAGING_DIRECT) p->direct_pageable = 1;
+        else p->path[i] = SPIPE_PRIV_STAGED;
     }
     if (spipe_priv_is_mapped(p)) {
         p->path[i] = type == SPIPE_PRIV_PAGEABLE || halo ? SPIPE_PRIV_STAGED : SPIPE_PRIV_IN_PLACE;
@@ -1901,16 +1872,15 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
     if (!p->registered[i]) return cudaSuccess;
     p->registered[i] = 0;
     return spipe_unpin(p->desc.buffers[i].host);
 }
-
 SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     int i;
     p->needs_fill = p->needs_drain = p->has_source = p->has_sink = p->has_resident = 0;
+    p->direct_pageable = 0;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         SPIPE_TRY(spipe_priv_unregister(p, i));
@@ -1924,7 +1894,6 @@ SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-
 SPIPE_API int spipe_priv_stages_arrays(const spipe_pipeline_t *p) {
     int i, staged = 0;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -1932,7 +1901,6 @@ SPIPE_API int spipe_priv_stages_arrays(const spipe_pipeline_t *p) {
     }
     return staged;
 }
-
 /* Bytes one element moves in the busier direction, and what it takes in a slot. */
 SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, size_t *held) {
     size_t in = 0, out = 0;
@@ -1948,7 +1916,6 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     *moved = in > out ? in : out;
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
-
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), as a power of two: the best of a sweep on an
    H200 from 1 MiB to 4 GiB (tests/bench). Without a total, 4 MiB. */
@@ -1960,10 +1927,15 @@ SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
     spipe_priv_element_bytes(d, &moved, &held);
     if (d->count != SPIPE_AUTO) {
         const double lost = 60e3 * (double)d->count * (double)moved;
+        if (p->direct_pageable && d->count > 0 && d->count < 12582912 / moved) {
+            return d->count; /* CUDA would wait between chunks */
+        }
         for (bytes = least; bytes < most && 0.9 * (double)bytes * (double)bytes < lost;) bytes *= 2;
         if (spipe_priv_stages_arrays(p)) { /* every thread should have several */
             const double share = (double)d->count * (double)moved / (double)(6 * d->threads + 6);
-            for (bytes = most / 4; bytes > 2 * least && (double)bytes > share;) bytes /= 2;
+            /* a large ring takes long to pin */
+            bytes = p->one_shot ? most / 8 : most / 4;
+            while (bytes > 8 * least && (double)bytes > share) bytes /= 2;
         }
     }
     chunk = bytes / moved;
@@ -1978,7 +1950,6 @@ SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
     }
     return chunk > 0 ? chunk : 1;
 }
-
 /* A stage continues the lane (its kernel streams) of the first stage it waits for whose lane
    nobody has continued; otherwise, and for a host stage, it opens a new one. */
 SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
@@ -1997,12 +1968,10 @@ SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
     }
     if (p->desc.schedule == SPIPE_SERIAL) p->num_lanes = 1;
 }
-
 SPIPE_API void spipe_priv_add_step(spipe_pipeline_t *p, int what, int stage) {
     p->steps[p->num_steps].what = what;
     p->steps[p->num_steps++].stage = stage;
 }
-
 /* The steps of a chunk in order: in, stages, out. The end of a host stage comes as late as
    possible and opens a new segment, so that other chunks are issued while the host works. */
 SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
@@ -2030,12 +1999,11 @@ SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
     spipe_priv_add_step(p, SPIPE_PRIV_OUT, -1);
     p->segment_start[p->num_segments] = p->num_steps;
 }
-
 /* Fills in what the description left to the library. */
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
-    size_t        cpus = spipe_priv_num_cpus();
+    size_t        cpus = spipe_priv_num_cpus(), moved, held;
     if (d->schedule == SPIPE_SCHEDULE_AUTO) d->schedule = SPIPE_ENGINES;
     if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
@@ -2049,6 +2017,11 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     }
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
+    spipe_priv_element_bytes(d, &moved, &held);
+    if (p->one_shot && d->staging == SPIPE_STAGING_AUTO &&
+        (double)d->count * (double)moved < 12582912.0) {
+        d->staging = SPIPE_STAGING_DIRECT; /* setting up to stage would cost more than it saves */
+    }
     SPIPE_TRY(spipe_priv_choose_paths(p));
     if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
         d->threads = cpus < 4 ? 1 : cpus > 8 ? 7 : cpus / 2;
@@ -2088,12 +2061,10 @@ SPIPE_API cudaStream_t spipe_priv_stream_in(const spipe_pipeline_t *p, size_t ch
 SPIPE_API cudaStream_t spipe_priv_stream_out(const spipe_pipeline_t *p, size_t chunk) {
     return spipe_priv_stream(p, chunk, SPIPE_PRIV_LANE_OUT);
 }
-
 /* The last two streams of a persistent pipeline run the host functions of enqueued runs. */
 SPIPE_API cudaStream_t spipe_priv_stream_host(const spipe_pipeline_t *p, int out) {
     return p->streams[p->num_streams - 2 + out];
 }
-
 /* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     int total = p->num_lanes * (int)p->desc.depth;
@@ -2105,13 +2076,11 @@ SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *event) {
     SPIPE_TRY(spipe_event_create(event));
     p->events[p->num_events++] = *event;
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     size_t k;
     int    s;
@@ -2130,7 +2099,6 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-
 /* Takes a window of a chunk plus halo from an arena such that its first own element is aligned for
    any vector access; base NULL only counts. */
 SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
@@ -2140,7 +2108,6 @@ SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
     *used = at - before + spipe_priv_window_bytes(b, chunk);
     return base ? base + at : NULL;
 }
-
 /* Lays out device and pinned memory; called once to count and once to hand out. */
 SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pinned) {
     size_t k;
@@ -2182,13 +2149,16 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
         }
     }
 }
-
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
    faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
 SPIPE_API cudaError_t spipe_priv_pin_slots(spipe_pipeline_t *p, size_t bytes) {
-    p->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + 4096) : NULL;
+    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
+    p->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (p->pinned_base) {
-        p->pinned_memory = p->pinned_base + (4096 - ((uintptr_t)p->pinned_base & 4095));
+        p->pinned_memory = p->pinned_base + (page - ((uintptr_t)p->pinned_base & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+        (void)madvise(p->pinned_memory, bytes, MADV_HUGEPAGE);
+#endif
         memset(p->pinned_memory, 0, bytes);
         if (spipe_pin(p->pinned_memory, bytes) == cudaSuccess) return cudaSuccess;
         (void)cudaGetLastError();
@@ -2197,7 +2167,6 @@ SPIPE_API cudaError_t spipe_priv_pin_slots(spipe_pipeline_t *p, size_t bytes) {
     }
     return spipe_pinned_alloc((void **)&p->pinned_memory, bytes);
 }
-
 SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
@@ -2208,7 +2177,6 @@ SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
     p->report.device_bytes = p->report.pinned_bytes = 0;
     return e;
 }
-
 SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, size_t bytes,
                                          const char *kind) {
     (void)cudaGetLastError();
@@ -2216,7 +2184,6 @@ SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, siz
                              "elements); make chunk or depth smaller", bytes, kind, p->desc.depth,
                              p->desc.chunk);
 }
-
 /* Takes memory for the paths as they are now, keeping what is already enough. */
 SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
     size_t      device, pinned;
@@ -2259,7 +2226,6 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
     spipe_priv_unlock(p->sync);
     return e;
 }
-
 SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
     size_t value;
     spipe_priv_lock(p->sync);
@@ -2267,7 +2233,6 @@ SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
     spipe_priv_unlock(p->sync);
     return value;
 }
-
 /* Passes on the outcome of a step; what is NULL for a stage, which has a name. A failure that was
    told better already stays as it was. */
 SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
@@ -2286,7 +2251,6 @@ SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t v
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-
 /* Elements of a chunk: all are full but the last, and that one is read after the total is known. */
 SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t chunk) {
     const size_t size = p->desc.chunk, total = spipe_priv_locked_get(p, &p->total);
@@ -2294,7 +2258,6 @@ SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t chunk) {
     if (total / size < chunk || chunk * size >= total) return 0;
     return total - chunk * size < size ? total - chunk * size : size;
 }
-
 /* How many elements of a window lie before the first and after the last of the whole. */
 SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
                                   size_t total, size_t *left, size_t *right) {
@@ -2302,7 +2265,6 @@ SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, si
     *left = first < b->halo_before ? b->halo_before - first : 0;
     *right = total != SPIPE_AUTO && end > total ? end - total : 0;
 }
-
 SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times,
                                  const unsigned char *element, const spipe_buffer_desc_t *b) {
     size_t i;
@@ -2311,7 +2273,6 @@ SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times,
         else memcpy(dst, element, b->elem_bytes);
     }
 }
-
 /* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
 SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total) {
@@ -2323,7 +2284,6 @@ SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char
         spipe_priv_repeat(past, right, past - b->elem_bytes, b);
     }
 }
-
 /* memcpy for what will not be read again soon: stores that pass the caches by spare memory the
    reading of what is overwritten. */
 SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
@@ -2346,7 +2306,6 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 #endif
     memcpy(to, from, n);
 }
-
 SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total) {
     const unsigned char *host = (const unsigned char *)b->host;
@@ -2358,7 +2317,6 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
                     n * b->elem_bytes);
     spipe_priv_fill_edges(b, data, first, count, total);
 }
-
 /* Asks a source until it has given want elements or ended. */
 SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char *dst,
                                       size_t want, size_t chunk, size_t total) {
@@ -2389,7 +2347,6 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
     }
     return cudaSuccess;
 }
-
 /* A source's window: what it shares with the window before it is taken from there. */
 SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t chunk,
                                              size_t total) {
@@ -2409,7 +2366,6 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
     }
     return spipe_priv_read(p, i, base + shared, size, chunk, total);
 }
-
 /* Reads all sources for a chunk, finds the end, and writes their edges; in turn. */
 SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t chunk) {
     const size_t first = chunk * p->desc.chunk;
@@ -2438,7 +2394,6 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t chunk)
     }
     return cudaSuccess;
 }
-
 /* Waits until it is this chunk's turn: sources and sinks see chunks in order. Host functions of
    enqueued runs are in order anyway and must not wait. */
 SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, size_t chunk) {
@@ -2446,11 +2401,14 @@ SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, siz
     while (*turn != chunk) spipe_priv_wait(p->sync);
     spipe_priv_unlock(p->sync);
 }
-
-SPIPE_API int spipe_priv_winding_down(spipe_pipeline_t *p) {
-    return spipe_priv_locked_get(p, &p->failed) || spipe_priv_locked_get(p, &p->stop_asked);
+/* Whether the run has failed at this chunk or one before it; those before may still be finished. */
+SPIPE_API int spipe_priv_is_lost(spipe_pipeline_t *p, size_t chunk) {
+    return spipe_priv_locked_get(p, &p->failed) &&
+           spipe_priv_locked_get(p, &p->failure.chunk) <= chunk;
 }
-
+SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t chunk) {
+    return spipe_priv_is_lost(p, chunk) || spipe_priv_locked_get(p, &p->stop_asked);
+}
 SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t       first = chunk * p->desc.chunk;
@@ -2458,19 +2416,18 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
     int                i;
     if (p->has_source) {
         if (!async) spipe_priv_take_turn(p, &p->fill_turn, chunk);
-        if (!spipe_priv_winding_down(p)) (void)spipe_priv_fill_sources(p, chunk);
+        if (!spipe_priv_is_idle(p, chunk)) (void)spipe_priv_fill_sources(p, chunk);
         if (!async) spipe_priv_locked_set(p, &p->fill_turn, chunk + 1);
     }
     total = spipe_priv_locked_get(p, &p->total);
     count = spipe_priv_count_of(p, chunk);
-    for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_winding_down(p); ++i) {
+    for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, chunk); ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
         spipe_priv_fill_array(b, slot->pin_in[i], first, count, total);
     }
     spipe_priv_locked_set(p, &slot->filled, chunk + 1);
 }
-
 /* Hands a chunk's staged outputs to arrays and sinks; 1 when all of it arrived. */
 SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int sinks) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
@@ -2494,16 +2451,9 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int si
     }
     return 1;
 }
-
-/* Whether a chunk's results are worth draining: nothing went wrong at it or before it. */
 SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t chunk) {
-    int may;
-    spipe_priv_lock(p->sync);
-    may = !p->drain_failed && (!p->failed || chunk < p->failure.chunk);
-    spipe_priv_unlock(p->sync);
-    return may;
+    return !spipe_priv_is_lost(p, chunk) && !spipe_priv_locked_get(p, &p->drain_failed);
 }
-
 SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     int ok = spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 0);
@@ -2521,7 +2471,6 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-
 /* What a stage on the device sees of a chunk; where host_stage is one, what that one sees. */
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream,
                                int host_stage, spipe_chunk_t *c) {
@@ -2551,7 +2500,6 @@ SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t s
         }
     }
 }
-
 SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stage, int async) {
     const spipe_stage_desc_t *s = &p->desc.stages[stage];
     spipe_priv_slot_t        *slot = &p->slots[chunk % p->desc.depth];
@@ -2560,7 +2508,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
         e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, chunk,
                            "work before a host stage");
     }
-    if (e == cudaSuccess && !spipe_priv_locked_get(p, &p->failed)) {
+    if (e == cudaSuccess && !spipe_priv_is_lost(p, chunk)) {
         spipe_chunk_t c;
         spipe_priv_view(p, chunk, NULL, stage, &c);
         e = s->fn(&c, s->user);
@@ -2571,7 +2519,6 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
     }
     spipe_priv_locked_set(p, &slot->host_done[stage], chunk + 1);
 }
-
 /* Enqueued runs bring pageable resident arrays to pinned memory and back in stream order. */
 SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -2579,7 +2526,6 @@ SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     if (out && !failed) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
     if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
 }
-
 /* async: on CUDA's own thread, in a stream's order, where CUDA may not be called. */
 SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t, int async) {
     switch (t.what) {
@@ -2604,7 +2550,6 @@ SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t 
     }
     spipe_priv_unlock(p->sync);
 }
-
 /* Does the oldest task of a crew; called and returns with the lock held. */
 SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) {
     const spipe_priv_task_t t = crew->ring[crew->head];
@@ -2616,7 +2561,6 @@ SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) 
     spipe_priv_lock(p->sync);
     --crew->num_busy;
 }
-
 SPIPE_API void spipe_priv_crew_main(void *arg) {
     spipe_priv_crew_t *crew = (spipe_priv_crew_t *)arg;
     spipe_pipeline_t  *p = crew->pipeline;
@@ -2628,7 +2572,6 @@ SPIPE_API void spipe_priv_crew_main(void *arg) {
     }
     spipe_priv_unlock(p->sync);
 }
-
 /* Starts threads where there is host work and none yet; fewer, down to none, will do. */
 SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
     size_t wanted[SPIPE_PRIV_NUM_CREWS] = {0, 0, 0}, k;
@@ -2653,7 +2596,6 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
         }
     }
 }
-
 SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
     size_t k;
     int    i;
@@ -2671,7 +2613,6 @@ SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
         p->crews[i].num_threads = 0;
     }
 }
-
 /* A crew that has tasks and no threads to do them, so that whoever waits must; under the lock. */
 SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     int i;
@@ -2680,7 +2621,6 @@ SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     }
     return NULL;
 }
-
 /* Looks whether the oldest copies under way have ended, and posts what may follow: filling the slot
    again, draining it. Only the issuing thread asks CUDA; the workers just copy. */
 SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
@@ -2704,27 +2644,22 @@ SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->desc.depth + (*in)++);
     }
 }
-
-/* Waits until *flag is at least value; 0 when the run failed before that. */
-SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value) {
-    int reached;
-    spipe_priv_lock(p->sync);
-    while (*flag < value && !p->failed) {
-        spipe_priv_crew_t *crew = spipe_priv_crew_in_need(p);
-        if (crew) {
-            spipe_priv_do_next(p, crew);
-            continue;
-        }
+/* Waits until *flag is at least value; 0 when this chunk is lost. */
+SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value,
+                               size_t chunk) {
+    while (!spipe_priv_is_lost(p, chunk)) {
+        spipe_priv_crew_t *crew;
+        if (spipe_priv_locked_get(p, flag) >= value) return 1;
+        spipe_priv_lock(p->sync);
+        crew = spipe_priv_crew_in_need(p);
+        if (crew) spipe_priv_do_next(p, crew);
         spipe_priv_unlock(p->sync);
+        if (crew) continue;
         spipe_priv_poll(p);
         spipe_priv_yield();
-        spipe_priv_lock(p->sync);
     }
-    reached = *flag >= value;
-    spipe_priv_unlock(p->sync);
-    return reached;
+    return 0;
 }
-
 /* Waits until all that was copied out has been drained and the crews have nothing left to do. */
 SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
     int i, busy = 1;
@@ -2760,7 +2695,6 @@ static void CUDART_CB spipe_priv_call_main(void *arg) {
     const spipe_priv_call_t *call = (const spipe_priv_call_t *)arg;
     spipe_priv_do(call->pipeline, call->task, 1);
 }
-
 /* Where a task's call stands in the list: two for each resident buffer, then a row for each chunk
    of a fill, a drain and the stages. */
 SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_task_t t) {
@@ -2770,14 +2704,12 @@ SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_tas
     if (t.what == SPIPE_PRIV_HOST) return resident + t.chunk * row + 2 + (size_t)t.stage;
     return resident + t.chunk * row + (t.what == SPIPE_PRIV_DRAIN);
 }
-
 SPIPE_API void spipe_priv_call_write(spipe_pipeline_t *p, int what, int stage, size_t chunk) {
     const spipe_priv_task_t t = {what, stage, chunk};
     spipe_priv_call_t      *call = &p->calls->calls[spipe_priv_call_index(p, t)];
     call->pipeline = p;
     call->task = t;
 }
-
 /* Calls are the same for every run, so a list is written once, before anything can read it. A
    longer run takes a longer list; older ones stay, as a graph may hold them. */
 SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
@@ -2804,20 +2736,17 @@ SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_launch_call(spipe_pipeline_t *p, cudaStream_t stream, int what,
                                              int stage, size_t chunk) {
     const spipe_priv_task_t t = {what, stage, chunk};
     return cudaLaunchHostFunc(stream, spipe_priv_call_main,
                               &p->calls->calls[spipe_priv_call_index(p, t)]);
 }
-
 /* Makes a stream wait for an event of another; in one stream order is there already. */
 SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other,
                                         cudaEvent_t event) {
     return stream == other ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
 }
-
 /* Writes an element, or zeros, into device memory several times. */
 SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
                                            size_t times, const unsigned char *element,
@@ -2829,7 +2758,6 @@ SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigne
     }
     return cudaSuccess;
 }
-
 /* Copies one input from the user's own array, edges and all. */
 SPIPE_API cudaError_t spipe_priv_copy_in_direct(spipe_pipeline_t *p, int i, size_t chunk,
                                                 size_t count, cudaStream_t stream) {
@@ -2848,7 +2776,6 @@ SPIPE_API cudaError_t spipe_priv_copy_in_direct(spipe_pipeline_t *p, int i, size
     return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
                                 stream);
 }
-
 SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size_t count,
                                          cudaStream_t stream) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
@@ -2869,14 +2796,13 @@ SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size
     }
     return cudaSuccess;
 }
-
 /* Has the chunk's pinned slots filled: by the crew, or by a host function of an enqueued run. */
 SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, size_t chunk, cudaStream_t in) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     cudaStream_t       host;
     if (!p->needs_fill) return cudaSuccess;
     if (!p->async) {
-        if (spipe_priv_await(p, &slot->filled, chunk + 1)) return cudaSuccess;
+        if (spipe_priv_await(p, &slot->filled, chunk + 1, chunk)) return cudaSuccess;
         return p->failure.error;
     }
     host = spipe_priv_stream_host(p, 0);
@@ -2889,17 +2815,15 @@ SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, size_t chunk, c
     SPIPE_TRY(cudaEventRecord(slot->fill_done, host));
     return cudaStreamWaitEvent(in, slot->fill_done, 0);
 }
-
 /* Before a pinned slot is written again the chunk that was in it must have been drained: by the
    copy out, or by the stages themselves where host memory is mapped. */
 SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     if (!p->needs_drain || chunk < p->desc.depth) return cudaSuccess;
     if (p->async) return cudaStreamWaitEvent(out, slot->drain_done, 0);
-    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1)) return cudaSuccess;
+    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1, chunk)) return cudaSuccess;
     return p->failure.error;
 }
-
 SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk, cudaStream_t in) {
     const size_t       depth = p->desc.depth;
     spipe_priv_slot_t *slot = &p->slots[chunk % depth];
@@ -2919,7 +2843,6 @@ SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk, cud
     p->issued_in = chunk + 1;
     return cudaSuccess;
 }
-
 /* Makes a stage's stream wait for the stages before it, for the copies in where there is none, and
    for the chunk before it where it is ordered. */
 SPIPE_API cudaError_t spipe_priv_wait_before(spipe_pipeline_t *p, size_t chunk, int s,
@@ -2938,7 +2861,6 @@ SPIPE_API cudaError_t spipe_priv_wait_before(spipe_pipeline_t *p, size_t chunk, 
     return spipe_priv_follow(stream, spipe_priv_stream(p, chunk - 1, p->lane[s]),
                              p->slots[(chunk - 1) % p->desc.depth].stage_done[s]);
 }
-
 SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, int s,
                                              cudaStream_t stream) {
     const spipe_stage_desc_t *stage = &p->desc.stages[s];
@@ -2956,7 +2878,6 @@ SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, 
     }
     return cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s], stream);
 }
-
 /* Copies the buffers of a mask between a slot's device memory and what its host stages see. */
 SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, int s,
                                              unsigned mask, int to_host, cudaStream_t stream) {
@@ -2981,7 +2902,6 @@ SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, 
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t chunk, int s,
                                                   cudaStream_t stream) {
     SPIPE_TRY(spipe_priv_wait_before(p, chunk, s, stream));
@@ -2991,15 +2911,15 @@ SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t ch
     spipe_priv_post(p, SPIPE_PRIV_HOST, s, chunk);
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chunk, int s,
                                                 cudaStream_t stream) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1)) return p->failure.error;
+    if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1, chunk)) {
+        return p->failure.error;
+    }
     SPIPE_TRY(spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].writes, 0, stream));
     return cudaEventRecord(slot->stage_done[s], stream);
 }
-
 SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream) {
     const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     const size_t             first = chunk * p->desc.chunk;
@@ -3016,7 +2936,6 @@ SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cud
     }
     return cudaSuccess;
 }
-
 /* Where nothing has to be drained, chunks are whole when the GPU says so: waits for an event and
    counts the chunks up to it. */
 SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event, size_t chunks) {
@@ -3028,13 +2947,11 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event
                            "%zu to %zu: %s; set sync_each to learn which stage", p->completed,
                            p->issued_out ? p->issued_out - 1 : 0, cudaGetErrorString(e));
 }
-
 /* Waits for the oldest mark. */
 SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
     const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
     return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
 }
-
 /* Marks the end of some chunks, and keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
     const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = chunk / every;
@@ -3042,7 +2959,6 @@ SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t chunk, cudaStr
     if (mark - p->completed / every >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
-
 SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
     spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
     int                s;
@@ -3065,7 +2981,6 @@ SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cu
     p->issued_out = chunk + 1;
     return cudaSuccess;
 }
-
 /* One step of one chunk. With sync_each an error of the GPU is found before the next step. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_task_t step, size_t chunk) {
     const int    s = step.stage;
@@ -3123,7 +3038,6 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     p->stop_asked = 1;
     spipe_priv_unlock(p->sync);
 }
-
 /* Issues steps first .. last-1 of the chunks lo .. hi-1: chunk by chunk, or step by step. */
 SPIPE_API cudaError_t spipe_priv_issue_block(spipe_pipeline_t *p, int first, int last, size_t lo,
                                              size_t hi, int breadth) {
@@ -3140,7 +3054,6 @@ SPIPE_API cudaError_t spipe_priv_issue_block(spipe_pipeline_t *p, int first, int
     }
     return cudaSuccess;
 }
-
 /* Issues every chunk. A chunk's later segments are issued lag chunks after its first, so that the
    host stage between them has time while the GPU has work. */
 SPIPE_API cudaError_t spipe_priv_issue_all(spipe_pipeline_t *p) {
@@ -3161,7 +3074,6 @@ SPIPE_API cudaError_t spipe_priv_issue_all(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-
 /* Resident buffers in, before any chunk: on the stream that everything else then follows. */
 SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
@@ -3182,7 +3094,6 @@ SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) 
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -3196,7 +3107,6 @@ SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base
     }
     return cudaSuccess;
 }
-
 /* Everything starts after what is on base ... */
 SPIPE_API cudaError_t spipe_priv_fork(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
@@ -3204,7 +3114,6 @@ SPIPE_API cudaError_t spipe_priv_fork(spipe_pipeline_t *p, cudaStream_t base) {
     for (i = 0; i < p->num_streams; ++i) SPIPE_TRY(spipe_priv_follow(p->streams[i], base, p->fork));
     return cudaSuccess;
 }
-
 /* ... and base goes on after everything. One event does: a wait keeps the record it met. */
 SPIPE_API cudaError_t spipe_priv_join(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
@@ -3215,7 +3124,6 @@ SPIPE_API cudaError_t spipe_priv_join(spipe_pipeline_t *p, cudaStream_t base) {
     }
     return cudaSuccess;
 }
-
 SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     const int endless = spipe_priv_endless(&p->desc);
     size_t    k;
@@ -3236,7 +3144,6 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
         memset(slot->host_done, 0, sizeof slot->host_done);
     }
 }
-
 /* Lets what was issued come to its end, whatever happened, and counts what is whole. The last
    copy out of each slot is the end of everything that was issued for whole chunks. */
 SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
@@ -3256,7 +3163,6 @@ SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
     for (i = 0; i < p->num_streams && p->failed; ++i) (void)cudaStreamSynchronize(p->streams[i]);
     if (p->failed && p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
 }
-
 SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     const cudaStream_t base = p->streams[0];
     cudaError_t        e;
@@ -3312,7 +3218,6 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->staged = spipe_priv_stages_arrays(p);
     if (to) *to = *r;
 }
-
 /* Frees in reverse order of making, whatever part of it was made. */
 SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
@@ -3334,7 +3239,6 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     memset(p, 0, sizeof *p);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
@@ -3350,7 +3254,6 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     *what = "taking memory";
     return spipe_priv_take_memory(p);
 }
-
 SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t *d, int one_shot,
                                         spipe_failure_t *failure) {
     const double began = spipe_priv_seconds();
@@ -3412,11 +3315,9 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_des
     return p ? spipe_priv_create(p, d, 0, failure)
              : spipe_priv_refuse(failure, cudaErrorInvalidValue, "the pipeline is NULL");
 }
-
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
     return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_dead(spipe_report_t *report) {
     if (report) memset(report, 0, sizeof *report);
     return spipe_priv_refuse(report ? &report->failure : NULL, cudaErrorInvalidResourceHandle,
@@ -3472,7 +3373,6 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     spipe_priv_leave(p->device, before);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count) {
     int i;
     if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
@@ -3486,7 +3386,6 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     p->desc.count = count;
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     cudaError_t e = spipe_priv_calls_reserve(p);
     int         i;
@@ -3534,7 +3433,6 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
                                         "depth-first", "breadth-first", "mapped"};
     return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_MAPPED ? (int)schedule : 0];
 }
-
 SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }

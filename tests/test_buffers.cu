@@ -6,6 +6,13 @@ static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_
                                              SPIPE_BREADTH_FIRST, SPIPE_MAPPED};
 enum { NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
 
+/* Pageable arrays go through pinned slots, as large ones do by themselves. */
+static spipe_desc_t staged_desc(void) {
+    spipe_desc_t d = spipe_desc_default();
+    d.staging = SPIPE_STAGING_COPY;
+    return d;
+}
+
 static int runs(const spipe_desc_t *d) {
     spipe_report_t    r;
     const cudaError_t e = spipe_run(d, &r);
@@ -20,7 +27,7 @@ static void test_inout(spipe_schedule_t schedule, int memory) {
     pipe_array_t    x = pipe_array_new(n, memory);
     unsigned char  *before = (unsigned char *)malloc(n);
     pipe_mix_args_t a = {0, 1, 1}, b = {1, 0, 1};
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_desc_t    d = staged_desc();
     size_t          i, wrong = 0;
     pipe_randomise(x);
     memcpy(before, x.at, n);
@@ -61,7 +68,7 @@ static void test_resident(spipe_schedule_t schedule) {
     pipe_array_t       x = pipe_array_new(n, PIPE_PAGEABLE);
     unsigned           weights[256], *y = (unsigned *)calloc(n, sizeof *y);
     unsigned long long histogram[256], expect[256] = {0};
-    spipe_desc_t       d = spipe_desc_default();
+    spipe_desc_t       d = staged_desc();
     size_t             i, wrong = 0;
     pipe_randomise(x);
     for (i = 0; i < 256; ++i) weights[i] = pipe_random();
@@ -123,7 +130,7 @@ static int stream_is_right(size_t n, size_t eb, size_t chunk, size_t most, size_
     pipe_array_t    y = pipe_array_new(n * eb, PIPE_PAGEABLE);
     feed_t          f = {x.at, y.at, n, 0, 0, most, 0, eb, 1};
     pipe_mix_args_t args = {0, 1, eb};
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_desc_t    d = staged_desc();
     size_t          i, wrong = 0;
     pipe_randomise(x);
     pipe_poison(y);
@@ -163,7 +170,7 @@ static void test_short_source(void) {
     unsigned char   x[100] = {0}, y[200];
     feed_t          f = {x, y, 100, 0, 0, SIZE_MAX, 0, 1, 1};
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_desc_t    d = staged_desc();
     spipe_report_t  r;
     d.count = 200;
     d.chunk = 30;
@@ -201,7 +208,7 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
     pipe_array_t xa = pipe_array_new(n * sizeof(int), memory);
     int         *x = (int *)(void *)xa.at, *y = (int *)malloc(n * sizeof *y + 1);
     feed_t       f = {xa.at, NULL, n, 0, 0, 13, 0, sizeof(int), 1};
-    spipe_desc_t d = spipe_desc_default();
+    spipe_desc_t d = staged_desc();
     size_t       i, wrong = 0;
     for (i = 0; i < n; ++i) x[i] = (int)(pipe_random() % 1000);
     memset(y, 0xA5, n * sizeof *y);

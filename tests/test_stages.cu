@@ -24,6 +24,9 @@ static cudaError_t linear_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, l->out, int), l->fa, l->fb, l->add, c->count);
 }
 
+/* Staged: workers fill and drain. Direct: nothing to drain, completion is the GPU's. */
+static spipe_staging_t staging = SPIPE_STAGING_COPY;
+
 static int runs(const spipe_desc_t *d) {
     spipe_report_t    r;
     const cudaError_t e = spipe_run(d, &r);
@@ -41,6 +44,7 @@ static spipe_desc_t start(spipe_schedule_t schedule, const int *x, int *y) {
     d.count = N;
     d.chunk = CHUNK;
     d.schedule = schedule;
+    d.staging = staging;
     memset(y, 0xA5, N * sizeof *y);
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
@@ -253,6 +257,11 @@ int main(void) {
         test_host(schedules[s], x, y, 2, 1);
         test_host(schedules[s], x, y, 2, 3);
         test_two_hosts(schedules[s], x, y);
+        staging = SPIPE_STAGING_DIRECT;
+        test_failing(schedules[s], x, y, 0, 2);
+        test_failing(schedules[s], x, y, 1, 2);
+        test_host(schedules[s], x, y, 2, SPIPE_AUTO);
+        staging = SPIPE_STAGING_COPY;
         test_failing(schedules[s], x, y, 0, 0);
         test_failing(schedules[s], x, y, 0, 2);
         test_failing(schedules[s], x, y, 1, 0);

@@ -43,6 +43,7 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
 static spipe_desc_t describe(world_t *w, int what) {
     spipe_desc_t d = spipe_desc_default();
     d.chunk = CHUNK;
+    d.staging = SPIPE_STAGING_COPY;
     d.threads = what % 2 ? 2 : 0;
     if (what == 2) {
         spipe_add_source(&d, source, w, 1);
