@@ -148,7 +148,6 @@ END EXAMPLE
 #define SPIPE_MAX_DEPTH 16
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
-
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
@@ -700,8 +699,8 @@ typedef struct spipe_pipeline {
     int                device, alive, one_shot, running_async, capturing, quit;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
-    int                needs_fill, needs_drain, has_source, has_sink, has_resident, direct_pageable;
-    int                num_lanes, num_segments, num_steps;
+    int                needs_fill, needs_drain, has_source, has_sink, has_resident;
+    int                direct_pageable, had_threads, num_lanes, num_segments, num_steps;
     size_t             lag;
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
@@ -847,13 +846,14 @@ typedef pthread_t       spipe_priv_thread_id_t;
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t  changed, work[SPIPE_PRIV_NUM_CREWS]; /* work: a task for this crew */
+    int                lone; /* 1 = there is no second thread, so nothing to lock */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
-    SPIPE_PRIV_PTHREAD(pthread_mutex_lock(&s->lock));
+    if (!s->lone) SPIPE_PRIV_PTHREAD(pthread_mutex_lock(&s->lock));
 }
 SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
-    SPIPE_PRIV_PTHREAD(pthread_mutex_unlock(&s->lock));
+    if (!s->lone) SPIPE_PRIV_PTHREAD(pthread_mutex_unlock(&s->lock));
 }
 SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
     SPIPE_PRIV_PTHREAD(pthread_cond_wait(&s->changed, &s->lock));
@@ -879,6 +879,7 @@ SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)malloc(sizeof *s);
     int                i;
     if (!s) return NULL;
+    s->lone = 0;
     SPIPE_PRIV_PTHREAD(pthread_mutex_init(&s->lock, NULL));
     SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->changed, NULL));
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
@@ -937,14 +938,12 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 }
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
-#if defined(CLOCK_MONOTONIC) || defined(_MSC_VER)
-    struct timespec now;
 #if defined(CLOCK_MONOTONIC)
+    struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-#else
-    timespec_get(&now, TIME_UTC);
-#endif
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#elif defined(_MSC_VER)
+    return (double)clock() / CLOCKS_PER_SEC; /* the wall clock there */
 #else
     struct timeval now;
     gettimeofday(&now, NULL);
@@ -2233,8 +2232,7 @@ SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
     spipe_priv_unlock(p->sync);
     return value;
 }
-/* Passes on the outcome of a step; what is NULL for a stage, which has a name. A failure that was
-   told better already stays as it was. */
+/* Passes on the outcome of a step; what is NULL for a stage, which has a name. */
 SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
                                      const char *what) {
     if (e == cudaSuccess) return e;
@@ -2519,14 +2517,12 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stag
     }
     spipe_priv_locked_set(p, &slot->host_done[stage], chunk + 1);
 }
-/* Enqueued runs bring pageable resident arrays to pinned memory and back in stream order. */
 SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
     const int failed = spipe_priv_locked_get(p, &p->failed) != 0;
     if (out && !failed) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
     if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
 }
-/* async: on CUDA's own thread, in a stream's order, where CUDA may not be called. */
 SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t, int async) {
     switch (t.what) {
     case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.chunk, async); break;
@@ -2584,6 +2580,8 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
         if (spipe_priv_goes_out(b) && n > wanted[SPIPE_PRIV_DRAIN]) wanted[SPIPE_PRIV_DRAIN] = n;
     }
     if (p->num_segments > 1 && p->desc.threads > 0) wanted[SPIPE_PRIV_HOST] = 1;
+    if (!p->had_threads) p->sync->lone = 0; /* before there is a second thread */
+    if (wanted[0] + wanted[1] + wanted[2] > 0) p->had_threads = 1;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
         spipe_priv_crew_t *crew = &p->crews[i];
         crew->pipeline = p;
@@ -2613,7 +2611,7 @@ SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
         p->crews[i].num_threads = 0;
     }
 }
-/* A crew that has tasks and no threads to do them, so that whoever waits must; under the lock. */
+/* A crew with tasks and no threads: whoever waits must do them; under the lock. */
 SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
@@ -2660,7 +2658,7 @@ SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t v
     }
     return 0;
 }
-/* Waits until all that was copied out has been drained and the crews have nothing left to do. */
+/* Waits until all that was copied out has been drained. */
 SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
     int i, busy = 1;
     while (busy) {
@@ -3127,6 +3125,7 @@ SPIPE_API cudaError_t spipe_priv_join(spipe_pipeline_t *p, cudaStream_t base) {
 SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     const int endless = spipe_priv_endless(&p->desc);
     size_t    k;
+    if (!p->had_threads) p->sync->lone = !(p->needs_fill || p->needs_drain || p->num_segments > 1);
     spipe_priv_failure_clear(&p->failure);
     p->failed = p->drain_failed = p->stop_asked = 0;
     p->total = endless ? SPIPE_AUTO : p->desc.count;
