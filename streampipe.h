@@ -77,7 +77,7 @@ END EXAMPLE
                  macros apart), and leaves the current device as it was. A run that fails says
                  which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
       Threads    two threads may use two objects; one object is for one thread at a time unless
-                 its comment says "any". Stages, sources and sinks may run on library threads.
+                 its comment says "any". Host stages, sources and sinks run on library threads.
 
     WHEN IT WILL NOT OVERLAP
       Copies in the same direction never run at once, and both directions at once are each slower
