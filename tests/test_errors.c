@@ -3,10 +3,11 @@
 #include "streampipe.h"
 #include "tap.h"
 
+/* Nothing worth computing: the output is zeros, if there is one. */
 static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
-    (void)c;
     (void)user;
-    return cudaSuccess;
+    if (c->num_buffers < 2) return cudaSuccess;
+    return cudaMemsetAsync(c->data[1], 0, c->count * sizeof(int), c->stream);
 }
 
 static cudaError_t no_source(void *dst, size_t max_count, size_t *count, void *user) {

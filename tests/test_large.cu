@@ -60,6 +60,7 @@ int main(void) {
     for (int k = 0; k < 6; ++k) x[mark_place(k)] = (unsigned char)(100 + k);
     d.count = N;
     d.chunk = (size_t)16 << 20;
+    d.depth = 4;
     spipe_add_input(&d, x, 1);
     spipe_add_sink(&d, look, &s, 1);
     spipe_add_stage(&d, "copy", copy_stage, &staged);
