@@ -52,6 +52,7 @@
 #define SPIPE_PRIV_DEVICE static inline __device__
 #define SPIPE_PRIV_THREADS 256u
 #define SPIPE_PRIV_WARP 32u
+#define SPIPE_PRIV_WARPS (SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP) /* of a thread block */
 #define SPIPE_PRIV_ALL_LANES 0xffffffffu
 #ifdef __CUDACC__
 #define SPIPE_PRIV_UNROLL _Pragma("unroll")
@@ -61,7 +62,13 @@
 
 /* A kernel that ends in atomics on one address runs no more blocks than this: some blocks for each
    multiprocessor of any GPU sold, and few enough that the atomics cost nothing. */
-#define SPIPE_PRIV_FEW_BLOCKS 2048u
+#define SPIPE_PRIV_FEW_BLOCKS 4096u
+/* Thread blocks of the small blur on a multiprocessor; sm_75's has room for 1,024 threads. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define SPIPE_PRIV_ACROSS_BLOCKS 4
+#else
+#define SPIPE_PRIV_ACROSS_BLOCKS 5
+#endif
 
 /* Four elements, aligned so that they move in as few pieces as their size allows. */
 template <size_t BYTES> struct spipe_priv_alignment_t {
@@ -128,6 +135,15 @@ SPIPE_API unsigned spipe_priv_spread_blocks(size_t count) {
     return spipe_blocks(count / 16 + (count % 16 != 0), SPIPE_PRIV_THREADS);
 }
 
+/* Launches a kernel that spreads over packs of `count` elements. */
+template <typename Kernel, typename... Args>
+SPIPE_API cudaError_t spipe_priv_launch_spread(const spipe_chunk_t *chunk, size_t count,
+                                               Kernel kernel, Args... args) {
+    if (count == 0) return cudaSuccess;
+    return SPIPE_LAUNCH(kernel, spipe_priv_spread_blocks(count), SPIPE_PRIV_THREADS, 0,
+                        chunk->stream, args...);
+}
+
 SPIPE_API unsigned spipe_priv_few_blocks(unsigned blocks) {
     return blocks < SPIPE_PRIV_FEW_BLOCKS ? blocks : SPIPE_PRIV_FEW_BLOCKS;
 }
@@ -181,15 +197,50 @@ SPIPE_PRIV_DEVICE void spipe_priv_map2(Out *out, const A *a, const B *b, size_t 
         [=](size_t i, const single_t &x) { out[spipe_priv_single(s, i)] = op(x.a, x.b); });
 }
 
+/* May rows of `width` elements be moved in packs of 4? */
+template <typename T> SPIPE_PRIV_DEVICE bool spipe_priv_wide(const T *p, size_t width) {
+    return width % 4 == 0 && spipe_priv_aligned(p);
+}
+
+/* Elements x .. x+3 of a row, or as many as there are. */
+template <typename T>
+SPIPE_PRIV_DEVICE void spipe_priv_store4(T *row, const spipe_priv_pack_t<T> &p, size_t x,
+                                         size_t width, bool wide) {
+    if (wide) {
+        *reinterpret_cast<spipe_priv_pack_t<T> *>(row + x) = p;
+        return;
+    }
+    for (size_t k = 0; k < 4; k++)
+        if (x + k < width) row[x + k] = p.v[k];
+}
+
 /* The sum over a warp, given to every lane. */
 template <typename T> SPIPE_PRIV_DEVICE T spipe_priv_warp_sum(T x) {
     for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, x, d);
     return x;
 }
 
-/* Rounds to the nearest (ties to even) and clamps to 0..255; NaN gives 0. */
+/* Log2, 2^x and the square root in one instruction each, good to 2 units of the last place or 2e-7
+   around 1. The library's functions take several more, for numbers below 1e-38. */
+#ifdef __CUDA_ARCH__
+#define SPIPE_PRIV_APPROXIMATE(name, instruction, host)                \
+    SPIPE_PRIV_DEVICE float name(float x) {                            \
+        float y;                                                       \
+        asm(instruction ".approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); \
+        return y;                                                      \
+    }
+#else
+#define SPIPE_PRIV_APPROXIMATE(name, instruction, host) \
+    SPIPE_PRIV_DEVICE float name(float x) { return host(x); }
+#endif
+SPIPE_PRIV_APPROXIMATE(spipe_priv_log2, "lg2", log2f)
+SPIPE_PRIV_APPROXIMATE(spipe_priv_exp2, "ex2", exp2f)
+SPIPE_PRIV_APPROXIMATE(spipe_priv_sqrt, "sqrt", sqrtf)
+
+/* Rounds to the nearest (ties to even) and clamps to 0..255; NaN gives 0. To add 2^23 rounds and
+   leaves the integer in the lowest bits: the conversion unit is 8 times slower than an addition. */
 SPIPE_PRIV_DEVICE unsigned char spipe_priv_to_u8(float x) {
-    return (unsigned char)__float2uint_rn(fminf(fmaxf(x, 0.0f), 255.0f));
+    return (unsigned char)(__float_as_uint(fminf(fmaxf(x, 0.0f), 255.0f) + 8388608.0f) & 0xffu);
 }
 SPIPE_API unsigned char spipe_priv_to_u8_cpu(float x) {
     return (unsigned char)rintf(fminf(fmaxf(x, 0.0f), 255.0f));
@@ -220,10 +271,8 @@ static __global__ void spipe_fill_kernel(float *out, float value, size_t count) 
 
 SPIPE_API cudaError_t spipe_fill_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_fill_t *p = (const spipe_fill_t *)user;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_fill_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
-                        p->value, chunk->count);
+    return spipe_priv_launch_spread(chunk, chunk->count, spipe_fill_kernel,
+                                    SPIPE_BUF(chunk, p->out, float), p->value, chunk->count);
 }
 
 SPIPE_API void spipe_fill_cpu(float *out, float value, size_t count) {
@@ -243,10 +292,9 @@ static __global__ void spipe_scale_kernel(float *out, const float *in, float fac
 
 SPIPE_API cudaError_t spipe_scale_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_scale_t *p = (const spipe_scale_t *)user;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_scale_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
-                        SPIPE_BUF(chunk, p->in, const float), p->factor, chunk->count);
+    return spipe_priv_launch_spread(chunk, chunk->count, spipe_scale_kernel,
+                                    SPIPE_BUF(chunk, p->out, float),
+                                    SPIPE_BUF(chunk, p->in, const float), p->factor, chunk->count);
 }
 
 SPIPE_API void spipe_scale_cpu(float *out, const float *in, float factor, size_t count) {
@@ -266,10 +314,9 @@ static __global__ void spipe_saxpy_kernel(float *y, const float *x, float a, siz
 
 SPIPE_API cudaError_t spipe_saxpy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_saxpy_t *p = (const spipe_saxpy_t *)user;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_saxpy_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->y, float),
-                        SPIPE_BUF(chunk, p->x, const float), p->a, chunk->count);
+    return spipe_priv_launch_spread(chunk, chunk->count, spipe_saxpy_kernel,
+                                    SPIPE_BUF(chunk, p->y, float),
+                                    SPIPE_BUF(chunk, p->x, const float), p->a, chunk->count);
 }
 
 SPIPE_API void spipe_saxpy_cpu(float *y, const float *x, float a, size_t count) {
@@ -289,11 +336,9 @@ static __global__ void spipe_vector_add_kernel(float *out, const float *a, const
 
 SPIPE_API cudaError_t spipe_vector_add_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_vector_add_t *p = (const spipe_vector_add_t *)user;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_vector_add_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
-                        SPIPE_BUF(chunk, p->a, const float), SPIPE_BUF(chunk, p->b, const float),
-                        chunk->count);
+    return spipe_priv_launch_spread(
+        chunk, chunk->count, spipe_vector_add_kernel, SPIPE_BUF(chunk, p->out, float),
+        SPIPE_BUF(chunk, p->a, const float), SPIPE_BUF(chunk, p->b, const float), chunk->count);
 }
 
 SPIPE_API void spipe_vector_add_cpu(float *out, const float *a, const float *b, size_t count) {
@@ -319,10 +364,9 @@ static __global__ void spipe_busy_kernel(float *out, const float *in, unsigned s
 
 SPIPE_API cudaError_t spipe_busy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_busy_t *p = (const spipe_busy_t *)user;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_busy_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
-                        SPIPE_BUF(chunk, p->in, const float), p->steps, chunk->count);
+    return spipe_priv_launch_spread(chunk, chunk->count, spipe_busy_kernel,
+                                    SPIPE_BUF(chunk, p->out, float),
+                                    SPIPE_BUF(chunk, p->in, const float), p->steps, chunk->count);
 }
 
 SPIPE_API void spipe_busy_cpu(float *out, const float *in, unsigned steps, size_t count) {
@@ -352,17 +396,18 @@ static __global__ void spipe_black_scholes_kernel(float *call, float *put, const
     struct option_t {
         float s, x, t;
     };
+    const float drift = rate + 0.5f * volatility * volatility;
     spipe_priv_spread(
         count,
         [=](size_t i) {
             return option_t{spot[i], strike[i], years[i]};
         },
         [=](size_t i, const option_t &o) {
-            const float spread = volatility * sqrtf(o.t);
-            const float d1 =
-                (logf(o.s / o.x) + (rate + 0.5f * volatility * volatility) * o.t) / spread;
+            const float spread = volatility * spipe_priv_sqrt(o.t), ln_2 = 0.69314718f;
+            const float gain = ln_2 * spipe_priv_log2(__fdividef(o.s, o.x));
+            const float d1 = __fdividef(fmaf(drift, o.t, gain), spread);
             const float n1 = spipe_priv_normal(d1), n2 = spipe_priv_normal(d1 - spread);
-            const float later = o.x * expf(-rate * o.t);
+            const float later = o.x * spipe_priv_exp2(-rate / ln_2 * o.t);
             call[i] = o.s * n1 - later * n2;
             put[i] = later * (1.0f - n2) - o.s * (1.0f - n1);
         });
@@ -415,7 +460,7 @@ typedef struct spipe_normalise {
 
 /* x -> mul x + add, for each sample of 12 in turn: 12 is a multiple of 1, 2, 3 and 4 channels, and
    3 more let a pack of 4 begin anywhere. */
-typedef struct spipe_priv_lines {
+typedef struct spipe_priv_line_table {
     float2 line[15];
 } spipe_priv_lines_t;
 
@@ -426,20 +471,13 @@ SPIPE_API int spipe_priv_normalise_valid(const spipe_normalise_t *p) {
     return 1;
 }
 
-SPIPE_API spipe_priv_lines_t spipe_priv_lines_to_f32(const spipe_normalise_t *p) {
+SPIPE_API spipe_priv_lines_t spipe_priv_lines(const spipe_normalise_t *p, bool back) {
     spipe_priv_lines_t l;
     for (int k = 0; k < 15; k++) {
-        const double mean = p->mean[k % p->channels], std = p->std[k % p->channels];
-        l.line[k] = make_float2((float)(p->scale / std), (float)(-mean / std));
-    }
-    return l;
-}
-
-SPIPE_API spipe_priv_lines_t spipe_priv_lines_to_u8(const spipe_normalise_t *p) {
-    spipe_priv_lines_t l;
-    for (int k = 0; k < 15; k++) {
-        const double mean = p->mean[k % p->channels], std = p->std[k % p->channels];
-        l.line[k] = make_float2((float)(std / p->scale), (float)(mean / p->scale));
+        const double scale = p->scale, mean = p->mean[k % p->channels],
+                     std = p->std[k % p->channels];
+        l.line[k] = back ? make_float2((float)(std / scale), (float)(mean / scale))
+                         : make_float2((float)(scale / std), (float)(-mean / std));
     }
     return l;
 }
@@ -497,22 +535,18 @@ SPIPE_API cudaError_t spipe_u8_to_f32_stage(const spipe_chunk_t *chunk, void *us
     const spipe_normalise_t *p = (const spipe_normalise_t *)user;
     if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
     const size_t samples = chunk->count * (size_t)p->channels;
-    if (samples == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_u8_to_f32_kernel, spipe_priv_spread_blocks(samples),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
-                        SPIPE_BUF(chunk, p->in, const unsigned char), spipe_priv_lines_to_f32(p),
-                        samples);
+    return spipe_priv_launch_spread(
+        chunk, samples, spipe_u8_to_f32_kernel, SPIPE_BUF(chunk, p->out, float),
+        SPIPE_BUF(chunk, p->in, const unsigned char), spipe_priv_lines(p, false), samples);
 }
 
 SPIPE_API cudaError_t spipe_f32_to_u8_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_normalise_t *p = (const spipe_normalise_t *)user;
     if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
     const size_t samples = chunk->count * (size_t)p->channels;
-    if (samples == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_f32_to_u8_kernel, spipe_priv_spread_blocks(samples),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream,
-                        SPIPE_BUF(chunk, p->out, unsigned char),
-                        SPIPE_BUF(chunk, p->in, const float), spipe_priv_lines_to_u8(p), samples);
+    return spipe_priv_launch_spread(
+        chunk, samples, spipe_f32_to_u8_kernel, SPIPE_BUF(chunk, p->out, unsigned char),
+        SPIPE_BUF(chunk, p->in, const float), spipe_priv_lines(p, true), samples);
 }
 
 /* The twins: `pixels` pixels; p->in and p->out are not read. */
@@ -546,19 +580,32 @@ typedef struct spipe_u8_to_chw {
     spipe_normalise_t norm;
 } spipe_u8_to_chw_t;
 
+/* Four pixels a thread: C words in, and four floats out to each of the C planes. */
+template <unsigned C>
 static __global__ void spipe_u8_to_chw_kernel(float *out, const unsigned char *in,
-                                              spipe_priv_lines_t lines, unsigned channels,
-                                              size_t pixels, size_t count) {
+                                              spipe_priv_lines_t lines, size_t pixels,
+                                              size_t count) {
+    typedef spipe_priv_pack_t<unsigned char> word_t;
+    const bool wide = spipe_priv_wide(in, pixels) && spipe_priv_wide(out, pixels);
     for (size_t picture = blockIdx.y; picture < count; picture += gridDim.y) {
-        const unsigned char *from = in + picture * pixels * channels;
-        float *to = out + picture * pixels * channels;
-        size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-        for (; i < pixels; i += (size_t)gridDim.x * blockDim.x) {
-            unsigned char x[4]; /* constant bounds, so that all loads come first */
-            for (unsigned c = 0; c < 4; c++) x[c] = c < channels ? from[i * channels + c] : 0;
-            for (unsigned c = 0; c < 4; c++)
-                if (c < channels)
-                    to[c * pixels + i] = fmaf((float)x[c], lines.line[c].x, lines.line[c].y);
+        const unsigned char *from = in + picture * pixels * C;
+        float *to = out + picture * pixels * C;
+        size_t i = 4 * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
+        for (; i < pixels; i += 4 * (size_t)gridDim.x * blockDim.x) {
+            word_t x[C];
+            if (wide)
+                for (unsigned w = 0; w < C; w++)
+                    x[w] = reinterpret_cast<const word_t *>(from + i * C)[w];
+            else
+                for (unsigned k = 0; k < 4 * C; k++)
+                    x[k / 4].v[k % 4] = i + k / C < pixels ? from[i * C + k] : (unsigned char)0;
+            for (unsigned c = 0; c < C; c++) {
+                const float2 line = lines.line[c];
+                spipe_priv_pack_t<float> y;
+                for (unsigned k = 0; k < 4; k++)
+                    y.v[k] = fmaf((float)x[(C * k + c) / 4].v[(C * k + c) % 4], line.x, line.y);
+                spipe_priv_store4(to + c * pixels, y, i, pixels, wide);
+            }
         }
     }
 }
@@ -567,12 +614,15 @@ SPIPE_API cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *us
     const spipe_u8_to_chw_t *p = (const spipe_u8_to_chw_t *)user;
     if (!spipe_priv_normalise_valid(&p->norm)) return cudaErrorInvalidValue;
     if (chunk->count == 0 || p->pixels == 0) return cudaSuccess;
-    const dim3 grid(spipe_blocks(p->pixels, SPIPE_PRIV_THREADS),
+    void (*const kernels[])(float *, const unsigned char *, spipe_priv_lines_t, size_t, size_t) = {
+        spipe_u8_to_chw_kernel<1>, spipe_u8_to_chw_kernel<2>, spipe_u8_to_chw_kernel<3>,
+        spipe_u8_to_chw_kernel<4>};
+    const dim3 grid(spipe_blocks(p->pixels / 4 + 1, SPIPE_PRIV_THREADS),
                     chunk->count < 65535 ? (unsigned)chunk->count : 65535u);
-    return SPIPE_LAUNCH(
-        spipe_u8_to_chw_kernel, grid, SPIPE_PRIV_THREADS, 0, chunk->stream,
-        SPIPE_BUF(chunk, p->out, float), SPIPE_BUF(chunk, p->in, const unsigned char),
-        spipe_priv_lines_to_f32(&p->norm), (unsigned)p->norm.channels, p->pixels, chunk->count);
+    return SPIPE_LAUNCH(kernels[p->norm.channels - 1], grid, SPIPE_PRIV_THREADS, 0, chunk->stream,
+                        SPIPE_BUF(chunk, p->out, float),
+                        SPIPE_BUF(chunk, p->in, const unsigned char),
+                        spipe_priv_lines(&p->norm, false), p->pixels, chunk->count);
 }
 
 SPIPE_API void spipe_u8_to_chw_cpu(float *out, const unsigned char *in, const spipe_u8_to_chw_t *p,
@@ -608,23 +658,24 @@ SPIPE_PRIV_DEVICE unsigned char spipe_priv_gray(unsigned r, unsigned g, unsigned
 /* Four pixels are three words: single bytes would take four times as many loads. */
 static __global__ void spipe_rgb_to_gray_kernel(unsigned char *out, const spipe_rgb8_t *in,
                                                 size_t count) {
+    typedef spipe_priv_pack_t<unsigned char> word_t;
     struct words_t {
-        unsigned w[3];
+        word_t w[3];
     };
     const spipe_priv_split_t s = spipe_priv_split(out, in, in, count);
-    const unsigned *from = reinterpret_cast<const unsigned *>(in + s.head);
-    unsigned *to = reinterpret_cast<unsigned *>(out + s.head);
+    const word_t *from = reinterpret_cast<const word_t *>(in + s.head);
+    word_t *to = reinterpret_cast<word_t *>(out + s.head);
     spipe_priv_spread(
         s.packs,
         [=](size_t i) {
             return words_t{{from[3 * i], from[3 * i + 1], from[3 * i + 2]}};
         },
         [=](size_t i, const words_t &x) {
-            unsigned gray = 0, byte[12];
-            for (int k = 0; k < 12; k++) byte[k] = x.w[k / 4] >> (8 * (k % 4)) & 0xffu;
+            unsigned char byte[12];
+            word_t gray;
+            for (int k = 0; k < 12; k++) byte[k] = x.w[k / 4].v[k % 4];
             for (int k = 0; k < 4; k++)
-                gray |= (unsigned)spipe_priv_gray(byte[3 * k], byte[3 * k + 1], byte[3 * k + 2])
-                        << (8 * k);
+                gray.v[k] = spipe_priv_gray(byte[3 * k], byte[3 * k + 1], byte[3 * k + 2]);
             to[i] = gray;
         });
     spipe_priv_spread(
@@ -636,11 +687,9 @@ static __global__ void spipe_rgb_to_gray_kernel(unsigned char *out, const spipe_
 
 SPIPE_API cudaError_t spipe_rgb_to_gray_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_rgb_to_gray_t *p = (const spipe_rgb_to_gray_t *)user;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_rgb_to_gray_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream,
-                        SPIPE_BUF(chunk, p->out, unsigned char),
-                        SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
+    return spipe_priv_launch_spread(chunk, chunk->count, spipe_rgb_to_gray_kernel,
+                                    SPIPE_BUF(chunk, p->out, unsigned char),
+                                    SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
 }
 
 SPIPE_API void spipe_rgb_to_gray_cpu(unsigned char *out, const spipe_rgb8_t *in, size_t count) {
@@ -657,47 +706,82 @@ typedef struct spipe_rgb_to_lab {
     int in, out;
 } spipe_rgb_to_lab_t;
 
+typedef struct spipe_priv_lab {
+    float l, a, b;
+} spipe_priv_lab_t;
+
 /* The cube root as lightness uses it: straight near black. Called for t up to 1 only, where
    exp2(log2 / 3) is good to a few units of the last place and cheaper than cbrtf. */
 SPIPE_PRIV_DEVICE float spipe_priv_lab_f(float t) {
-    return t > 0.008856452f ? exp2f(log2f(t) * 0.33333333f) : fmaf(7.787037f, t, 0.13793103f);
+    const float root = spipe_priv_exp2(spipe_priv_log2(t) * 0.33333333f);
+    return t > 0.008856452f ? root : fmaf(7.787037f, t, 0.13793103f);
 }
 
-static __global__ void spipe_rgb_to_lab_kernel(float *out, const spipe_rgb8_t *in, size_t count) {
-    __shared__ float linear[256];                  /* light of each byte: a power is dear */
-    __shared__ float tile[3 * SPIPE_PRIV_THREADS]; /* so that whole lines are written */
+/* `light` gives the light of each byte, as this lane sees it. */
+SPIPE_PRIV_DEVICE spipe_priv_lab_t spipe_priv_to_lab(const float *light, unsigned red,
+                                                     unsigned green, unsigned blue) {
+    const unsigned each = SPIPE_PRIV_WARP;
+    const float r = light[each * red], g = light[each * green], b = light[each * blue];
+    const float x = 0.43394994f * r + 0.37620977f * g + 0.18984029f * b;
+    const float y = 0.21267290f * r + 0.71515220f * g + 0.07217500f * b;
+    const float z = 0.01775658f * r + 0.10946796f * g + 0.87277536f * b;
+    const float fx = spipe_priv_lab_f(x), fy = spipe_priv_lab_f(y), fz = spipe_priv_lab_f(z);
+    return {116.0f * fy - 16.0f, 500.0f * (fx - fy), 200.0f * (fy - fz)};
+}
+
+/* A power is dear, so each byte's light is in a table; and each lane has a copy of its own in a
+   memory bank of its own, for the lanes of a warp look up different bytes. */
+SPIPE_PRIV_DEVICE void spipe_priv_make_light(float *light) {
     const unsigned t = threadIdx.x;
     const float v = (float)t / 255.0f;
-    linear[t] = v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f);
+    const float x = v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f);
+    for (unsigned k = 0; k < SPIPE_PRIV_WARP; k++)
+        light[SPIPE_PRIV_WARP * t + (t + k) % SPIPE_PRIV_WARP] = x;
     __syncthreads();
-    size_t base = (size_t)blockIdx.x * SPIPE_PRIV_THREADS;
-    for (; base < count; base += (size_t)gridDim.x * SPIPE_PRIV_THREADS) {
-        const size_t left = count - base;
-        const unsigned pixels = left < SPIPE_PRIV_THREADS ? (unsigned)left : SPIPE_PRIV_THREADS;
-        if (t < pixels) {
-            const spipe_rgb8_t p = in[base + t];
-            const float r = linear[p.r], g = linear[p.g], b = linear[p.b];
-            const float x = 0.43394994f * r + 0.37620977f * g + 0.18984029f * b;
-            const float y = 0.21267290f * r + 0.71515220f * g + 0.07217500f * b;
-            const float z = 0.01775658f * r + 0.10946796f * g + 0.87277536f * b;
-            const float fx = spipe_priv_lab_f(x), fy = spipe_priv_lab_f(y);
-            const float fz = spipe_priv_lab_f(z);
-            tile[3 * t] = 116.0f * fy - 16.0f;
-            tile[3 * t + 1] = 500.0f * (fx - fy);
-            tile[3 * t + 2] = 200.0f * (fy - fz);
-        }
-        __syncthreads();
-        for (unsigned k = t; k < 3 * pixels; k += SPIPE_PRIV_THREADS) out[3 * base + k] = tile[k];
-        __syncthreads();
+}
+
+/* Four pixels a lane. They pass through shared memory so that a warp writes whole lines. */
+static __global__ void spipe_rgb_to_lab_kernel(float *out, const spipe_rgb8_t *in, size_t count) {
+    typedef spipe_priv_pack_t<float> pack_t;
+    __shared__ float light[256 * SPIPE_PRIV_WARP];
+    __shared__ pack_t tile[3 * SPIPE_PRIV_THREADS];
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP, first = threadIdx.x - lane;
+    spipe_priv_lab_t *lab = reinterpret_cast<spipe_priv_lab_t *>(out);
+    const spipe_priv_split_t s = spipe_priv_split(lab, in, in, count);
+    const unsigned *from = reinterpret_cast<const unsigned *>(in + s.head);
+    pack_t *to = reinterpret_cast<pack_t *>(lab + s.head), *mine = tile + 3 * first;
+    spipe_priv_make_light(light);
+    const float *own = light + lane;
+    size_t base = (size_t)blockIdx.x * SPIPE_PRIV_THREADS + first;
+    for (; base < s.packs; base += (size_t)gridDim.x * SPIPE_PRIV_THREADS) {
+        const size_t at = 3 * (base + lane < s.packs ? base + lane : s.packs - 1);
+        const unsigned w[3] = {from[at], from[at + 1], from[at + 2]};
+        unsigned byte[12];
+        spipe_priv_lab_t four[4];
+        for (int k = 0; k < 12; k++) byte[k] = w[k / 4] >> (8 * (k % 4)) & 0xffu;
+        for (int k = 0; k < 4; k++)
+            four[k] = spipe_priv_to_lab(own, byte[3 * k], byte[3 * k + 1], byte[3 * k + 2]);
+        mine[3 * lane] = {{four[0].l, four[0].a, four[0].b, four[1].l}};
+        mine[3 * lane + 1] = {{four[1].a, four[1].b, four[2].l, four[2].a}};
+        mine[3 * lane + 2] = {{four[2].b, four[3].l, four[3].a, four[3].b}};
+        __syncwarp();
+        for (unsigned k = lane; k < 3 * SPIPE_PRIV_WARP; k += SPIPE_PRIV_WARP)
+            if (3 * base + k < 3 * s.packs) to[3 * base + k] = mine[k];
+        __syncwarp();
     }
+    spipe_priv_spread(
+        s.rest, [=](size_t i) { return in[spipe_priv_single(s, i)]; },
+        [=](size_t i, const spipe_rgb8_t &p) {
+            lab[spipe_priv_single(s, i)] = spipe_priv_to_lab(own, p.r, p.g, p.b);
+        });
 }
 
 SPIPE_API cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_rgb_to_lab_t *p = (const spipe_rgb_to_lab_t *)user;
     if (chunk->count == 0) return cudaSuccess;
-    /* 8 pixels a thread, so that a block's table is worth making */
+    /* 32 pixels a thread, so that a block's table is worth making */
     return SPIPE_LAUNCH(spipe_rgb_to_lab_kernel,
-                        spipe_blocks(chunk->count / 8 + 1, SPIPE_PRIV_THREADS), SPIPE_PRIV_THREADS,
+                        spipe_blocks(chunk->count / 32 + 1, SPIPE_PRIV_THREADS), SPIPE_PRIV_THREADS,
                         0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
                         SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
 }
@@ -742,11 +826,6 @@ SPIPE_PRIV_DEVICE size_t spipe_priv_strip(void) {
     return (size_t)blockIdx.y * SPIPE_PRIV_STRIPS + threadIdx.y;
 }
 
-/* May rows of `width` elements be read in packs of 4? */
-template <typename T> SPIPE_PRIV_DEVICE bool spipe_priv_wide(const T *p, size_t width) {
-    return width % 4 == 0 && spipe_priv_aligned(p);
-}
-
 /* Which rows a strip reads: from row y on, but none before `first` or after `last`. */
 struct spipe_priv_rows_t {
     ptrdiff_t y, first, last;
@@ -784,17 +863,6 @@ SPIPE_PRIV_DEVICE int spipe_priv_byte(unsigned word, int k) {
     return (int)(word >> (8 * k) & 0xffu);
 }
 
-template <typename T> SPIPE_PRIV_DEVICE void spipe_priv_store4(T *row,
-                                                               const spipe_priv_pack_t<T> &p,
-                                                               size_t x, size_t width, bool wide) {
-    if (wide) {
-        *reinterpret_cast<spipe_priv_pack_t<T> *>(row + x) = p;
-        return;
-    }
-    for (size_t k = 0; k < 4; k++)
-        if (x + k < width) row[x + k] = p.v[k];
-}
-
 /*  spipe_sobel_stage -- edges: sqrt(gx^2 + gy^2) of the 3x3 Sobel operator, rounded to the nearest,
     at most 255. Columns beyond the left and right end repeat the outermost.
     in          buffer; element: one row of `width` bytes; needs a halo of 1 row before and 1 after
@@ -805,69 +873,114 @@ typedef struct spipe_sobel {
     size_t width;
 } spipe_sobel_t;
 
-/* What a row gives to the sums: differences and smoothed values of 4 pixels. */
-struct spipe_priv_sobel_row_t {
-    int d[4], s[4];
+/* With p and q the differences of the sums of 2x2 pixels that meet at a pixel, across its two
+   diagonals, gx = p + q and gy = p - q; so gx^2 + gy^2 = 2 (p^2 + q^2), here an exact integer. Its
+   root lies at least 4e-4 away from any half below 256, so an approximate one rounds as the exact
+   one does. The value has the pixel in its lowest byte. */
+SPIPE_PRIV_DEVICE unsigned spipe_priv_sobel_edge(float p, float q) {
+    const float root = fminf(spipe_priv_sqrt(fmaf(p, p, q * q)), 180.31f);
+    return __float_as_uint(fmaf(root, 1.41421356f, 8388608.0f)); /* at most 255, rounded */
+}
+
+/* Pixel x of the row after `above`; columns past the ends repeat the outermost. */
+SPIPE_PRIV_DEVICE unsigned char spipe_priv_sobel_pixel(const unsigned char *above, size_t x,
+                                                       size_t width) {
+    const unsigned char *here = above + width, *below = here + width;
+    const size_t l = x > 0 ? x - 1 : 0, r = x + 1 < width ? x + 1 : x;
+    const int p = here[r] + below[x] + below[r] - above[l] - above[x] - here[l];
+    const int q = above[x] + above[r] + here[r] - here[l] - below[l] - below[x];
+    return (unsigned char)(spipe_priv_sobel_edge((float)p, (float)q) & 0xffu);
+}
+
+/* Byte k of a word as the float 32768 + byte, for the price of moving bytes. Sums of floats run at
+   twice the pace of sums of integers, and these are exact; the 32768s cancel in differences. */
+SPIPE_PRIV_DEVICE float spipe_priv_biased(unsigned word, unsigned k) {
+    return __uint_as_float(__byte_perm(word, 0x47000000u, 0x7404u + (k << 4)));
+}
+
+/* Eight pixels of a row and one on either side. */
+struct spipe_priv_sobel_in_t {
+    uint2 word;
+    unsigned left, right;
 };
 
-SPIPE_PRIV_DEVICE spipe_priv_sobel_row_t spipe_priv_sobel_row(unsigned left, unsigned word,
-                                                              unsigned right) {
-    const int p[6] = {(int)left,
-                      spipe_priv_byte(word, 0),
-                      spipe_priv_byte(word, 1),
-                      spipe_priv_byte(word, 2),
-                      spipe_priv_byte(word, 3),
-                      (int)right};
-    spipe_priv_sobel_row_t r;
-    for (int k = 0; k < 4; k++) {
-        r.d[k] = p[k + 2] - p[k];
-        r.s[k] = p[k] + 2 * p[k + 1] + p[k + 2];
+/* Sums of 2x2 pixels along two rows; `row` becomes the lower one. */
+SPIPE_PRIV_DEVICE void spipe_priv_sobel_boxes(float *box, float *row,
+                                              const spipe_priv_sobel_in_t &p) {
+    float lower[10], down[10];
+    lower[0] = spipe_priv_biased(p.left, 0);
+    lower[9] = spipe_priv_biased(p.right, 0);
+    for (unsigned k = 0; k < 4; k++) {
+        lower[1 + k] = spipe_priv_biased(p.word.x, k);
+        lower[5 + k] = spipe_priv_biased(p.word.y, k);
     }
-    return r;
+    for (unsigned k = 0; k < 10; k++) {
+        down[k] = row[k] + lower[k];
+        row[k] = lower[k];
+    }
+    for (unsigned k = 0; k < 9; k++) box[k] = down[k] + down[k + 1];
 }
 
-/* round(sqrt(n)), at most 255, for 0 <= n < 2^23. Adding 2^23 as bits and as a float converts to
-   and from float without the conversion unit, which would set the pace. A root lies at least 4e-4
-   away from any half below 256, so an approximate one rounds as the exact one does. */
-SPIPE_PRIV_DEVICE unsigned char spipe_priv_root_u8(int n) {
-    const float x = __int_as_float(n | 0x4b000000) - 8388608.0f;
-    const float root = fminf(x * rsqrtf(x + 1e-12f), 255.0f);
-    return (unsigned char)(__float_as_int(root + 8388608.0f) & 0xff);
+/* Eight pixels of a row from the sums of 2x2 above and below it. */
+SPIPE_PRIV_DEVICE uint2 spipe_priv_sobel_edges(const float *above, const float *below) {
+    unsigned pair[4];
+    for (unsigned k = 0; k < 4; k++) {
+        const float *a = above + 2 * k, *b = below + 2 * k;
+        pair[k] = __byte_perm(spipe_priv_sobel_edge(b[1] - a[0], a[1] - b[0]),
+                              spipe_priv_sobel_edge(b[2] - a[1], a[2] - b[1]), 0x0040);
+    }
+    return make_uint2(__byte_perm(pair[0], pair[1], 0x5410), __byte_perm(pair[2], pair[3], 0x5410));
 }
 
-static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 3)
-    spipe_sobel_kernel(unsigned char *out, const unsigned char *in, size_t width, size_t rows) {
-    enum { STRIP = 8, READ = STRIP + 2 };
-    const size_t x = spipe_priv_column();
-    if (x >= width) return;
-    const size_t left_of = x > 0 ? x - 1 : 0, right_of = x + 4 < width ? x + 4 : width - 1;
-    const bool wide_in = spipe_priv_wide(in, width), wide_out = spipe_priv_wide(out, width);
-    for (size_t y = spipe_priv_strip() * STRIP; y < rows;
-         y += gridDim.y * SPIPE_PRIV_STRIPS * STRIP) {
-        const spipe_priv_rows_t r = {(ptrdiff_t)y - 1, -1, (ptrdiff_t)rows};
-        unsigned word[READ], left[READ], right[READ];
-        spipe_priv_load_words<READ>(word, in, r, x, width, wide_in);
+/* Rows of a strip, rows on their way before their use, threads side by side. */
+enum { SPIPE_PRIV_SOBEL_STRIP = 16, SPIPE_PRIV_SOBEL_AHEAD = 4, SPIPE_PRIV_SOBEL_THREADS = 128 };
+
+/* A strip of rows of eight pixels; `in` is the row before the first. */
+SPIPE_PRIV_DEVICE void spipe_priv_sobel_strip(unsigned char *out, const unsigned char *in,
+                                              size_t width, bool leftmost, bool rightmost) {
+    enum { AHEAD = SPIPE_PRIV_SOBEL_AHEAD, STRIP = SPIPE_PRIV_SOBEL_STRIP };
+    const ptrdiff_t left = leftmost ? 0 : -1, right = rightmost ? 7 : 8;
+    const auto next_row = [&]() {
+        const spipe_priv_sobel_in_t p = {*reinterpret_cast<const uint2 *>(in), in[left], in[right]};
+        in += width;
+        return p;
+    };
+    float row[10] = {}, above[9], below[9];
+    spipe_priv_sobel_in_t first[2], p[AHEAD];
+    for (int k = 0; k < 2; k++) first[k] = next_row();
+    for (int k = 0; k < AHEAD; k++) p[k] = next_row();
+    for (int k = 0; k < 2; k++) spipe_priv_sobel_boxes(above, row, first[k]);
+    for (int j = 0; j < STRIP; j += AHEAD) {
         SPIPE_PRIV_UNROLL
-        for (int j = 0; j < READ; j++) {
-            left[j] = spipe_priv_row(in, r, j, width)[left_of];
-            right[j] = spipe_priv_row(in, r, j, width)[right_of];
+        for (int k = 0; k < AHEAD; k++, out += width) {
+            spipe_priv_sobel_boxes(below, row, p[k]);
+            if (j + AHEAD < STRIP) p[k] = next_row();
+            *reinterpret_cast<uint2 *>(out) = spipe_priv_sobel_edges(above, below);
+            for (unsigned c = 0; c < 9; c++) above[c] = below[c];
         }
-        spipe_priv_sobel_row_t above = spipe_priv_sobel_row(left[0], word[0], right[0]);
-        spipe_priv_sobel_row_t here = spipe_priv_sobel_row(left[1], word[1], right[1]);
-        SPIPE_PRIV_UNROLL
-        for (int k = 0; k < STRIP; k++) {
-            const spipe_priv_sobel_row_t below =
-                spipe_priv_sobel_row(left[k + 2], word[k + 2], right[k + 2]);
-            spipe_priv_pack_t<unsigned char> edge;
-            for (int c = 0; c < 4; c++) {
-                const int gx = above.d[c] + 2 * here.d[c] + below.d[c];
-                const int gy = below.s[c] - above.s[c];
-                edge.v[c] = spipe_priv_root_u8(gx * gx + gy * gy);
-            }
-            if (y + (size_t)k < rows)
-                spipe_priv_store4(out + (y + (size_t)k) * width, edge, x, width, wide_out);
-            above = here;
-            here = below;
+    }
+}
+
+/* Eight pixels a thread, where rows begin at multiples of 8; else, and in chunks of fewer rows than
+   a strip has, a pixel at a time. The last strip begins early enough to be whole. */
+static __global__ void __launch_bounds__(SPIPE_PRIV_SOBEL_THREADS, 8)
+    spipe_sobel_kernel(unsigned char *out, const unsigned char *in, size_t width, size_t rows) {
+    enum { STRIP = SPIPE_PRIV_SOBEL_STRIP, THREADS = SPIPE_PRIV_SOBEL_THREADS };
+    const size_t block = (size_t)8 * blockIdx.x * THREADS, x = block + 8 * threadIdx.x;
+    const bool wide = width % 8 == 0 && (uintptr_t)in % 8 == 0 && (uintptr_t)out % 8 == 0;
+    for (size_t y = (size_t)blockIdx.y * STRIP; y < rows; y += (size_t)gridDim.y * STRIP) {
+        const size_t from = rows < STRIP ? 0 : y + STRIP < rows ? y : rows - STRIP;
+        if (wide && rows >= STRIP) {
+            const size_t at = from * width + x;
+            if (x < width)
+                spipe_priv_sobel_strip(out + at, in + at - width, width, x == 0, x + 8 == width);
+            continue;
+        }
+        for (size_t k = 0; k < 8 * STRIP; k++) {
+            const size_t row = from + k / 8, column = block + k % 8 * THREADS + threadIdx.x;
+            if (row < rows && column < width)
+                out[row * width + column] =
+                    spipe_priv_sobel_pixel(in + row * width - width, column, width);
         }
     }
 }
@@ -876,8 +989,10 @@ SPIPE_API cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) 
     const spipe_sobel_t *p = (const spipe_sobel_t *)user;
     if (p->width == 0) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_sobel_kernel, spipe_priv_row_grid(p->width, chunk->count, 8),
-                        spipe_priv_row_block(), 0, chunk->stream,
+    const unsigned down = spipe_blocks(chunk->count, SPIPE_PRIV_SOBEL_STRIP);
+    const dim3 grid(spipe_blocks(p->width, 8 * SPIPE_PRIV_SOBEL_THREADS),
+                    down < 65535u ? down : 65535u);
+    return SPIPE_LAUNCH(spipe_sobel_kernel, grid, SPIPE_PRIV_SOBEL_THREADS, 0, chunk->stream,
                         SPIPE_BUF(chunk, p->out, unsigned char),
                         SPIPE_BUF(chunk, p->in, const unsigned char), p->width, chunk->count);
 }
@@ -982,56 +1097,57 @@ static __global__ void spipe_blur_down_kernel(float *out, const unsigned char *i
     }
 }
 
-/* The floats x - REACH .. x + 3 + REACH of a row, in packs; the outermost are repeated. */
-template <int REACH>
+/* The floats x - PAD .. x + 3 + PAD of a row, in packs; the outermost are repeated. */
+template <int PAD>
 SPIPE_PRIV_DEVICE void spipe_priv_load_window(spipe_priv_pack_t<float> *p, const float *row,
                                               size_t x, size_t width, bool inside) {
     if (inside) {
-        const float *from = row + x - REACH;
+        const float *from = row + x - PAD;
         SPIPE_PRIV_UNROLL
-        for (int k = 0; k < 1 + REACH / 2; k++)
+        for (int k = 0; k < 1 + PAD / 2; k++)
             p[k] = *reinterpret_cast<const spipe_priv_pack_t<float> *>(from + 4 * k);
         return;
     }
     SPIPE_PRIV_UNROLL
-    for (int k = 0; k < 4 + 2 * REACH; k++) {
-        const size_t at = x + (size_t)k; /* REACH too far right, so as not to go below 0 */
-        const size_t column = at < REACH ? 0 : at - REACH;
+    for (int k = 0; k < 4 + 2 * PAD; k++) {
+        const size_t at = x + (size_t)k; /* PAD too far right, so as not to go below 0 */
+        const size_t column = at < PAD ? 0 : at - PAD;
         p[k / 4].v[k % 4] = row[column < width ? column : width - 1];
     }
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define SPIPE_PRIV_MANY_BLOCKS 6 /* of 256 threads, side by side on a multiprocessor */
-#else
-#define SPIPE_PRIV_MANY_BLOCKS 4
-#endif
-
-/* Each thread makes 4 pixels from 4 + 2 REACH; neighbours share them through the L1 cache. Enough
-   blocks must fit beside each other, for each thread has few loads of its own in flight. */
+/* Each thread makes 4 pixels of two rows; neighbours share what they read through the L1 cache. */
 template <int REACH>
 static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS,
-                                         REACH == 4 ? SPIPE_PRIV_MANY_BLOCKS : 4)
+                                         REACH == 2 ? SPIPE_PRIV_ACROSS_BLOCKS : 3)
     spipe_blur_across_kernel(unsigned char *out, const float *in, spipe_priv_weights_t weights,
                              size_t width, size_t rows) {
+    enum { ROWS = 2, PAD = (REACH + 3) / 4 * 4 };
     const size_t x = spipe_priv_column();
     if (x >= width) return;
     const bool wide_out = spipe_priv_wide(out, width);
-    const bool inside = x >= REACH && x + 4 + REACH <= width && spipe_priv_wide(in, width);
-    for (size_t y = spipe_priv_strip(); y < rows; y += gridDim.y * SPIPE_PRIV_STRIPS) {
-        spipe_priv_pack_t<float> p[1 + REACH / 2];
-        spipe_priv_pack_t<unsigned char> blurred;
-        spipe_priv_load_window<REACH>(p, in + y * width, x, width, inside);
+    const bool inside = x >= PAD && x + 4 + PAD <= width && spipe_priv_wide(in, width);
+    for (size_t y = spipe_priv_strip() * ROWS; y < rows;
+         y += gridDim.y * SPIPE_PRIV_STRIPS * ROWS) {
+        spipe_priv_pack_t<float> p[ROWS][1 + PAD / 2];
         SPIPE_PRIV_UNROLL
-        for (int c = 0; c < 4; c++) {
-            float sum = 0.0f;
+        for (size_t r = 0; r < ROWS; r++)
+            spipe_priv_load_window<PAD>(p[r], in + (y + r < rows ? y + r : y) * width, x, width,
+                                        inside);
+        SPIPE_PRIV_UNROLL
+        for (size_t r = 0; r < ROWS; r++) {
+            spipe_priv_pack_t<unsigned char> blurred;
             SPIPE_PRIV_UNROLL
-            for (int k = 0; k <= 2 * REACH; k++)
-                sum = fmaf(weights.w[k - REACH + SPIPE_BLUR_MAX_RADIUS],
-                           p[(c + k) / 4].v[(c + k) % 4], sum);
-            blurred.v[c] = spipe_priv_to_u8(sum);
+            for (int c = 0; c < 4; c++) {
+                float sum = 0.0f;
+                SPIPE_PRIV_UNROLL
+                for (int k = c + PAD - REACH; k <= c + PAD + REACH; k++)
+                    sum = fmaf(weights.w[k - c - PAD + SPIPE_BLUR_MAX_RADIUS], p[r][k / 4].v[k % 4],
+                               sum);
+                blurred.v[c] = spipe_priv_to_u8(sum);
+            }
+            if (y + r < rows) spipe_priv_store4(out + (y + r) * width, blurred, x, width, wide_out);
         }
-        spipe_priv_store4(out + y * width, blurred, x, width, wide_out);
     }
 }
 
@@ -1050,11 +1166,13 @@ SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *
     const spipe_blur_t *p = (const spipe_blur_t *)user;
     if (!spipe_priv_blur_valid(p)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(
-        (p->radius <= 4 ? spipe_blur_across_kernel<4> : spipe_blur_across_kernel<8>),
-        spipe_priv_row_grid(p->width, chunk->count, 1), spipe_priv_row_block(), 0, chunk->stream,
-        SPIPE_BUF(chunk, p->out, unsigned char), SPIPE_BUF(chunk, p->middle, const float),
-        spipe_priv_gaussian(p->radius, p->sigma), p->width, chunk->count);
+    return SPIPE_LAUNCH((p->radius <= 2   ? spipe_blur_across_kernel<2>
+                         : p->radius <= 4 ? spipe_blur_across_kernel<4>
+                                          : spipe_blur_across_kernel<8>),
+                        spipe_priv_row_grid(p->width, chunk->count, 2), spipe_priv_row_block(), 0,
+                        chunk->stream, SPIPE_BUF(chunk, p->out, unsigned char),
+                        SPIPE_BUF(chunk, p->middle, const float),
+                        spipe_priv_gaussian(p->radius, p->sigma), p->width, chunk->count);
 }
 
 /* Whole pictures; rows beyond the first and last repeat them (a clamped halo). */
@@ -1109,89 +1227,88 @@ SPIPE_API void spipe_blur_across_cpu(unsigned char *out, const float *in, const 
 
     Order       any, also at the same time: total is added to with atomics.
     Exact       counts and total yes; entropy no: within 1e-5 of the twin, which computes in double.
-    Speed       independent of the data. histogram shares a block among many thread blocks;
-                byte_entropy gives each block to one, so for blocks of 256 KiB and more, few to a
-                chunk, use histogram and entropy.                                                */
+    Speed       independent of the data. histogram shares a block of more than 32 KiB among warps;
+                byte_entropy gives each block to one warp, so for such blocks, if a chunk holds
+                fewer than some thousand, use histogram and entropy.                             */
 typedef struct spipe_bytes {
     int in, valid, counts, entropy, total;
     size_t block_bytes;
 } spipe_bytes_t;
 
-/* Counting bytes with one table per block would stall on equal bytes, and picture and text data are
-   full of those. Here each lane counts in a column of its own: 64 words, 4 counters of 8 bits in
-   each, so byte k of word w counts value 4 w + k. Lane = column = memory bank, so no two lanes
-   ever meet. The 8 warps of a block share the columns; 8 x 16 bytes per tile and column cannot
-   overflow 8 bits. */
-#define SPIPE_PRIV_TABLE 512 /* uint4: 64 words x 32 columns */
-#define SPIPE_PRIV_TILE (16u * SPIPE_PRIV_THREADS)
+/* Each warp counts in a table of its own. Where lanes have equal bytes, as in pictures and text,
+   the hardware adds their ones up first. */
+#define SPIPE_PRIV_TABLE 256u
 
-SPIPE_PRIV_DEVICE void spipe_priv_count_byte(unsigned *column, unsigned byte) {
-    atomicAdd(column + ((byte & 0xfcu) << 3), 1u << ((byte & 3u) << 3));
+/* The number of this warp in the launch, and how many there are. */
+SPIPE_PRIV_DEVICE size_t spipe_priv_warp(void) {
+    return ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / SPIPE_PRIV_WARP;
+}
+SPIPE_PRIV_DEVICE size_t spipe_priv_warps(void) { return (size_t)gridDim.x * SPIPE_PRIV_WARPS; }
+
+/* Counts the four bytes of a word. Offsets in bytes take one instruction less than indices. */
+SPIPE_PRIV_DEVICE void spipe_priv_count_word(unsigned *table, unsigned word) {
+    unsigned char *base = reinterpret_cast<unsigned char *>(table);
+    atomicAdd(reinterpret_cast<unsigned *>(base + (word << 2 & 0x3fcu)), 1u);
+    atomicAdd(reinterpret_cast<unsigned *>(base + (word >> 6 & 0x3fcu)), 1u);
+    atomicAdd(reinterpret_cast<unsigned *>(base + (word >> 14 & 0x3fcu)), 1u);
+    atomicAdd(reinterpret_cast<unsigned *>(base + (word >> 22 & 0x3fcu)), 1u);
 }
 
-SPIPE_PRIV_DEVICE void spipe_priv_count_word(unsigned *column, unsigned word) {
-    for (int k = 0; k < 4; k++) spipe_priv_count_byte(column, word >> (8 * k) & 0xffu);
-}
-
-/* Counts the bytes first .. last-1 of a span, at most 16 and all if they are: then they are
-   aligned. */
-SPIPE_PRIV_DEVICE void spipe_priv_count_piece(uint4 *table, const unsigned char *span, size_t first,
-                                              size_t last) {
-    unsigned *column = reinterpret_cast<unsigned *>(table) + threadIdx.x % SPIPE_PRIV_WARP;
-    if (first + 16 == last) {
-        const uint4 x = *reinterpret_cast<const uint4 *>(span + first);
-        spipe_priv_count_word(column, x.x);
-        spipe_priv_count_word(column, x.y);
-        spipe_priv_count_word(column, x.z);
-        spipe_priv_count_word(column, x.w);
-    } else {
-        for (; first < last; first++) spipe_priv_count_byte(column, span[first]);
+/* Counts the bytes of a span: pieces of 16 bytes that lie at multiples of 16 in memory, and those
+   at the ends that are not whole, fewer than 16 bytes each, a byte to a lane. */
+SPIPE_PRIV_DEVICE void spipe_priv_count_bytes(unsigned *table, const unsigned char *span,
+                                              size_t bytes, unsigned lane) {
+    enum { TOGETHER = 4 }; /* loads in flight */
+    const size_t lead = (uintptr_t)span % 16, end = lead + bytes;
+    const size_t first = lead > 0 ? 1 : 0, last = end / 16; /* of the whole pieces */
+    const unsigned char *base = span - lead;
+    const uint4 *pieces = reinterpret_cast<const uint4 *>(base);
+    for (size_t at = first + lane; at < last; at += TOGETHER * SPIPE_PRIV_WARP) {
+        uint4 x[TOGETHER];
+        SPIPE_PRIV_UNROLL
+        for (unsigned k = 0; k < TOGETHER; k++)
+            if (at + SPIPE_PRIV_WARP * k < last) x[k] = pieces[at + SPIPE_PRIV_WARP * k];
+        SPIPE_PRIV_UNROLL
+        for (unsigned k = 0; k < TOGETHER; k++) {
+            if (at + SPIPE_PRIV_WARP * k >= last) break;
+            spipe_priv_count_word(table, x[k].x);
+            spipe_priv_count_word(table, x[k].y);
+            spipe_priv_count_word(table, x[k].z);
+            spipe_priv_count_word(table, x[k].w);
+        }
     }
+    if ((lead > 0 || last == 0) && lane >= lead && lane < 16 && lane < end)
+        atomicAdd(&table[base[lane]], 1u);
+    if (last > 0 && lane < end % 16) atomicAdd(&table[base[16 * last + lane]], 1u);
 }
 
-/* Empties the table; the value is the count of byte value threadIdx.x. Four threads sum a word's 32
-   columns, with the even and the odd bytes apart, as 16-bit sums. Every other word starts at the
-   other half, so that no two of the threads served together meet in a bank. */
-SPIPE_PRIV_DEVICE unsigned spipe_priv_collect(uint4 *table) {
-    const unsigned word = threadIdx.x / 4, part = threadIdx.x % 4, mask = 0x00ff00ffu;
-    unsigned even = 0, odd = 0;
-    for (unsigned half = 0; half < 2; half++) {
-        uint4 *cell = table + 8 * word + 4 * ((word & 1) ^ half) + part;
-        const uint4 x = *cell;
-        *cell = make_uint4(0, 0, 0, 0);
-        even += (x.x & mask) + (x.y & mask) + (x.z & mask) + (x.w & mask);
-        odd += (x.x >> 8 & mask) + (x.y >> 8 & mask) + (x.z >> 8 & mask) + (x.w >> 8 & mask);
+/* Makes n[k] how often value lane + 32 k occurs in a span: the work of a warp. Its table is zero
+   before and after. */
+SPIPE_PRIV_DEVICE void spipe_priv_count_span(unsigned *n, unsigned *table,
+                                             const unsigned char *span, size_t bytes,
+                                             unsigned lane) {
+    spipe_priv_count_bytes(table, span, bytes, lane);
+    __syncwarp();
+    for (unsigned k = 0; k < 8; k++) {
+        n[k] = table[lane + SPIPE_PRIV_WARP * k];
+        table[lane + SPIPE_PRIV_WARP * k] = 0;
     }
-    for (int d = 1; d < 4; d *= 2) {
-        even += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, even, d);
-        odd += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, odd, d);
-    }
-    const unsigned pair = part & 1 ? odd : even;
-    return part & 2 ? pair >> 16 : pair & 0xffffu;
+    __syncwarp();
 }
 
-/* How often byte value threadIdx.x occurs in a span. The table is zero before and after; all
-   threads of the block call it together. */
-SPIPE_PRIV_DEVICE unsigned spipe_priv_count_span(uint4 *table, const unsigned char *span,
-                                                 size_t bytes) {
-    const size_t lead = (uintptr_t)span % 16; /* pieces are cut at multiples of 16 in memory */
-    unsigned count = 0;
-    for (size_t tile = 0; tile < lead + bytes; tile += SPIPE_PRIV_TILE) {
-        const size_t piece = tile + 16 * threadIdx.x;
-        const size_t first = piece > lead ? piece - lead : 0;
-        const size_t end = piece + 16 > lead ? piece + 16 - lead : 0;
-        spipe_priv_count_piece(table, span, first, end < bytes ? end : bytes);
-        __syncthreads();
-        count += spipe_priv_collect(table);
-        __syncthreads();
-    }
-    return count;
+/* This warp's table, all zero. */
+SPIPE_PRIV_DEVICE unsigned *spipe_priv_clear_table(unsigned *tables) {
+    unsigned *table = tables + threadIdx.x / SPIPE_PRIV_WARP * SPIPE_PRIV_TABLE;
+    for (unsigned k = threadIdx.x % SPIPE_PRIV_WARP; k < SPIPE_PRIV_TABLE; k += SPIPE_PRIV_WARP)
+        table[k] = 0;
+    __syncwarp();
+    return table;
 }
 
-SPIPE_PRIV_DEVICE void spipe_priv_clear_table(uint4 *table) {
-    table[threadIdx.x] = make_uint4(0, 0, 0, 0);
-    table[threadIdx.x + SPIPE_PRIV_THREADS] = make_uint4(0, 0, 0, 0);
-    __syncthreads();
+SPIPE_PRIV_DEVICE void spipe_priv_add_total(unsigned long long *total,
+                                            const unsigned long long *sum, unsigned lane) {
+    for (unsigned k = 0; k < 8; k++)
+        if (total != NULL && sum[k] > 0) atomicAdd(&total[lane + SPIPE_PRIV_WARP * k], sum[k]);
 }
 
 SPIPE_PRIV_DEVICE size_t spipe_priv_valid_bytes(const uint32_t *valid, size_t i,
@@ -1201,39 +1318,45 @@ SPIPE_PRIV_DEVICE size_t spipe_priv_valid_bytes(const uint32_t *valid, size_t i,
 
 /* Blocks are counted in parts of `part_bytes`, so that few large ones still fill the GPU. Counts of
    blocks in one part are stored, others added to what the stage has zeroed. */
-static __global__ void spipe_histogram_kernel(uint32_t *counts, unsigned long long *total,
-                                              const unsigned char *in, const uint32_t *valid,
-                                              size_t block_bytes, size_t part_bytes, size_t count) {
-    __shared__ uint4 table[SPIPE_PRIV_TABLE];
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 4)
+    spipe_histogram_kernel(uint32_t *counts, unsigned long long *total, const unsigned char *in,
+                           const uint32_t *valid, size_t block_bytes, size_t part_bytes,
+                           size_t count) {
+    __shared__ unsigned tables[SPIPE_PRIV_TABLE * SPIPE_PRIV_WARPS];
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
     const size_t parts = (block_bytes + part_bytes - 1) / part_bytes;
-    unsigned long long sum = 0;
-    spipe_priv_clear_table(table);
-    for (size_t k = blockIdx.x; k < count * parts; k += gridDim.x) {
+    unsigned *table = spipe_priv_clear_table(tables);
+    unsigned long long sum[8] = {};
+    for (size_t k = spipe_priv_warp(); k < count * parts; k += spipe_priv_warps()) {
         const size_t i = parts == 1 ? k : k / parts, begin = (k - i * parts) * part_bytes;
         const size_t bytes = spipe_priv_valid_bytes(valid, i, block_bytes);
         const size_t left = bytes > begin ? bytes - begin : 0;
-        const unsigned n = spipe_priv_count_span(table, in + i * block_bytes + begin,
-                                                 left < part_bytes ? left : part_bytes);
-        sum += n;
-        if (counts == NULL) continue;
-        if (parts == 1)
-            counts[256 * i + threadIdx.x] = n;
-        else if (n > 0)
-            atomicAdd(&counts[256 * i + threadIdx.x], n);
+        unsigned n[8];
+        spipe_priv_count_span(n, table, in + i * block_bytes + begin,
+                              left < part_bytes ? left : part_bytes, lane);
+        for (unsigned v = 0; v < 8; v++) {
+            uint32_t *at = counts + 256 * i + lane + SPIPE_PRIV_WARP * v;
+            sum[v] += n[v];
+            if (counts != NULL && parts == 1) *at = n[v];
+            if (counts != NULL && parts > 1 && n[v] > 0) atomicAdd(at, n[v]);
+        }
     }
-    if (total != NULL && sum > 0) atomicAdd(&total[threadIdx.x], sum);
+    spipe_priv_add_total(total, sum, lane);
+}
+
+SPIPE_API bool spipe_priv_bytes_valid(const spipe_bytes_t *p) {
+    return p->block_bytes > 0 && p->block_bytes <= UINT32_MAX;
 }
 
 SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spipe_bytes_t *p,
                                            uint32_t *counts) {
-    const size_t part_bytes = (size_t)1 << 16;
+    const size_t part_bytes = (size_t)1 << 15;
     const size_t parts = (p->block_bytes + part_bytes - 1) / part_bytes;
-    if (p->block_bytes == 0 || p->block_bytes > UINT32_MAX) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
     if (counts != NULL && parts > 1)
         SPIPE_TRY(cudaMemsetAsync(counts, 0, chunk->count * 256 * sizeof *counts, chunk->stream));
     return SPIPE_LAUNCH(spipe_histogram_kernel,
-                        spipe_priv_few_blocks(spipe_blocks(chunk->count * parts, 1)),
+                        spipe_priv_few_blocks(spipe_blocks(chunk->count * parts, SPIPE_PRIV_WARPS)),
                         SPIPE_PRIV_THREADS, 0, chunk->stream, counts,
                         p->total < 0 ? NULL : SPIPE_BUF(chunk, p->total, unsigned long long),
                         SPIPE_BUF(chunk, p->in, const unsigned char),
@@ -1243,94 +1366,93 @@ SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spi
 
 SPIPE_API cudaError_t spipe_histogram_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
+    if (!spipe_priv_bytes_valid(p)) return cudaErrorInvalidValue;
     return spipe_priv_histogram(chunk, p, SPIPE_BUF(chunk, p->counts, uint32_t));
 }
 
 SPIPE_API cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, void *user) {
-    const spipe_bytes_t *p = (const spipe_bytes_t *)user;
-    spipe_bytes_t whole = *p;
-    spipe_chunk_t flat = *chunk;
-    /* Without `valid` the blocks' borders do not matter: tiny blocks are counted many at a time. */
-    const size_t bytes = chunk->count * p->block_bytes, piece = SPIPE_PRIV_TILE;
-    if (p->total < 0) return cudaErrorInvalidValue;
-    if (p->valid >= 0 || p->block_bytes >= piece || bytes == 0)
-        return spipe_priv_histogram(chunk, p, NULL);
-    whole.block_bytes = piece;
-    flat.count = bytes / piece;
-    SPIPE_TRY(spipe_priv_histogram(&flat, &whole, NULL));
-    if (bytes % piece == 0) return cudaSuccess;
-    flat.data[p->in] = SPIPE_BUF(chunk, p->in, unsigned char) + flat.count * piece;
-    flat.count = 1;
-    whole.block_bytes = bytes % piece;
-    return spipe_priv_histogram(&flat, &whole, NULL);
+    spipe_bytes_t p = *(const spipe_bytes_t *)user;
+    spipe_chunk_t all = *chunk;
+    if (p.total < 0 || !spipe_priv_bytes_valid(&p)) return cudaErrorInvalidValue;
+    if (p.valid < 0 && chunk->count > 0) { /* then the blocks' borders do not matter */
+        p.block_bytes *= chunk->count;
+        all.count = 1;
+    }
+    return spipe_priv_histogram(&all, &p, NULL);
 }
 
 /* One value's share of the entropy, -p log2(p). All equal is told apart so that it gives exactly
    0. */
 SPIPE_PRIV_DEVICE float spipe_priv_surprise(unsigned n, unsigned all, float one_of_all) {
     const float p = (float)n * one_of_all;
-    return n == 0 || n == all ? 0.0f : -p * log2f(p);
+    return n == 0 || n == all ? 0.0f : -p * spipe_priv_log2(p);
 }
 
-/* A warp to a block's counts, 8 to a lane. */
+/* Eight lanes to a block's counts: then a warp has 4 KiB in flight, and sums are made in 3 steps.
+ */
 static __global__ void spipe_entropy_kernel(float *entropy, const uint32_t *counts, size_t count) {
-    const size_t warps = (size_t)gridDim.x * (SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP);
-    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
-    size_t i = ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / SPIPE_PRIV_WARP;
-    for (; i < count; i += warps) {
-        unsigned n[8], all = 0;
-        float bits = 0.0f;
-        for (unsigned k = 0; k < 8; k++) n[k] = counts[256 * i + 32 * k + lane];
-        for (unsigned k = 0; k < 8; k++) all += n[k];
-        all = spipe_priv_warp_sum(all);
-        const float one_of_all = 1.0f / (float)all;
-        for (unsigned k = 0; k < 8; k++) bits += spipe_priv_surprise(n[k], all, one_of_all);
-        bits = spipe_priv_warp_sum(bits);
-        if (lane == 0) entropy[i] = bits;
-    }
+    typedef spipe_priv_pack_t<uint32_t> pack_t;
+    enum { LANES = 8, PACKS = 256 / 4 / LANES };
+    const unsigned lane = threadIdx.x % LANES;
+    const bool wide = spipe_priv_aligned(counts);
+    size_t i = ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / LANES;
+    if (i - i % 4 >= count) return; /* the whole warp */
+    const uint32_t *row = counts + 256 * (i < count ? i : count - 1);
+    pack_t n[PACKS];
+    unsigned all = 0;
+    float bits = 0.0f;
+    if (wide)
+        for (unsigned k = 0; k < PACKS; k++)
+            n[k] = reinterpret_cast<const pack_t *>(row)[LANES * k + lane];
+    else
+        for (unsigned k = 0; k < 4 * PACKS; k++) n[k / 4].v[k % 4] = row[LANES * k + lane];
+    for (unsigned k = 0; k < 4 * PACKS; k++) all += n[k / 4].v[k % 4];
+    for (int d = LANES / 2; d > 0; d /= 2) all += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, all, d);
+    const float one_of_all = 1.0f / (float)all;
+    for (unsigned k = 0; k < 4 * PACKS; k++)
+        bits += spipe_priv_surprise(n[k / 4].v[k % 4], all, one_of_all);
+    for (int d = LANES / 2; d > 0; d /= 2) bits += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, bits, d);
+    if (lane == 0 && i < count) entropy[i] = bits;
 }
 
 SPIPE_API cudaError_t spipe_entropy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
     if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_entropy_kernel,
-                        spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP),
+    return SPIPE_LAUNCH(spipe_entropy_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / 8),
                         SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
                         SPIPE_BUF(chunk, p->counts, const uint32_t), chunk->count);
 }
 
-static __global__ void spipe_byte_entropy_kernel(float *entropy, unsigned long long *total,
-                                                 const unsigned char *in, const uint32_t *valid,
-                                                 size_t block_bytes, size_t count) {
-    __shared__ uint4 table[SPIPE_PRIV_TABLE];
-    __shared__ float warp_bits[SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP];
-    unsigned long long sum = 0;
-    spipe_priv_clear_table(table);
-    for (size_t i = blockIdx.x; i < count; i += gridDim.x) {
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 4)
+    spipe_byte_entropy_kernel(float *entropy, unsigned long long *total, const unsigned char *in,
+                              const uint32_t *valid, size_t block_bytes, size_t count) {
+    __shared__ unsigned tables[SPIPE_PRIV_TABLE * SPIPE_PRIV_WARPS];
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
+    unsigned *table = spipe_priv_clear_table(tables);
+    unsigned long long sum[8] = {};
+    for (size_t i = spipe_priv_warp(); i < count; i += spipe_priv_warps()) {
         const size_t bytes = spipe_priv_valid_bytes(valid, i, block_bytes);
-        const unsigned n = spipe_priv_count_span(table, in + i * block_bytes, bytes);
-        float bits = spipe_priv_surprise(n, (unsigned)bytes, 1.0f / (float)bytes);
-        bits = spipe_priv_warp_sum(bits);
-        if (threadIdx.x % SPIPE_PRIV_WARP == 0) warp_bits[threadIdx.x / SPIPE_PRIV_WARP] = bits;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            for (unsigned w = 1; w < SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP; w++)
-                bits += warp_bits[w];
-            entropy[i] = bits;
+        const float one_of_all = 1.0f / (float)bytes;
+        unsigned n[8];
+        float bits = 0.0f;
+        spipe_priv_count_span(n, table, in + i * block_bytes, bytes, lane);
+        for (unsigned k = 0; k < 8; k++) {
+            sum[k] += n[k];
+            bits += spipe_priv_surprise(n[k], (unsigned)bytes, one_of_all);
         }
-        __syncthreads(); /* an empty block does not wait in spipe_priv_count_span */
-        sum += n;
+        bits = spipe_priv_warp_sum(bits);
+        if (lane == 0) entropy[i] = bits;
     }
-    if (total != NULL && sum > 0) atomicAdd(&total[threadIdx.x], sum);
+    spipe_priv_add_total(total, sum, lane);
 }
 
 SPIPE_API cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
-    if (p->block_bytes == 0 || p->block_bytes > UINT32_MAX) return cudaErrorInvalidValue;
+    if (!spipe_priv_bytes_valid(p)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_byte_entropy_kernel,
-                        spipe_priv_few_blocks(spipe_blocks(chunk->count, 1)), SPIPE_PRIV_THREADS, 0,
-                        chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
+                        spipe_priv_few_blocks(spipe_blocks(chunk->count, SPIPE_PRIV_WARPS)),
+                        SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
                         p->total < 0 ? NULL : SPIPE_BUF(chunk, p->total, unsigned long long),
                         SPIPE_BUF(chunk, p->in, const unsigned char),
                         p->valid < 0 ? NULL : SPIPE_BUF(chunk, p->valid, const uint32_t),
@@ -1384,33 +1506,30 @@ typedef struct spipe_quantise {
     float lo, hi;
 } spipe_quantise_t;
 
-SPIPE_API float spipe_priv_quantise_mul(float lo, float hi) {
-    return (float)(255.0 / ((double)hi - lo));
-}
-SPIPE_API float spipe_priv_quantise_add(float lo, float hi) {
-    return (float)(-255.0 * lo / ((double)hi - lo));
+/* x -> mul x + add */
+SPIPE_API float2 spipe_priv_quantise_line(float lo, float hi) {
+    const double scale = 255.0 / ((double)hi - lo);
+    return make_float2((float)scale, (float)(-lo * scale));
 }
 
-static __global__ void spipe_quantise_kernel(unsigned char *out, const float *in, float mul,
-                                             float add, size_t count) {
-    spipe_priv_map(out, in, count, [=](float x) { return spipe_priv_to_u8(fmaf(x, mul, add)); });
+static __global__ void spipe_quantise_kernel(unsigned char *out, const float *in, float2 line,
+                                             size_t count) {
+    spipe_priv_map(out, in, count,
+                   [=](float x) { return spipe_priv_to_u8(fmaf(x, line.x, line.y)); });
 }
 
 SPIPE_API cudaError_t spipe_quantise_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_quantise_t *p = (const spipe_quantise_t *)user;
     if (p->lo == p->hi) return cudaErrorInvalidValue;
-    if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_quantise_kernel, spipe_priv_spread_blocks(chunk->count),
-                        SPIPE_PRIV_THREADS, 0, chunk->stream,
-                        SPIPE_BUF(chunk, p->out, unsigned char),
-                        SPIPE_BUF(chunk, p->in, const float), spipe_priv_quantise_mul(p->lo, p->hi),
-                        spipe_priv_quantise_add(p->lo, p->hi), chunk->count);
+    return spipe_priv_launch_spread(
+        chunk, chunk->count, spipe_quantise_kernel, SPIPE_BUF(chunk, p->out, unsigned char),
+        SPIPE_BUF(chunk, p->in, const float), spipe_priv_quantise_line(p->lo, p->hi), chunk->count);
 }
 
 SPIPE_API void spipe_quantise_cpu(unsigned char *out, const float *in, float lo, float hi,
                                   size_t count) {
-    const float mul = spipe_priv_quantise_mul(lo, hi), add = spipe_priv_quantise_add(lo, hi);
-    for (size_t i = 0; i < count; i++) out[i] = spipe_priv_to_u8_cpu(fmaf(in[i], mul, add));
+    const float2 line = spipe_priv_quantise_line(lo, hi);
+    for (size_t i = 0; i < count; i++) out[i] = spipe_priv_to_u8_cpu(fmaf(in[i], line.x, line.y));
 }
 
 /* ============================================================================================
@@ -1445,17 +1564,9 @@ typedef struct spipe_reduce {
 } spipe_reduce_t;
 
 /* atomicMin and atomicMax know no floats. Most calls find that they change nothing. */
-SPIPE_PRIV_DEVICE void spipe_priv_atomic_min(float *at, float x) {
+SPIPE_PRIV_DEVICE void spipe_priv_atomic_best(float *at, float x, bool less) {
     unsigned *bits = reinterpret_cast<unsigned *>(at), seen = atomicAdd(bits, 0u);
-    while (x < __uint_as_float(seen)) {
-        const unsigned before = atomicCAS(bits, seen, __float_as_uint(x));
-        if (before == seen) return;
-        seen = before;
-    }
-}
-SPIPE_PRIV_DEVICE void spipe_priv_atomic_max(float *at, float x) {
-    unsigned *bits = reinterpret_cast<unsigned *>(at), seen = atomicAdd(bits, 0u);
-    while (x > __uint_as_float(seen)) {
+    while (less ? x < __uint_as_float(seen) : x > __uint_as_float(seen)) {
         const unsigned before = atomicCAS(bits, seen, __float_as_uint(x));
         if (before == seen) return;
         seen = before;
@@ -1473,19 +1584,19 @@ SPIPE_PRIV_DEVICE void spipe_priv_summarise(spipe_summary_t *out, spipe_summary_
     if (threadIdx.x % SPIPE_PRIV_WARP == 0) warp_sums[threadIdx.x / SPIPE_PRIV_WARP] = s;
     __syncthreads();
     if (threadIdx.x != 0) return;
-    for (unsigned w = 1; w < SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP; w++) {
+    for (unsigned w = 1; w < SPIPE_PRIV_WARPS; w++) {
         s.sum += warp_sums[w].sum;
         s.min = fminf(s.min, warp_sums[w].min);
         s.max = fmaxf(s.max, warp_sums[w].max);
     }
     atomicAdd(&out->sum, s.sum);
-    spipe_priv_atomic_min(&out->min, s.min);
-    spipe_priv_atomic_max(&out->max, s.max);
+    spipe_priv_atomic_best(&out->min, s.min, true);
+    spipe_priv_atomic_best(&out->max, s.max, false);
 }
 
 static __global__ void spipe_reduce_kernel(spipe_summary_t *out, const float *in, size_t count) {
     typedef spipe_priv_pack_t<float> pack_t;
-    __shared__ spipe_summary_t warp_sums[SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP];
+    __shared__ spipe_summary_t warp_sums[SPIPE_PRIV_WARPS];
     const spipe_priv_split_t s = spipe_priv_split(in, in, in, count);
     const pack_t *packs = reinterpret_cast<const pack_t *>(in + s.head);
     spipe_summary_t mine = {0.0, 0, HUGE_VALF, -HUGE_VALF};
@@ -1528,7 +1639,7 @@ SPIPE_API void spipe_reduce_cpu(spipe_summary_t *summary, const float *in, size_
 /*  spipe_scan_f32_stage, spipe_scan_u32_stage, spipe_scan_u64_stage -- inclusive prefix sums that
     go on from chunk to chunk: out[i] = in[0] + ... + in[i], counted from the start of the run.
     in, out     buffers, may be the same; element: one float, uint32_t or uint64_t
-    state       resident buffer of one spipe_scan_state_t (330 KB), zeroed before the run; its
+    state       resident buffer of one spipe_scan_state_t (512 KiB), zeroed before the run; its
                 `carry` is the sum so far: a double, a uint32_t or a uint64_t in 8 bytes
     Order       ordered: the stage must be marked so, each chunk begins where the last one ended.
     Exact       integers yes (they wrap). Floats no: within 1e-6 of the sum of absolute values so
@@ -1537,25 +1648,22 @@ typedef struct spipe_scan {
     int in, out, state;
 } spipe_scan_t;
 
-#define SPIPE_SCAN_MAX_TILES 16384
+#define SPIPE_SCAN_MAX_TILES 32768
 
-/* A launch cuts its elements into tiles, one to a thread block. `aggregate` is a tile's own sum and
-   `prefix` the sum up to its end; `status` says which of them is there to be read. */
+/* A launch cuts its elements into tiles, one to a thread block. `sum` holds a tile's own sum, later
+   the sum up to its end, in two halves; the upper 32 bits of each are a tag that says which of them
+   it is, and of which launch. So a sum and its tag arrive together, and nothing needs clearing. */
 typedef struct spipe_scan_state {
     unsigned long long carry;
-    unsigned next_tile; /* this and status are zeroed before each launch */
-    unsigned status[SPIPE_SCAN_MAX_TILES + 1];
-    unsigned long long aggregate[SPIPE_SCAN_MAX_TILES];
-    unsigned long long prefix[SPIPE_SCAN_MAX_TILES];
+    unsigned long long begun; /* launches << 32 | tiles of this launch that have begun */
+    unsigned long long sum[SPIPE_SCAN_MAX_TILES][2];
 } spipe_scan_state_t;
 
-enum { SPIPE_PRIV_SCAN_NONE, SPIPE_PRIV_SCAN_AGGREGATE, SPIPE_PRIV_SCAN_PREFIX };
-
-/* The type in which sums of T cross tiles, and its 8 bytes in memory. */
+/* The type in which sums of T cross warps and tiles, and its 8 bytes in memory. */
 template <typename T> struct spipe_priv_sum_t {
-    typedef T type;
-    SPIPE_PRIV_DEVICE unsigned long long pack(T x) { return x; }
-    SPIPE_PRIV_DEVICE T unpack(unsigned long long x) { return (T)x; }
+    typedef unsigned long long type;
+    SPIPE_PRIV_DEVICE unsigned long long pack(type x) { return (T)x; }
+    SPIPE_PRIV_DEVICE type unpack(unsigned long long x) { return x; }
 };
 template <> struct spipe_priv_sum_t<float> {
     typedef double type;
@@ -1567,158 +1675,242 @@ template <> struct spipe_priv_sum_t<float> {
     }
 };
 
-/* Publishes a sum of a tile: first the value, then the word that says it is there. */
-SPIPE_PRIV_DEVICE void spipe_priv_scan_publish(spipe_scan_state_t *state, size_t tile,
-                                               unsigned status, unsigned long long sum) {
-    if (status == SPIPE_PRIV_SCAN_PREFIX)
-        state->prefix[tile] = sum;
-    else
-        state->aggregate[tile] = sum;
-    __threadfence();
-    atomicExch(&state->status[tile], status);
+/* `tag` is even for a tile's own sum; the next odd number is for the sum up to its end. */
+SPIPE_PRIV_DEVICE void spipe_priv_scan_publish(spipe_scan_state_t *state, size_t tile, unsigned tag,
+                                               unsigned long long sum) {
+    volatile unsigned long long *half = state->sum[tile];
+    half[0] = (unsigned long long)tag << 32 | (sum & 0xffffffffu);
+    half[1] = (unsigned long long)tag << 32 | sum >> 32;
 }
 
-/* Waits until a tile has published something. It will: tiles are numbered as their blocks start, so
-   every earlier one is running or done. */
-SPIPE_PRIV_DEVICE unsigned spipe_priv_scan_wait(spipe_scan_state_t *state, size_t tile) {
-    volatile unsigned *status = &state->status[tile];
-    unsigned seen = *status;
-    while (seen == SPIPE_PRIV_SCAN_NONE) seen = *status;
-    __threadfence();
-    return seen;
-}
-
-/* The sum of all before this tile, found by one warp that looks back at 32 tiles at a time until
-   one knows its prefix (a "decoupled look-back": Merrill and Garland 2016). */
+/* The sum of all before this tile, found by one warp that looks back at many tiles at a time until
+   one knows the sum up to its end (a "decoupled look-back": Merrill and Garland 2016). To wait for
+   a tile is safe: tiles are numbered as their blocks start, so each earlier one is running or
+   done. */
 template <typename T>
 SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_look_back(
-    spipe_scan_state_t *state, size_t tile, unsigned lane) {
-    typedef typename spipe_priv_sum_t<T>::type sum_t;
-    sum_t before = 0;
-    for (size_t end = tile;; end -= SPIPE_PRIV_WARP) {
-        unsigned status = SPIPE_PRIV_SCAN_PREFIX; /* before the first tile there is only 0 */
-        sum_t sum = 0;
-        if (lane < end) {
-            const size_t at = end - 1 - lane;
-            status = spipe_priv_scan_wait(state, at);
-            const volatile unsigned long long *value =
-                status == SPIPE_PRIV_SCAN_PREFIX ? &state->prefix[at] : &state->aggregate[at];
-            sum = spipe_priv_sum_t<T>::unpack(*value);
-        }
-        const unsigned done = __ballot_sync(SPIPE_PRIV_ALL_LANES, status == SPIPE_PRIV_SCAN_PREFIX);
-        const bool counts = done == 0 || lane < (unsigned)__ffs((int)done);
-        before += spipe_priv_warp_sum(counts ? sum : (sum_t)0);
-        if (done != 0) return before;
-    }
-}
-
-/* One warp: publishes a tile's sums as they become known; the value is the sum before the tile. */
-template <typename T> SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_before(
-    spipe_scan_state_t *state, size_t tile, size_t tiles, unsigned lane,
-    typename spipe_priv_sum_t<T>::type sum) {
+    const spipe_scan_state_t *state, size_t tile, unsigned tag, unsigned lane) {
     typedef spipe_priv_sum_t<T> io;
-    typename io::type before;
-    if (tile == 0) {
-        before = io::unpack(state->carry);
-    } else {
-        if (lane == 0)
-            spipe_priv_scan_publish(state, tile, SPIPE_PRIV_SCAN_AGGREGATE, io::pack(sum));
-        before = spipe_priv_scan_look_back<T>(state, tile, lane);
+    enum { DEEP = 4 }; /* tiles to a lane */
+    typename io::type before = 0;
+    if (tile == 0) return io::unpack(state->carry);
+    for (size_t end = tile;;) {
+        unsigned long long low[DEEP], high[DEEP];
+        for (unsigned k = 0; k < DEEP; k++) {
+            const size_t back = SPIPE_PRIV_WARP * k + lane;
+            const volatile unsigned long long *half = state->sum[end > back ? end - 1 - back : 0];
+            low[k] = half[0];
+            high[k] = half[1];
+        }
+        typename io::type sum = 0;
+        unsigned k = 0, missing = 0;
+        SPIPE_PRIV_UNROLL
+        for (; k < DEEP; k++) { /* nearest first; what lies beyond a sum up to the end is in it */
+            const bool there = low[k] >> 33 == tag / 2 && low[k] >> 32 == high[k] >> 32;
+            const unsigned ends =
+                __ballot_sync(SPIPE_PRIV_ALL_LANES, there && (low[k] >> 32 & 1) != 0);
+            const unsigned wanted = ends ? ends ^ (ends - 1) : SPIPE_PRIV_ALL_LANES;
+            missing = wanted & ~__ballot_sync(SPIPE_PRIV_ALL_LANES, there);
+            if (missing != 0) break;
+            if (wanted >> lane & 1) sum += io::unpack(high[k] << 32 | (low[k] & 0xffffffffu));
+            if (ends != 0) return spipe_priv_warp_sum(before + sum);
+        }
+        if (missing != 0) { /* look again, soon */
+#ifdef SCAN_NAP
+            __nanosleep(SCAN_NAP);
+#endif
+            continue;
+        }
+        before += sum;
+        end -= DEEP * SPIPE_PRIV_WARP;
     }
-    if (lane == 0) {
-        spipe_priv_scan_publish(state, tile, SPIPE_PRIV_SCAN_PREFIX, io::pack(before + sum));
-        if (tile + 1 == tiles) state->carry = io::pack(before + sum);
-    }
-    return before;
 }
 
-/* Packs per thread and tile, and elements per tile. */
-#define SPIPE_PRIV_SCAN_ROWS 4
-#define SPIPE_PRIV_SCAN_TILE (4u * SPIPE_PRIV_SCAN_ROWS * SPIPE_PRIV_THREADS)
+/* 16 bytes of elements, and how many of these a thread has. One warp of a block looks back while
+   the others scan. */
+template <typename T> struct alignas(16) spipe_priv_vector_t {
+    enum { N = 16 / sizeof(T) };
+    T v[N];
+};
+enum { SPIPE_PRIV_SCAN_ROWS = 16, SPIPE_PRIV_SCANNERS = SPIPE_PRIV_WARPS - 1 };
 
-/* Inclusive sums within a warp's packs, row after row; the value is the sum of all. */
+template <typename T> struct spipe_priv_tile_t {
+    enum { ROW = 16 / sizeof(T) * SPIPE_PRIV_WARP };
+    enum { WARP = ROW * (int)SPIPE_PRIV_SCAN_ROWS };
+    enum { TILE = WARP * (int)SPIPE_PRIV_SCANNERS }; /* elements */
+};
+
+/* Where a vector's sum is: lanes read ROWS sums side by side, and meet in no bank. */
+SPIPE_PRIV_DEVICE unsigned spipe_priv_scan_place(unsigned vector) {
+    return vector + vector / SPIPE_PRIV_SCAN_ROWS;
+}
+
+#ifndef SCAN_AHEAD
+#define SCAN_AHEAD 64
+#endif
+/* A warp's part of a tile, from `in` on: in each row the lanes hold vectors side by side, so that
+   whole lines are read. Of `left` elements those that are there. */
 template <typename T>
-SPIPE_PRIV_DEVICE T spipe_priv_scan_warp(spipe_priv_pack_t<T> *x, unsigned lane) {
-    T sum = 0;
-    for (int r = 0; r < SPIPE_PRIV_SCAN_ROWS; r++) {
-        for (int k = 1; k < 4; k++) x[r].v[k] += x[r].v[k - 1];
-        T up_to = x[r].v[3];
-        for (unsigned d = 1; d < SPIPE_PRIV_WARP; d *= 2) {
-            const T left = __shfl_up_sync(SPIPE_PRIV_ALL_LANES, up_to, d);
-            if (lane >= d) up_to += left;
+SPIPE_PRIV_DEVICE void spipe_priv_scan_load(spipe_priv_vector_t<T> *x, const T *in, size_t left,
+                                            bool wide) {
+    enum { N = spipe_priv_vector_t<T>::N, ROW = spipe_priv_tile_t<T>::ROW };
+    const size_t from = N * (threadIdx.x % SPIPE_PRIV_WARP);
+    if (wide) { /* one branch around all loads, so that all are in flight at the same time */
+        for (size_t r = 0; r < SPIPE_PRIV_SCAN_ROWS; r++)
+            x[r] = *reinterpret_cast<const spipe_priv_vector_t<T> *>(in + from + ROW * r);
+#ifdef __CUDA_ARCH__
+        if (SCAN_AHEAD > 0 && left > (SCAN_AHEAD + 1) * (size_t)spipe_priv_tile_t<T>::TILE) {
+            const char *p = reinterpret_cast<const char *>(
+                                in + SCAN_AHEAD * (size_t)spipe_priv_tile_t<T>::TILE) +
+                            128 * (threadIdx.x % 32);
+            for (int k = 0; k < SPIPE_PRIV_SCAN_ROWS * 512; k += 4096)
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(p + k));
         }
-        const T left = __shfl_up_sync(SPIPE_PRIV_ALL_LANES, up_to, 1);
-        const T base = lane > 0 ? sum + left : sum;
-        for (int k = 0; k < 4; k++) x[r].v[k] += base;
-        sum += __shfl_sync(SPIPE_PRIV_ALL_LANES, up_to, SPIPE_PRIV_WARP - 1);
+#endif
+        return;
     }
+    for (size_t k = 0; k < N * (size_t)SPIPE_PRIV_SCAN_ROWS; k++) {
+        const size_t at = from + ROW * (k / N) + k % N;
+        x[k / N].v[k % N] = at < left ? in[at] : (T)0;
+    }
+}
+
+template <typename T>
+SPIPE_PRIV_DEVICE void spipe_priv_scan_store(T *out, const spipe_priv_vector_t<T> *x,
+                                             const T *before, T base, size_t left, bool wide) {
+    enum { N = spipe_priv_vector_t<T>::N, ROW = spipe_priv_tile_t<T>::ROW };
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
+    const size_t from = N * lane;
+    for (size_t r = 0; r < SPIPE_PRIV_SCAN_ROWS; r++) {
+        const T sum = base + before[spipe_priv_scan_place(SPIPE_PRIV_WARP * (unsigned)r + lane)];
+        spipe_priv_vector_t<T> y;
+        for (size_t k = 0; k < N; k++) {
+            y.v[k] = x[r].v[k] + sum;
+            if (!wide && from + ROW * r + k < left) out[from + ROW * r + k] = y.v[k];
+        }
+        if (wide) *reinterpret_cast<spipe_priv_vector_t<T> *>(out + from + ROW * r) = y;
+    }
+}
+
+/* Inclusive sums within each of a warp's vectors; `before` becomes the sums of the vectors before
+   each one. The value is the sum of all. */
+template <typename T>
+SPIPE_PRIV_DEVICE T spipe_priv_scan_warp(spipe_priv_vector_t<T> *x, T *before, unsigned lane) {
+    enum { N = spipe_priv_vector_t<T>::N, ROWS = SPIPE_PRIV_SCAN_ROWS };
+    for (unsigned r = 0; r < ROWS; r++) {
+        for (int k = 1; k < N; k++) x[r].v[k] += x[r].v[k - 1];
+        before[spipe_priv_scan_place(SPIPE_PRIV_WARP * r + lane)] = x[r].v[N - 1];
+    }
+    __syncwarp();
+    T *mine = before + spipe_priv_scan_place(ROWS * lane), own = 0;
+    for (unsigned k = 0; k < ROWS; k++) own += mine[k];
+    T up_to = own;
+    for (unsigned d = 1; d < SPIPE_PRIV_WARP; d *= 2) {
+        const T left = __shfl_up_sync(SPIPE_PRIV_ALL_LANES, up_to, d);
+        if (lane >= d) up_to += left;
+    }
+    T sum = __shfl_up_sync(SPIPE_PRIV_ALL_LANES, up_to, 1);
+    if (lane == 0) sum = 0;
+    for (unsigned k = 0; k < ROWS; k++) {
+        const T next = sum + mine[k];
+        mine[k] = sum;
+        sum = next;
+    }
+    __syncwarp();
+    return __shfl_sync(SPIPE_PRIV_ALL_LANES, up_to, SPIPE_PRIV_WARP - 1);
+}
+
+template <typename T> struct spipe_priv_scan_shared_t {
+    T before[SPIPE_PRIV_SCANNERS][SPIPE_PRIV_WARP * (SPIPE_PRIV_SCAN_ROWS + 1)];
+    unsigned long long begun;
+    typename spipe_priv_sum_t<T>::type warp_sum[SPIPE_PRIV_SCANNERS], tile_sum, before_tile;
+    unsigned handed_in; /* sums of warps that are part of tile_sum */
+};
+
+/* The sum of the first `warps` warps of a tile. */
+template <typename T>
+SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_up_to(
+    const spipe_priv_scan_shared_t<T> *s, unsigned warps) {
+    typename spipe_priv_sum_t<T>::type sum = 0;
+    for (unsigned w = 0; w < SPIPE_PRIV_SCANNERS; w++)
+        if (w < warps) sum += s->warp_sum[w];
     return sum;
 }
 
-/* Lane l of row r holds the elements 128 r + 4 l .. + 3 of its warp's 512: whole lines in
-   memory. */
-template <typename T> static __global__ void spipe_scan_kernel(T *out, const T *in,
-                                                               spipe_scan_state_t *state,
-                                                               size_t count) {
-    typedef typename spipe_priv_sum_t<T>::type sum_t;
-    typedef spipe_priv_pack_t<T> pack_t;
-    enum { WARPS = SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP, ROWS = SPIPE_PRIV_SCAN_ROWS };
-    __shared__ size_t shared_tile;
-    __shared__ sum_t warp_sum[WARPS];
-    __shared__ sum_t shared_before;
-    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP, warp = threadIdx.x / SPIPE_PRIV_WARP;
-    if (threadIdx.x == 0) shared_tile = atomicAdd(&state->next_tile, 1u);
-    __syncthreads();
-    const size_t tile = shared_tile, from = (tile * WARPS + warp) * ROWS * 128 + 4 * lane;
-    const bool wide = spipe_priv_aligned(in) && spipe_priv_aligned(out) &&
-                      (tile + 1) * SPIPE_PRIV_SCAN_TILE <= count;
-    pack_t x[ROWS];
-    if (wide) /* one branch around all loads, so that all are in flight at the same time */
-        for (size_t r = 0; r < ROWS; r++)
-            x[r] = *reinterpret_cast<const pack_t *>(in + from + 128 * r);
-    else
-        for (size_t k = 0; k < 4 * ROWS; k++) {
-            const size_t at = from + 128 * (k / 4) + k % 4;
-            x[k / 4].v[k % 4] = at < count ? in[at] : (T)0;
-        }
-    const T own = spipe_priv_scan_warp(x, lane);
-    if (lane == 0) warp_sum[warp] = own;
-    __syncthreads();
-    sum_t before = 0, all = 0;
-    for (unsigned w = 0; w < WARPS; w++) {
-        if (w == warp) before = all;
-        all += warp_sum[w];
-    }
-    if (warp == 0) {
-        const sum_t sum = spipe_priv_scan_before<T>(state, tile, gridDim.x, lane, all);
-        if (lane == 0) shared_before = sum;
-    }
-    __syncthreads();
-    const T base = (T)(shared_before + before);
-    for (size_t r = 0; r < ROWS; r++) {
-        const size_t at = from + 128 * r;
-        for (size_t k = 0; k < 4; k++) {
-            x[r].v[k] += base;
-            if (!wide && at + k < count) out[at + k] = x[r].v[k];
-        }
-        if (wide) *reinterpret_cast<pack_t *>(out + at) = x[r];
-    }
+/* The last warp to hand in its sum publishes the tile's own, before the look-back is over; but not
+   that of the first tile, so that none but the first looks for the carry. */
+template <typename T>
+SPIPE_PRIV_DEVICE void spipe_priv_scan_hand_in(spipe_priv_scan_shared_t<T> *s,
+                                               spipe_scan_state_t *state, size_t tile, unsigned tag,
+                                               unsigned warp, T sum) {
+    typedef spipe_priv_sum_t<T> io;
+    s->warp_sum[warp] = sum;
+    atomicAdd(&s->tile_sum, (typename io::type)sum);
+    __threadfence_block();
+    if (atomicAdd(&s->handed_in, 1u) + 1 < SPIPE_PRIV_SCANNERS || tile == 0) return;
+    __threadfence_block();
+    spipe_priv_scan_publish(state, tile, tag, io::pack(atomicAdd(&s->tile_sum, 0)));
 }
 
-/* As many launches as the state has room for tiles: one for up to 64 Mi elements. */
+/* Publishes the sum up to the tile's end; after the last tile it is the carry, and as all tiles
+   have begun, counting may start anew. */
+template <typename T>
+SPIPE_PRIV_DEVICE void spipe_priv_scan_finish(const spipe_priv_scan_shared_t<T> *s,
+                                              spipe_scan_state_t *state, size_t tile,
+                                              unsigned tag) {
+    const unsigned long long sum =
+        spipe_priv_sum_t<T>::pack(s->before_tile + spipe_priv_scan_up_to(s, SPIPE_PRIV_SCANNERS));
+    spipe_priv_scan_publish(state, tile, tag + 1, sum);
+    if (tile + 1 < gridDim.x) return;
+    state->carry = sum;
+    state->begun = (unsigned long long)(tag / 2) << 32;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 3)
+    spipe_scan_kernel(T *out, const T *in, spipe_scan_state_t *state, size_t count) {
+    typedef spipe_priv_tile_t<T> tile_t;
+    __shared__ spipe_priv_scan_shared_t<T> s;
+    const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP, warp = threadIdx.x / SPIPE_PRIV_WARP;
+    if (threadIdx.x == 0) {
+        s.begun = atomicAdd(&state->begun, 1ull);
+        s.tile_sum = 0;
+        s.handed_in = 0;
+    }
+    __syncthreads();
+    const size_t tile = (size_t)(s.begun & 0xffffffffu);
+    const unsigned tag = 2 * (unsigned)((s.begun >> 32) + 1);
+    const size_t from = tile * tile_t::TILE + warp * tile_t::WARP;
+    const size_t left = from < count ? count - from : 0;
+    const bool wide = (uintptr_t)in % 16 == 0 && (uintptr_t)out % 16 == 0 && left >= tile_t::WARP;
+    spipe_priv_vector_t<T> x[SPIPE_PRIV_SCAN_ROWS];
+    if (warp < SPIPE_PRIV_SCANNERS) {
+        spipe_priv_scan_load(x, in + from, left, wide);
+        const T sum = spipe_priv_scan_warp(x, s.before[warp], lane);
+        if (lane == 0) spipe_priv_scan_hand_in(&s, state, tile, tag, warp, sum);
+    } else {
+        const auto before = spipe_priv_scan_look_back<T>(state, tile, tag, lane);
+        if (lane == 0) s.before_tile = before;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) spipe_priv_scan_finish(&s, state, tile, tag);
+    if (warp < SPIPE_PRIV_SCANNERS)
+        spipe_priv_scan_store(out + from, x, s.before[warp],
+                              (T)(s.before_tile + spipe_priv_scan_up_to(&s, warp)), left, wide);
+}
+
+/* As many launches as the state has room for tiles: one for up to 1 GiB. */
 template <typename T>
 SPIPE_API cudaError_t spipe_priv_scan(const spipe_chunk_t *chunk, void *user) {
     const spipe_scan_t *p = (const spipe_scan_t *)user;
-    const size_t most = (size_t)SPIPE_SCAN_MAX_TILES * SPIPE_PRIV_SCAN_TILE;
-    spipe_scan_state_t *state = SPIPE_BUF(chunk, p->state, spipe_scan_state_t);
+    const size_t tile = spipe_priv_tile_t<T>::TILE, most = SPIPE_SCAN_MAX_TILES * tile;
     for (size_t done = 0; done < chunk->count; done += most) {
         const size_t left = chunk->count - done, n = left < most ? left : most;
-        const unsigned tiles = spipe_blocks(n, SPIPE_PRIV_SCAN_TILE);
-        SPIPE_TRY(
-            cudaMemsetAsync(&state->next_tile, 0, (1 + tiles) * sizeof(unsigned), chunk->stream));
-        SPIPE_TRY(SPIPE_LAUNCH(spipe_scan_kernel<T>, tiles, SPIPE_PRIV_THREADS, 0, chunk->stream,
+        SPIPE_TRY(SPIPE_LAUNCH(spipe_scan_kernel<T>, spipe_blocks(n, (unsigned)tile),
+                               SPIPE_PRIV_THREADS, 0, chunk->stream,
                                SPIPE_BUF(chunk, p->out, T) + done,
-                               SPIPE_BUF(chunk, p->in, const T) + done, state, n));
+                               SPIPE_BUF(chunk, p->in, const T) + done,
+                               SPIPE_BUF(chunk, p->state, spipe_scan_state_t), n));
     }
     return cudaSuccess;
 }
@@ -1768,22 +1960,30 @@ typedef struct spipe_threshold {
     float threshold;
 } spipe_threshold_t;
 
-/* One warp writes the places of one row's scores; the value is their number. */
+/* One warp writes the places of one row's scores; the value is their number. Scores are read 8 a
+   lane, for enough reads in flight, and where 32 side by side are all too low nothing is left to
+   do. */
 SPIPE_PRIV_DEVICE uint32_t spipe_priv_compact(uint32_t *out, const float *row, size_t width,
-                                              size_t keep, float threshold, unsigned lane) {
+                                              uint32_t keep, float threshold, unsigned lane) {
+    enum { EACH = 8 };
+    const unsigned before = (1u << lane) - 1;
     uint32_t found = 0;
-    for (size_t base = 0; base < width; base += 4 * SPIPE_PRIV_WARP) {
-        float score[4];
-        bool good[4];
-        for (unsigned k = 0; k < 4; k++) {
-            const size_t at = base + SPIPE_PRIV_WARP * k + lane;
-            score[k] = at < width ? row[at] : 0.0f;
-            good[k] = at < width && score[k] >= threshold;
-        }
-        for (unsigned k = 0; k < 4; k++) {
-            const unsigned all = __ballot_sync(SPIPE_PRIV_ALL_LANES, good[k]);
-            const uint32_t place = found + (uint32_t)__popc(all & ((1u << lane) - 1));
-            if (good[k] && place < keep) /* never without out: then keep is 0 */
+    for (size_t base = 0; base < width; base += EACH * SPIPE_PRIV_WARP) {
+        const size_t left = width - base;
+        float score[EACH];
+        if (left >= EACH * SPIPE_PRIV_WARP)
+            for (unsigned k = 0; k < EACH; k++) score[k] = row[base + SPIPE_PRIV_WARP * k + lane];
+        else
+            for (unsigned k = 0; k < EACH; k++) {
+                const unsigned at = SPIPE_PRIV_WARP * k + lane; /* not a number is never enough */
+                score[k] = at < left ? row[base + at] : __int_as_float(0x7fffffff);
+            }
+        for (unsigned k = 0; k < EACH; k++) {
+            const bool good = score[k] >= threshold;
+            const unsigned all = __ballot_sync(SPIPE_PRIV_ALL_LANES, good);
+            if (all == 0) continue;
+            const uint32_t place = found + (uint32_t)__popc(all & before);
+            if (good && place < keep) /* never without out: then keep is 0 */
                 out[place] = (uint32_t)(base + SPIPE_PRIV_WARP * k + lane);
             found += (uint32_t)__popc(all);
         }
@@ -1794,13 +1994,13 @@ SPIPE_PRIV_DEVICE uint32_t spipe_priv_compact(uint32_t *out, const float *row, s
 static __global__ void spipe_threshold_kernel(uint32_t *out, uint32_t *counts, const float *in,
                                               size_t width, size_t keep, float threshold,
                                               size_t count) {
-    const size_t warps = (size_t)gridDim.x * (SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP);
+    const size_t warps = (size_t)gridDim.x * (SPIPE_PRIV_WARPS);
     const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
     size_t i = ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / SPIPE_PRIV_WARP;
     for (; i < count; i += warps) {
         uint32_t *places = keep > 0 ? out + i * keep : NULL;
         const uint32_t found =
-            spipe_priv_compact(places, in + i * width, width, keep, threshold, lane);
+            spipe_priv_compact(places, in + i * width, width, (uint32_t)keep, threshold, lane);
         for (size_t k = found + lane; k < keep; k += SPIPE_PRIV_WARP) places[k] = SPIPE_NO_INDEX;
         if (counts != NULL && lane == 0) counts[i] = found;
     }
@@ -1811,8 +2011,7 @@ SPIPE_API cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *us
     if (p->width == 0 || p->width > UINT32_MAX) return cudaErrorInvalidValue;
     if (p->out >= 0 && (p->keep == 0 || p->keep > p->width)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(spipe_threshold_kernel,
-                        spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP),
+    return SPIPE_LAUNCH(spipe_threshold_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_WARPS),
                         SPIPE_PRIV_THREADS, 0, chunk->stream,
                         p->out < 0 ? NULL : SPIPE_BUF(chunk, p->out, uint32_t),
                         p->counts < 0 ? NULL : SPIPE_BUF(chunk, p->counts, uint32_t),
@@ -1857,7 +2056,7 @@ SPIPE_PRIV_DEVICE unsigned long long spipe_priv_topk_key(float score, size_t pla
 }
 
 struct spipe_priv_topk_shared_t {
-    unsigned bins[256], warp_bins[SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP];
+    unsigned bins[256], warp_bins[SPIPE_PRIV_WARPS];
     unsigned digit, wanted, found;
     unsigned long long keys[SPIPE_TOPK_MAX];
 };
@@ -1874,8 +2073,7 @@ SPIPE_PRIV_DEVICE bool spipe_priv_topk_digit(spipe_priv_topk_shared_t *s) {
     }
     if (lane == 0) s->warp_bins[t / SPIPE_PRIV_WARP] = from;
     __syncthreads();
-    for (unsigned w = t / SPIPE_PRIV_WARP + 1; w < SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP; w++)
-        from += s->warp_bins[w];
+    for (unsigned w = t / SPIPE_PRIV_WARP + 1; w < SPIPE_PRIV_WARPS; w++) from += s->warp_bins[w];
     if (from >= wanted && from - own < wanted) {
         s->digit = t;
         s->wanted = wanted - (from - own);
