@@ -2647,7 +2647,7 @@ SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t v
                                size_t chunk) {
     while (!spipe_priv_is_lost(p, chunk)) {
         spipe_priv_crew_t *crew;
-        if (spipe_priv_locked_get(p, flag) >= value) return 1;
+        if (spipe_priv_locked_get(p, flag) >= value) return !spipe_priv_is_lost(p, chunk);
         spipe_priv_lock(p->sync);
         crew = spipe_priv_crew_in_need(p);
         if (crew) spipe_priv_do_next(p, crew);
