@@ -1867,7 +1867,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_scan_finish(const spipe_priv_scan_shared_t<T> 
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 3)
+static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, sizeof(T) == 8 ? 2 : 3)
     spipe_scan_kernel(T *out, const T *in, spipe_scan_state_t *state, size_t count) {
     typedef spipe_priv_tile_t<T> tile_t;
     __shared__ spipe_priv_scan_shared_t<T> s;
