@@ -178,13 +178,13 @@ static void test_chw(void) {
     static const size_t pixels[] = {1, 33, 784, 5000};
     bool good = true;
     for (int channels = 1; channels <= 4; channels++)
-        for (size_t k = 0; k < 8; k++) {
-            const size_t pictures = 3, n = pictures * pixels[k % 4] * (size_t)channels;
+        for (size_t k = 0; k < 4; k++) {
+            const size_t pictures = 3, n = pictures * pixels[k] * (size_t)channels;
             const std::vector<unsigned char> x = random_bytes(n);
-            device_array_t<unsigned char> in(x, k < 4 ? 0 : k);
-            device_array_t<float> out(n, k < 4 ? 0 : 1);
+            device_array_t<unsigned char> in(x, k);
+            device_array_t<float> out(n, 1);
             std::vector<float> want(n);
-            spipe_u8_to_chw_t p = {0, 1, pixels[k % 4], normalise_of(channels)};
+            spipe_u8_to_chw_t p = {0, 1, pixels[k], normalise_of(channels)};
             spipe_chunk_t c = chunk_of(pictures);
             c.data[0] = in.data();
             c.data[1] = out.data();
@@ -326,7 +326,6 @@ static void test_images(void) {
     all_sizes("rgb_to_lab", lab_case);
     test_known_colours();
     all_pictures("sobel", sobel_case);
-    tap_ok(sobel_case(1032, 37, 0), "sobel agrees with its twin across thread blocks");
     all_pictures("blur_down and blur_across", blur_case);
 }
 

