@@ -701,6 +701,8 @@ enum {
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
     SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
+    SPIPE_PRIV_SMALL = 24 << 20,  /* bytes of a run for which setting up to stage takes too long */
+    SPIPE_PRIV_MEDIUM = 100 << 20, /* ... and for which fewer threads and smaller chunks do better */
     SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
@@ -725,7 +727,7 @@ typedef struct spipe_pipeline {
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident;
-    int                direct_pageable, had_threads, num_lanes, num_segments, num_steps;
+    int                direct_pageable, had_threads, ring_cached, num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
@@ -1987,15 +1989,11 @@ SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
     if (spipe_priv_all_in_place(p) && d->count > 0) return d->count; /* nothing to overlap */
     if (d->count != SPIPE_AUTO) {
         const double total = (double)d->count * (double)moved;
-        if (p->direct_pageable && d->count > 0 && d->count < 12582912 / moved) {
+        if (p->one_shot && p->direct_pageable && d->count > 0 && total < SPIPE_PRIV_SMALL) {
             return d->count; /* CUDA would wait between chunks */
         }
         bytes = spipe_priv_best_bytes(total);
-        if (spipe_priv_stages_arrays(p)) { /* every thread should have several */
-            const double share = total / (double)(6 * d->threads + 6);
-            bytes = p->one_shot ? 2 * mib : 4 * mib; /* a large ring takes long to pin */
-            while (bytes > mib && (double)bytes > share) bytes /= 2;
-        }
+        if (spipe_priv_stages_arrays(p)) bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
     }
     chunk = bytes / moved;
     while (chunk > 1 && (double)chunk * (double)held * (double)d->depth >
@@ -2107,14 +2105,15 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
-    size_t        cpus = spipe_priv_num_cpus(), moved, held;
+    size_t        cpus = spipe_priv_num_cpus(), moved, held, n;
+    double        total;
     if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
                                  "device that can map host memory; leave schedule to the library");
     }
     spipe_priv_element_bytes(d, &moved, &held);
-    if (p->one_shot && d->staging == SPIPE_STAGING_AUTO &&
-        (double)d->count * (double)moved < 12582912.0) {
+    total = (double)d->count * (double)moved;
+    if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < SPIPE_PRIV_SMALL) {
         d->staging = SPIPE_STAGING_DIRECT; /* setting up to stage would cost more than it saves */
     }
     SPIPE_TRY(spipe_priv_choose_schedule(p));
@@ -2127,13 +2126,17 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
     if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
-        d->threads = cpus < 4 ? 1 : cpus > 8 ? 7 : cpus / 2;
+        d->threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
+        for (n = 1; (double)n * (double)n * 9e6 < total;) ++n; /* starting them takes time, too */
+        if (p->one_shot && d->threads > n) d->threads = n;
+        if (!p->one_shot && d->threads > 4 && total <= SPIPE_PRIV_MEDIUM) d->threads = 4;
     }
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
     if (d->depth == SPIPE_AUTO) {
         d->depth = 4 * (size_t)p->num_segments;
-        if (spipe_priv_stages_arrays(p) && d->depth < d->threads + 4) d->depth = d->threads + 4;
+        n = p->one_shot ? d->threads + 4 : d->threads + 12; /* a large ring takes long to pin */
+        if (spipe_priv_stages_arrays(p) && d->depth < n) d->depth = n;
         d->depth += d->depth % 2; /* slots take turns on two kernel streams */
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
     }
@@ -2335,6 +2338,15 @@ SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char
         spipe_priv_repeat(past, right, past - b->elem_bytes, b);
     }
 }
+/* Bytes of the largest cache, 0 where nobody tells. */
+SPIPE_API size_t spipe_priv_cache_bytes(void) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return n > 0 ? (size_t)n : 0;
+#else
+    return 0;
+#endif
+}
 /* memcpy for what will not be read again soon: stores that pass the caches by spare memory the
    reading of what is overwritten. */
 SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
@@ -2357,15 +2369,19 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 #endif
     memcpy(to, from, n);
 }
+/* A ring that the cache holds is filled there, and the GPU reads it from there: half as long as by
+   way of memory (tests/bench). */
 SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     size_t first, size_t count, size_t total) {
+                                     size_t first, size_t count, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
     size_t                   left, right, lo, n;
     spipe_priv_outside(b, first, count, total, &left, &right);
     lo = first - (b->halo_before - left);
     n = first + count + b->halo_after - right - lo;
-    spipe_priv_copy(data - (first - lo) * b->elem_bytes, host + lo * b->elem_bytes,
-                    n * b->elem_bytes);
+    data -= (first - lo) * b->elem_bytes;
+    if (cached) memcpy(data, host + lo * b->elem_bytes, n * b->elem_bytes);
+    else spipe_priv_copy(data, host + lo * b->elem_bytes, n * b->elem_bytes);
+    data += (first - lo) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, first, count, total);
 }
 /* Asks a source until it has given want elements or ended. */
@@ -2475,7 +2491,7 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load, int async) {
     for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, load); ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
-        spipe_priv_fill_array(b, slot->pin_in[i], first, count, total);
+        spipe_priv_fill_array(b, slot->pin_in[i], first, count, total, p->ring_cached);
     }
     spipe_priv_locked_set(p, &slot->filled, load + 1);
 }
@@ -2652,7 +2668,7 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
     if (wanted[0] + wanted[1] + wanted[2] > 0) p->had_threads = 1;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
         spipe_priv_crew_t *crew = &p->crews[i];
-        crew->pipeline = p;
+        if (crew->num_threads == 0) crew->pipeline = p;
         for (k = crew->num_threads; k < wanted[i] && k < p->desc.depth; ++k) {
             void *thread = spipe_priv_thread_start(spipe_priv_crew_main, crew);
             if (!thread) break;
@@ -3029,6 +3045,7 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
         if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
         p->report.device_bytes = device;
         p->report.pinned_bytes = pinned;
+        p->ring_cached = pinned <= spipe_priv_cache_bytes() / 2;
         e = spipe_priv_pin_slots(p, pinned);
         if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
     }
