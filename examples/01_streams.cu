@@ -9,24 +9,24 @@
                     copy in      + big kernel         0.612 ms      0.309 ms
                     copy in      + copy out           0.615 ms      0.337 ms
                     copy in      + copy in            0.614 ms      0.612 ms
-                    big kernel   + big kernel         0.612 ms      0.598 ms
+                    big kernel   + big kernel         0.612 ms      0.607 ms
                     small kernel + small kernel       0.612 ms      0.311 ms
                 no order: b read 1; with spipe_stream_wait b read 3
                 through a channel came every value, in order
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { BIG = 1 << 22, SMALL = 4096, VALUES = 8, BYTES = BIG * sizeof(float) };
+enum { BIG = 1 << 22, SMALL = 4096, VALUES = 8, BYTES = BIG * sizeof(unsigned) };
 enum { COPY_IN, COPY_OUT, BIG_KERNEL, SMALL_KERNEL };
 static const char *const names[] = {"copy in", "copy out", "big kernel", "small kernel"};
 
-static float   *host[2], *dev[2]; /* an array for each stream */
-static unsigned steps;            /* of the kernel */
+static unsigned *host[2], *dev[2]; /* an array for each stream */
+static unsigned  steps;            /* of the kernel */
 static __global__ void put(int *to, int value) { *to = value; }
 static __global__ void append(int *list, int at, const int *value) { list[at] = *value; }
 
 static cudaError_t queue(int what, int which, cudaStream_t s) {
-    float *h = host[which], *d = dev[which];
+    unsigned *h = host[which], *d = dev[which];
     if (what == COPY_IN) return cudaMemcpyAsync(d, h, BYTES, cudaMemcpyDefault, s);
     if (what == COPY_OUT) return cudaMemcpyAsync(h, d, BYTES, cudaMemcpyDefault, s);
     return ex_busy(d, d, steps, what == BIG_KERNEL ? BIG : SMALL, s);

@@ -18,7 +18,7 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = 1 << 20, BYTES = N * sizeof(float), WAYS = 5 };
+enum { N = 1 << 20, BYTES = N * sizeof(unsigned), WAYS = 5 };
 
 static const char *const ways[WAYS][2] = {
     {"cudaDeviceSynchronize", "all streams"},
@@ -43,7 +43,7 @@ static cudaError_t wait_by(int way, cudaStream_t producer, cudaEvent_t event, cu
 }
 
 /* The kernel's time on the GPU's own clock: what lies between two timed events of its stream. */
-static float kernel_ms(float *y, const float *x, unsigned steps, cudaStream_t s) {
+static float kernel_ms(unsigned *y, const unsigned *x, unsigned steps, cudaStream_t s) {
     spipe_timer_t timer;
     float         ms;
     SPIPE_CHECK(spipe_timer_create(&timer));
@@ -56,8 +56,8 @@ static float kernel_ms(float *y, const float *x, unsigned steps, cudaStream_t s)
 }
 
 /* Kernel on s[0], copy out on s[1] after waiting in one of the ways; 1 if the copy is right. */
-static int try_way(int way, const cudaStream_t *s, cudaEvent_t event, float **dev, float *host,
-                   unsigned steps) {
+static int try_way(int way, const cudaStream_t *s, cudaEvent_t event, unsigned **dev,
+                   unsigned *host, unsigned steps) {
     memset(host, 0, BYTES);
     SPIPE_CHECK(cudaMemsetAsync(dev[1], 0, BYTES, s[0]));
     SPIPE_CHECK(cudaStreamSynchronize(s[0]));
@@ -78,7 +78,8 @@ static int try_way(int way, const cudaStream_t *s, cudaEvent_t event, float **de
 int main(void) {
     cudaStream_t s[2];
     cudaEvent_t  event;
-    float       *host, *dev[2], none;
+    unsigned    *host, *dev[2];
+    float        none;
     int          right = 1;
     ex_begin();
     for (int k : {0, 1}) {

@@ -17,7 +17,7 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { THREADS = 8, SMALL = 4096, BYTES = SMALL * sizeof(float) };
+enum { THREADS = 8, SMALL = 4096, BYTES = SMALL * sizeof(unsigned) };
 typedef enum kind { LEGACY, PER_THREAD, NON_BLOCKING } kind_t;
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* --default-stream per-thread */
 static const kind_t stream_0 = PER_THREAD;
@@ -29,8 +29,7 @@ typedef struct job {
     pthread_t    thread;
     cudaStream_t stream, own;
     cudaEvent_t  begin, end;
-    float       *host, *x, *y; /* pinned; device */
-    unsigned     steps;
+    unsigned    *host, *x, *y, steps; /* pinned; device */
 } job_t;
 
 static pthread_mutex_t   queueing = PTHREAD_MUTEX_INITIALIZER; /* three calls that are one */
@@ -50,7 +49,7 @@ static void *launch_one(void *user) {
 }
 
 /* Eight threads after a kernel of 5 ms in the legacy stream; 1 if the order promised was kept. */
-static int run(const char *name, kind_t kind, job_t *jobs, float *scratch, cudaEvent_t *legacy) {
+static int run(const char *name, kind_t kind, job_t *jobs, unsigned *scratch, cudaEvent_t *legacy) {
     float begin[THREADS], end[THREADS], free_at, first = 1e30f, last = 0;
     int   right = 1, overlaps = 0;
     for (job_t *j = jobs; j < jobs + THREADS; ++j) memset(j->host, 0, BYTES);
@@ -65,8 +64,8 @@ static int run(const char *name, kind_t kind, job_t *jobs, float *scratch, cudaE
     for (int k = 0; k < THREADS; ++k) {
         SPIPE_CHECK(cudaEventElapsedTime(&begin[k], legacy[0], jobs[k].begin));
         SPIPE_CHECK(cudaEventElapsedTime(&end[k], legacy[0], jobs[k].end));
-        first = fminf(first, begin[k]);
-        last = fmaxf(last, end[k]);
+        if (begin[k] < first) first = begin[k];
+        if (end[k] > last) last = end[k];
         for (int i = 0; i < k; ++i) overlaps += begin[i] < end[k] && begin[k] < end[i];
         right &= ex_busy_right(jobs[k].host, jobs[k].steps, SMALL);
     }
@@ -77,7 +76,7 @@ static int run(const char *name, kind_t kind, job_t *jobs, float *scratch, cudaE
 
 int main(void) {
     job_t       jobs[THREADS];
-    float      *x;
+    unsigned   *x;
     cudaEvent_t legacy[2];
     int         right = 1;
     ex_begin();

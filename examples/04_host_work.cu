@@ -1,13 +1,13 @@
 /*  04_host_work.cu -- the host works while the GPU does, and when its results may be read.
 
-    nvcc -O3 -I.. -o 04_host_work 04_host_work.cu && ./04_host_work     (without a GPU: make examples)
+    nvcc -O3 -I.. -o 04_host_work 04_host_work.cu && ./04_host_work   (without a GPU: make examples)
 
     You learn   launches and asynchronous copies return at once: work on the host, then wait. What a
                 copy brings is there only after a wait, and not every wait is for your stream.
     Mind        notes give "kernel, then copy to the host" as the mistake. In one stream that is
                 right: the copy waits for the kernel, and cudaMemcpy returns when done. The real
                 mistakes: to read after cudaMemcpyAsync alone, and to copy by cudaMemcpy what a
-                non-blocking stream computes: cudaMemcpy waits for the default stream, not for yours.
+                non-blocking stream computes: it waits for the default stream, not for yours.
     Expect      (hostcuda) one after the other 2.013 ms, side by side 1.011 ms
                 read after cudaMemcpyAsync, no wait      -1   the copy had not begun
                 cudaMemcpy beside a non-blocking stream  -1   it waits for another stream
@@ -15,12 +15,13 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = 1 << 20, BYTES = N * sizeof(float) };
+enum { N = 1 << 20, BYTES = N * sizeof(unsigned) };
 
 static __global__ void put(int *to, int value) { *to = value; }
 
 /* Both take a millisecond: on the GPU, and on the host. Side by side or not: 2 or 1. */
-static double both_ms(int side_by_side, float *host, float *dev, unsigned steps, cudaStream_t s) {
+static double both_ms(int side_by_side, unsigned *host, unsigned *dev, unsigned steps,
+                      cudaStream_t s) {
     const double start = ex_now_ms();
     SPIPE_CHECK(cudaMemcpyAsync(dev, host, BYTES, cudaMemcpyHostToDevice, s));
     SPIPE_CHECK(ex_busy(dev, dev, steps, N, s));
@@ -53,7 +54,7 @@ static int too_early(cudaStream_t s, int *dev, int *seen) {
 
 int main(void) {
     cudaStream_t s;
-    float       *host, *dev;
+    unsigned    *host, *dev;
     int         *number, *seen;
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT)); /* non-blocking, as all here */

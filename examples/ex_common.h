@@ -58,12 +58,10 @@ static inline int ex_verdict(int right) {
     return right ? 0 : 1;
 }
 
-/* ---- Data with a period that no chunk has, so that a chunk at the wrong place shows ---------- */
-enum { EX_PERIOD = 1009 };
-
-static inline void ex_fill(float *x, size_t n) {
+/* Data: every number tells where it belongs. */
+static inline void ex_fill(unsigned *x, size_t n) {
     size_t i;
-    for (i = 0; i < n; ++i) x[i] = (float)(i % EX_PERIOD) * 0.01f - 3.0f;
+    for (i = 0; i < n; ++i) x[i] = (unsigned)i * 2654435761u;
 }
 
 /* ---- A gate: holds a stream until the host opens it, so that "was it done by then?" has a sure
@@ -106,25 +104,38 @@ static inline int ex_gate_open(ex_gate_t *g, cudaStream_t stream) {
     return held;
 }
 
-/* ---- A kernel that lasts as long as one likes: spipe_busy, `steps` multiply-adds an element -- */
+/* ---- A kernel that lasts as long as one likes: `steps` random numbers on from each element --- */
+#define EX_NEXT(x) ((x) * 1664525u + 1013904223u)
 #ifdef __cplusplus
-#include "streampipe_kernels.cuh"
-
-static inline cudaError_t ex_busy(float *y, const float *x, unsigned steps, size_t n,
-                                  cudaStream_t stream) {
-    return SPIPE_LAUNCH(spipe_busy_kernel, spipe_blocks(n, 4096), 256, 0, stream, y, x, steps, n);
+static __global__ void ex_busy_kernel(unsigned *y, const unsigned *x, unsigned steps, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    unsigned v = x[i];
+    for (unsigned k = 0; k < steps; ++k) v = EX_NEXT(v);
+    y[i] = v;
 }
 
-/* The steps with which ex_busy over n floats lasts about so long with the GPU to itself: a GPU is
-   tried with many and with none. hostcuda is told how long (half the floats, half the time) and
+static inline cudaError_t ex_busy(unsigned *y, const unsigned *x, unsigned steps, size_t n,
+                                  cudaStream_t stream) {
+    return SPIPE_LAUNCH(ex_busy_kernel, spipe_blocks(n, 256), 256, 0, stream, y, x, steps, n);
+}
+
+/* The same as a stage from buffer 0 to buffer 1; user is an unsigned, the steps. */
+static inline cudaError_t ex_busy_stage(const spipe_chunk_t *c, void *user) {
+    return ex_busy(SPIPE_BUF(c, 1, unsigned), SPIPE_BUF(c, 0, const unsigned), *(unsigned *)user,
+                   c->count, c->stream);
+}
+
+/* The steps with which ex_busy over n elements lasts about so long with the GPU to itself: a GPU is
+   tried with many and with none. hostcuda is told how long (half the elements, half the time) and
    then computes little; the last call holds for all launches after it. Waits for the device. */
-static inline unsigned ex_busy_steps(float *scratch, size_t n, double ms) {
+static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
 #if EX_HOSTCUDA
     (void)scratch;
-    hostcuda_kernel_time(spipe_busy_kernel, 0.0, ms * 1e6 / (256.0 * spipe_blocks(n, 4096)));
+    hostcuda_kernel_time(ex_busy_kernel, 0.0, ms * 1e6 / (256.0 * spipe_blocks(n, 256)));
     return 3;
 #else
-    const unsigned many = 4000;
+    const unsigned many = 20000;
     spipe_timer_t  timer;
     float          took[3]; /* warm-up, none, many */
     SPIPE_CHECK(spipe_timer_create(&timer));
@@ -141,14 +152,22 @@ static inline unsigned ex_busy_steps(float *scratch, size_t n, double ms) {
 #endif
 }
 
-/* Whether y is what ex_busy makes of ex_fill's data; says where it is not. */
-static inline int ex_busy_right(const float *y, unsigned steps, size_t n) {
-    float want[EX_PERIOD];
-    ex_fill(want, EX_PERIOD);
-    spipe_busy_cpu(want, want, steps, EX_PERIOD);
+/* Whether y is what ex_busy makes of ex_fill's numbers; says where it is not. All the steps at once
+   are one multiplication and one addition, found by squaring. */
+static inline int ex_busy_right(const unsigned *y, unsigned steps, size_t n) {
+    unsigned a = 1, c = 0, square_a = 1664525u, square_c = 1013904223u;
+    for (; steps; steps /= 2) {
+        if (steps % 2) {
+            a *= square_a;
+            c = square_a * c + square_c;
+        }
+        square_c *= square_a + 1;
+        square_a *= square_a;
+    }
     for (size_t i = 0; i < n; ++i) {
-        if (y[i] == want[i % EX_PERIOD]) continue;
-        printf("element %zu is %g, not %g\n", i, (double)y[i], (double)want[i % EX_PERIOD]);
+        const unsigned want = a * ((unsigned)i * 2654435761u) + c;
+        if (y[i] == want) continue;
+        printf("element %zu is %u, not %u\n", i, y[i], want);
         return 0;
     }
     return 1;
