@@ -44,21 +44,6 @@ static double run_ms(const spipe_desc_t *d, unsigned *y, unsigned steps, int *ri
     return best;
 }
 
-/* How long the copy in takes by itself. */
-static double copy_ms(unsigned *dev, const unsigned *host, size_t bytes) {
-    spipe_timer_t timer;
-    float         ms = 0;
-    SPIPE_CHECK(spipe_timer_create(&timer));
-    for (int k = 0; k < 2; ++k) { /* the first one warms up */
-        SPIPE_CHECK(spipe_timer_start(&timer, NULL));
-        SPIPE_CHECK(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, NULL));
-        SPIPE_CHECK(spipe_timer_stop(&timer, NULL));
-        SPIPE_CHECK(spipe_timer_ms(&timer, &ms));
-    }
-    SPIPE_CHECK(spipe_timer_destroy(&timer));
-    return ms;
-}
-
 int main(void) {
     const size_t bytes = N_ELEMENTS * sizeof(unsigned);
     unsigned    *x, *y, *dev;
@@ -68,7 +53,7 @@ int main(void) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));
     SPIPE_CHECK(cudaMalloc((void **)&dev, bytes));
     ex_fill(x, N_ELEMENTS);
-    unsigned steps = ex_busy_steps(dev, N_ELEMENTS, copy_ms(dev, x, bytes));
+    unsigned steps = ex_busy_steps(dev, N_ELEMENTS, ex_copy_ms(dev, x, bytes));
     SPIPE_CHECK(cudaFree(dev));
 
     spipe_desc_t d = spipe_desc_default();

@@ -64,6 +64,22 @@ static inline void ex_fill(unsigned *x, size_t n) {
     for (i = 0; i < n; ++i) x[i] = (unsigned)i * 2654435761u;
 }
 
+/* How long a copy to the device takes by itself. */
+static inline double ex_copy_ms(void *dev, const void *host, size_t bytes) {
+    spipe_timer_t timer;
+    float         ms = 0;
+    int           k;
+    SPIPE_CHECK(spipe_timer_create(&timer));
+    for (k = 0; k < 2; ++k) { /* the first one warms up */
+        SPIPE_CHECK(spipe_timer_start(&timer, NULL));
+        SPIPE_CHECK(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, NULL));
+        SPIPE_CHECK(spipe_timer_stop(&timer, NULL));
+        SPIPE_CHECK(spipe_timer_ms(&timer, &ms));
+    }
+    SPIPE_CHECK(spipe_timer_destroy(&timer));
+    return (double)ms;
+}
+
 /* ---- A gate: holds a stream until the host opens it, so that "was it done by then?" has a sure
    answer and no race. For lessons only: it holds up CUDA's own thread. While it is closed, allocate
    nothing and launch no kernel for the first time: CUDA may wait for all streams to do that. -- */
