@@ -316,6 +316,7 @@ part-docs: $(RUNTIME)
 	@$(call SCRIPT,docs,tests/docs) tests/docs/run
 	@$(call SCRIPT,docs-self,tests/docs/selftest) tests/docs/selftest
 	@$(call SCRIPT,install,make install) tests/tools/install
+	@$(call SCRIPT,consumer,tests/consumer) tests/consumer/run
 	@$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
 else
 part-compile part-lint part-docs:
