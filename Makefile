@@ -102,7 +102,7 @@ endif
 sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
 TESTS_HOST := $(basename $(call sources,tests/host/test_*))
-EXAMPLES  := $(basename $(call sources,examples/*))
+EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own. hostcuda has no such.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(if $(filter cuda,$(BACKEND)),$(PER_THREAD))
