@@ -13,7 +13,7 @@
                     stream 0: the legacy one             8.04 ms           yes
                     cudaStreamLegacy                     8.04 ms           yes
                     cudaStreamPerThread                  1.00 ms           yes
-                    a non-blocking stream each           1.04 ms           no
+                    a non-blocking stream each           1.05 ms           no
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

@@ -13,7 +13,7 @@
                       1    0.922 ms   0.922 ms     1.00 x     1.00 x
                       4    0.485 ms   0.461 ms     1.90 x     2.00 x
                      16    0.407 ms   0.346 ms     2.27 x     2.67 x
-                     64    0.603 ms   0.317 ms     1.53 x     2.91 x         (and those between)
+                     64    0.603 ms   0.317 ms     1.53 x     2.91 x
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
@@ -22,7 +22,7 @@
 enum { N_ELEMENTS = (1 << 22) + 37, MOST_CHUNKS = 64, TRIES = EX_HOSTCUDA ? 1 : 5 };
 
 /* The closed form, with T = a third of the serial time. */
-static double model_ms(double serial_ms, int chunks) {
+static double model_ms(double serial_ms, double chunks) {
     return (chunks + 2.0) * (serial_ms / 3.0) / chunks;
 }
 
@@ -66,10 +66,10 @@ int main(void) {
     printf("one after the other: %.3f ms, so T = %.3f ms\n", serial, serial / 3);
     printf("      N   " EX_TIMES "   model      faster by   model\n");
     d.schedule = SPIPE_ENGINES;
-    for (int n = 1; n <= MOST_CHUNKS; n *= 2) {
+    for (size_t n = 1; n <= MOST_CHUNKS; n *= 2) {
         d.chunk = (N_ELEMENTS + n - 1) / n; /* rounded up: the last chunk is the shorter one */
-        const double ms = run_ms(&d, y, steps, &right), model = model_ms(serial, n);
-        printf("     %2d   %6.3f ms  %6.3f ms   %6.2f x   %6.2f x\n", n, ms, model, serial / ms,
+        const double ms = run_ms(&d, y, steps, &right), model = model_ms(serial, (double)n);
+        printf("     %2zu   %6.3f ms  %6.3f ms   %6.2f x   %6.2f x\n", n, ms, model, serial / ms,
                serial / model);
     }
     SPIPE_CHECK(spipe_pinned_free(y));

@@ -158,7 +158,7 @@ static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
     SPIPE_CHECK(cudaDeviceSynchronize());
     for (int k = 0; k < 3; ++k) {
         SPIPE_CHECK(spipe_timer_start(&timer, NULL));
-        SPIPE_CHECK(ex_busy(scratch, scratch, k == 2 ? many : 0, n, NULL));
+        SPIPE_CHECK(ex_busy(scratch, scratch, k == 1 ? 0 : many, n, NULL));
         SPIPE_CHECK(spipe_timer_stop(&timer, NULL));
         SPIPE_CHECK(spipe_timer_ms(&timer, &took[k]));
     }
