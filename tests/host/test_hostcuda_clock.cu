@@ -298,6 +298,14 @@ static void test_streams_gone() {
     cudaDeviceSynchronize();
     tap_ok(cudaEventQuery(b.stop) == cudaSuccess && near(hostcuda_now_ns(), CHUNK_NS),
            "waiting for the device waits for streams that were destroyed, too");
+    cudaStreamCreate(&gone); /* a blocking one */
+    hostcuda_clock_reset();
+    b.kernel(0, gone);
+    cudaStreamDestroy(gone);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    b.kernel(0, nullptr);
+    cudaStreamSynchronize(nullptr);
+    tap_ok(near(hostcuda_now_ns(), 2 * CHUNK_NS), "and so does the legacy stream");
 }
 
 int main() {

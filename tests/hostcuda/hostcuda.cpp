@@ -320,13 +320,16 @@ double seen(const Op &op);
 
 /* The work of a stream that is gone has really been done, but may not be on the modelled clock. Of
  * what is, the last is enough. */
-void leave(Device &d, const OpP &tail)
+void leave(Device &d, const Stream &s)
 {
     OpP last;
-    d.left.push_back(tail);
-    for (const OpP &op : d.left)
-        if (op->model == Model::DONE && (!last || seen(*op) > seen(*last))) last = op;
-    const auto over = [&](const OpP &op) { return op->model == Model::DONE && op != last; };
+    d.left.emplace_back(s.tail, is_blocking(s));
+    for (const auto &l : d.left)
+        if (l.first->model == Model::DONE && (!last || seen(*l.first) > seen(*last)))
+            last = l.first;
+    const auto over = [&](const std::pair<OpP, bool> &l) {
+        return l.first->model == Model::DONE && l.first != last;
+    };
     d.left.erase(std::remove_if(d.left.begin(), d.left.end(), over), d.left.end());
 }
 
@@ -345,7 +348,7 @@ void stream_thread(StreamP stream)
     }
     auto &list = device(stream->device).streams;
     list.erase(std::remove(list.begin(), list.end(), stream), list.end());
-    if (stream->tail) leave(device(stream->device), stream->tail);
+    if (stream->tail) leave(device(stream->device), *stream);
     if (stream->thread.joinable()) state().finished.push_back(std::move(stream->thread));
     state().changed.notify_all();
     stream.reset();
@@ -432,6 +435,8 @@ void add_legacy_deps(const Stream &s, std::vector<OpP> &deps)
     if (!is_legacy(s)) return;
     for (const StreamP &other : d.streams)
         if (is_blocking(*other) && other->tail) deps.push_back(other->tail);
+    for (const auto &l : d.left)
+        if (l.second) deps.push_back(l.first);
 }
 
 void stamp(const OpP &op)
@@ -573,7 +578,8 @@ void wait_for(Call &call, OpP op) /* NOLINT */
 
 std::vector<OpP> tails(const Device &d)
 {
-    std::vector<OpP> all = d.left;
+    std::vector<OpP> all;
+    for (const auto &l : d.left) all.push_back(l.first);
     for (const StreamP &s : d.streams)
         if (s->tail) all.push_back(s->tail);
     return all;
