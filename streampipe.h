@@ -47,9 +47,9 @@ END EXAMPLE
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
       3  >>device     copy engines, priorities, pageable access, NUMA node
       4  >>streams    streams by priority name, waiting, leased pool, scope
-      5  >>events     untimed events, event pool, timer
+      5  >>events     untimed events
       6  >>memory     pinned allocation, pinning in place, "is this pinned?"
-      7  >>hostcalls  host functions, a worker that may call CUDA, channels
+      7  >>hostcalls  host functions in a stream's order
       8  >>describe   buffers, stages, sizes: the description of a pipeline
       9  >>execute    spipe_run, the persistent pipeline, spipe_enqueue
      10  >>report     what happened
@@ -302,55 +302,12 @@ SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
 
 /* ---- 5 >>events ---------------------------------------------------------------------------- */
-/* Untimed events kept for reuse. Members are private. */
-typedef struct spipe_event_pool {
-    size_t             num_free, num_total;
-    cudaEvent_t       *free_events;
-    int                device;
-    spipe_priv_sync_t *sync;
-} spipe_event_pool_t;
-
-/* A stopwatch on a stream. Members are private. */
-typedef struct spipe_timer {
-    cudaEvent_t begin, end;
-} spipe_timer_t;
-
 /*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
-    spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
-    -- such events, made when first needed and kept.
 
-    pool       out/in  of the current device at create; must not move until destroyed.
-    event      out/in  create: yours; free it with cudaEventDestroy. acquire: one nobody else
-                       holds. release: one that acquire gave; waits queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
-               acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
-               returns cudaErrorInvalidValue when events are still out; those stay the holder's.
-    Blocks     no.
-    Threads    pool create, destroy: one. The others: any.
-    Callback   release: yes. The others: no.   Capture  yes.
-    Allocates  an event, in a pool only when none is free, and a little host memory. */
+    event      out     yours; free it with cudaEventDestroy. NULL on error.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of event creation.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  an event. */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
-SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
-SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
-SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
-SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
-
-/*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
-    -- time what lies between start and stop on a stream, by the GPU's clock.
-
-    timer      out/in  of the current device at create; may be started again and again.
-    stream     in      start and stop may name different streams of the same device.
-    ms         out     milliseconds between the two, resolution about half a microsecond.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
-               or ms before start and stop); any error of the event calls.
-    Blocks     ms: until stop's point is reached. The others: no.
-    Threads    one.   Callback  no.   Capture  no.
-    Allocates  create: two timed events, until destroy. */
-SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
-SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
-SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
 
 /* ---- 6 >>memory ---------------------------------------------------------------------------- */
 /*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
@@ -377,24 +334,6 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
 
 /* ---- 7 >>hostcalls ------------------------------------------------------------------------- */
 typedef void (*spipe_host_fn)(void *user);
-typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
-
-/* A host thread that runs functions when streams reach them. Members are private. */
-typedef struct spipe_worker {
-    struct spipe_priv_job *first, *last; /* the calls that wait */
-    int                    running, quit, busy, device;
-    spipe_priv_sync_t     *sync;
-    void                  *thread;
-} spipe_worker_t;
-
-/* A queue of values between two streams, in device memory. Members are private. */
-typedef struct spipe_channel {
-    size_t             bytes, stride, capacity, num_sent, num_received;
-    unsigned char     *device_memory;
-    cudaEvent_t       *full, *empty; /* one pair a place */
-    int                device;
-    spipe_priv_sync_t *sync;
-} spipe_channel_t;
 
 /*  spipe_host_call -- CUDA calls fn(user) on a thread of its own when stream gets there.
 
@@ -406,52 +345,6 @@ typedef struct spipe_channel {
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: a host node.
     Allocates  nothing. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user);
-
-/*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
-    thread that runs fn(status, user) when a stream gets there, and MAY call CUDA: so the end of
-    one batch can queue the next.
-
-    worker     out/in  of the current device at create, which is current in fn; must not move.
-    stream     in      fn runs after all that is on stream at the call; the stream goes on
-                       without waiting for fn.
-    fn         in      called exactly once, in the order of the calls, whatever happens: status
-                       is cudaSuccess or the error found on reaching it. May call
-                       spipe_worker_call (a chain), not wait or destroy.
-    user       in      handed to fn; must live until it has run.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorNotSupported (no thread can be had); any error of event calls: then fn
-               was not taken and will not be called.
-    Blocks     create, call: no. wait: until no call is left. destroy: likewise.
-    Threads    call, wait: any. create, destroy: one.
-    Callback   from fn: call only. From a spipe_host_call function: no.
-    Capture    no.
-    Allocates  create: a thread. call: one untimed event and host memory until fn has run. */
-SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
-SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
-                                        spipe_worker_fn fn, void *user);
-SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
-SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
-
-/*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
-    values from one stream to another, first in first out, without the host waiting.
-
-    c          out/in  of the current device at create; must not move.
-    bytes      bytes   size of one value, 1 or more.
-    capacity   in      values under way at most, 1 or more.
-    stream     in      send: value is read in this stream's order. recv: what is queued on it
-                       after the call sees the value.
-    value      in      send: device (or pinned host) memory to read.
-    into       out     recv: device (or pinned host) memory to write.
-    Returns    cudaSuccess; cudaErrorNotReady (send: full; recv: nothing sent yet; try again
-               after the other side's call); cudaErrorInvalidValue; any error of the copy.
-    Blocks     no. destroy waits for the device.
-    Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
-    Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
-SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity);
-SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
-                                         const void *value);
-SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
-SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
 
 /* ---- 8 >>describe -------------------------------------------------------------------------- */
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
@@ -668,7 +561,7 @@ typedef struct spipe_priv_slot {
     unsigned char *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
     unsigned char *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
     unsigned char *mirror[SPIPE_MAX_STAGES][SPIPE_MAX_BUFFERS]; /* what each host stage sees */
-    cudaEvent_t    in_done, out_done, fill_done, drain_done;
+    cudaEvent_t    in_done, out_done;
     cudaEvent_t    stage_done[SPIPE_MAX_STAGES];
     size_t         filled, drained, whole;     /* load number + 1, when so */
     size_t         host_done[SPIPE_MAX_STAGES];
@@ -687,7 +580,8 @@ typedef struct spipe_priv_op {
     cudaEvent_t          wait, done;        /* or NULL */
     size_t               since;             /* waits from this load on */
     int                  what, step, stage; /* step: the kind it belongs to, for messages */
-    int                  out;               /* a copy's direction: 1 = from the device */
+    int                  out, num;          /* a copy's direction: 1 = from the device; num: of
+                                               copies that follow and are issued as one */
     unsigned char       *to;                /* a copy of count x elem_bytes + more bytes: */
     const unsigned char *from;
     size_t               to_elem, from_elem, elem_bytes, more; /* an array's bytes an element, */
@@ -696,14 +590,11 @@ typedef struct spipe_priv_op {
 enum {
     SPIPE_PRIV_FILL = 0, /* also the numbers of the crews that do each task */
     SPIPE_PRIV_DRAIN, SPIPE_PRIV_HOST, SPIPE_PRIV_NUM_CREWS,
-    SPIPE_PRIV_RESIDENT_IN = SPIPE_PRIV_NUM_CREWS, /* only in enqueued runs, no crew */
-    SPIPE_PRIV_RESIDENT_OUT, SPIPE_PRIV_TOUCH,
+    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_CREWS, /* by any crew */
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
     SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
-    SPIPE_PRIV_SMALL = 24 << 20,  /* bytes of a run for which setting up to stage takes too long */
-    SPIPE_PRIV_MEDIUM = 100 << 20, /* ... and for which fewer threads and smaller chunks do better */
-    SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
+        SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
@@ -723,11 +614,12 @@ typedef struct spipe_pipeline {
     spipe_failure_t    failure;
     spipe_device_t     facts;
     spipe_priv_sync_t *sync;
-    int                device, alive, one_shot, running_async, capturing, quit;
+    int                device, alive, one_shot, running_async, ran_now, capturing, quit;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
-    int                needs_fill, needs_drain, has_source, has_sink, has_resident;
-    int                direct_pageable, had_threads, ring_cached, num_lanes, num_segments, num_steps;
+    int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
+    int                direct_pageable, had_threads, ring_cached;
+    int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
@@ -743,11 +635,10 @@ typedef struct spipe_pipeline {
     cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
     unsigned char     *device_memory, *pinned_memory, *pinned_base;
     unsigned char     *pinned_alias; /* pinned_memory as kernels see it */
-    void              *resident[SPIPE_MAX_BUFFERS], *resident_pin[SPIPE_MAX_BUFFERS];
+    void              *resident[SPIPE_MAX_BUFFERS];
     unsigned char     *mapped[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
     spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
-    struct spipe_priv_calls *calls; /* arguments of host functions, kept until destroy */
     cudaGraphExec_t    replay;      /* the run as a graph, where that may be faster ... */
     double             best_ms[2];  /* ... as it turns out: by streams, by the graph */
     size_t             replay_moved[2];
@@ -806,20 +697,19 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
 
 /*  spipe_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
 
-    p          in/out  made by spipe_pipeline_create; count known, unless there is no element.
+    p          in/out  made by spipe_pipeline_create.
     stream     in      the run starts after what is on it; what is queued on it afterwards, kernels
-                       or cuBLAS calls, starts after the run. Sources, sinks, host stages and
-                       staging run as host functions on CUDA's thread: use pinned arrays here.
+                       or cuBLAS calls, starts after the run.
     report     out     may be NULL; wall_ms is not measured for enqueued runs.
     Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
                spipe_run, for all enqueued runs since the last wait.
-    Blocks     enqueue: no (but copies from pageable memory left to CUDA do). wait: yes.
+    Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
+               host stages) until stream has come so far and the run has ended. wait: yes.
     Threads    one at a time. Runs of one pipeline follow each other, whatever their streams.
     Callback   no.
-    Capture    enqueue: yes, when all stages can be captured: the pipeline must outlive the
-               graph and its arrays stay as they are. A graph's run reports no failure of its
-               sinks.
-    Allocates  enqueue: host memory, when host functions are needed and count has grown. */
+    Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
+               pipeline must outlive the graph and its arrays stay as they are.
+    Allocates  nothing. */
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
@@ -1054,11 +944,34 @@ SPIPE_API int spipe_priv_numa_node(int device) {
 #endif
 }
 
-SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
+/* Keeps this thread, and so the memory that it touches first, on a NUMA node of Linux. */
+SPIPE_API void spipe_priv_stay_on_node(int node) {
+#if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
+    char      path[64], comma = ',';
+    int       first, last;
+    cpu_set_t cpus;
+    FILE     *f;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+    f = node >= 0 ? fopen(path, "r") : NULL;
+    if (!f) return;
+    CPU_ZERO(&cpus);
+    while (comma == ',' && fscanf(f, "%d", &first) == 1) { /* as in 0-7,16-23 */
+        last = first;
+        if (fscanf(f, "-%d", &last) < 0) last = first;
+        for (; first <= last && first < CPU_SETSIZE; ++first) CPU_SET((size_t)first, &cpus);
+        if (fscanf(f, "%c", &comma) != 1) comma = 0;
+    }
+    fclose(f);
+    if (CPU_COUNT(&cpus) > 0) (void)sched_setaffinity(0, sizeof cpus, &cpus);
+#else
+    (void)node;
+#endif
+}
+
+/* All but the node, which takes a file to find. */
+SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
-    if (!facts) return cudaErrorInvalidValue;
     memset(facts, 0, sizeof *facts);
-    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
     SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
     snprintf(facts->name, sizeof facts->name, "%.63s", properties.name);
     facts->memory_bytes = properties.totalGlobalMem;
@@ -1073,10 +986,18 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     facts->host_page_tables =
         spipe_priv_attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables, device);
     facts->integrated = spipe_priv_attribute(cudaDevAttrIntegrated, device);
-    facts->numa_node = spipe_priv_numa_node(device);
+    facts->numa_node = -1;
     (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
     (void)cudaRuntimeGetVersion(&facts->runtime_version);
     (void)cudaDriverGetVersion(&facts->driver_version);
+    return cudaSuccess;
+}
+SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
+    if (!facts) return cudaErrorInvalidValue;
+    memset(facts, 0, sizeof *facts);
+    if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
+    SPIPE_TRY(spipe_priv_device_facts(facts, device));
+    facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
 /* Makes a device current and remembers which one was, so that leave can put it back. */
@@ -1260,96 +1181,6 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
 }
 
-SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
-    if (!pool) return cudaErrorInvalidValue;
-    memset(pool, 0, sizeof *pool);
-    SPIPE_TRY(cudaGetDevice(&pool->device));
-    pool->sync = spipe_priv_sync_create();
-    return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-/* Makes one more; with room for every event there is, release cannot fail for want of memory. */
-SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
-    const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
-    cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
-    if (!grown) return cudaErrorMemoryAllocation;
-    pool->free_events = grown;
-    SPIPE_TRY(spipe_event_create(event));
-    ++pool->num_total;
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event) {
-    cudaError_t e = cudaSuccess;
-    if (!event) return cudaErrorInvalidValue;
-    *event = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
-    spipe_priv_lock(pool->sync);
-    if (pool->num_free > 0) *event = pool->free_events[--pool->num_free];
-    else e = spipe_priv_event_pool_grow(pool, event);
-    spipe_priv_unlock(pool->sync);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
-    cudaError_t e = cudaErrorInvalidValue;
-    if (!pool || !pool->sync || !event) return e;
-    spipe_priv_lock(pool->sync);
-    if (pool->num_free < pool->num_total) {
-        pool->free_events[pool->num_free++] = event;
-        e = cudaSuccess;
-    }
-    spipe_priv_unlock(pool->sync);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
-    cudaError_t e = cudaSuccess;
-    size_t      i;
-    if (!pool) return cudaSuccess;
-    if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
-    for (i = 0; i < pool->num_free; ++i) {
-        spipe_priv_keep(&e, cudaEventDestroy(pool->free_events[i]));
-    }
-    free((void *)pool->free_events);
-    spipe_priv_sync_destroy(pool->sync);
-    memset(pool, 0, sizeof *pool);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
-    cudaError_t e = cudaSuccess;
-    if (!timer) return cudaSuccess;
-    if (timer->begin) spipe_priv_keep(&e, cudaEventDestroy(timer->begin));
-    if (timer->end) spipe_priv_keep(&e, cudaEventDestroy(timer->end));
-    memset(timer, 0, sizeof *timer);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
-    cudaError_t e;
-    if (!timer) return cudaErrorInvalidValue;
-    memset(timer, 0, sizeof *timer);
-    e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
-    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
-    if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
-    return e;
-}
-SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->begin, stream);
-}
-SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
-    return cudaEventRecord(timer->end, stream);
-}
-SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
-    if (!ms) return cudaErrorInvalidValue;
-    *ms = 0.0f;
-    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(cudaEventSynchronize(timer->end));
-    return cudaEventElapsedTime(ms, timer->begin, timer->end);
-}
-
 /* ---- 6 memory ------------------------------------------------------------------------------ */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     cudaError_t e;
@@ -1408,175 +1239,6 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
 /* ---- 7 host calls -------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
-}
-
-struct spipe_priv_job {
-    struct spipe_priv_job *next;
-    cudaEvent_t     reached;
-    spipe_worker_fn fn;
-    void           *user;
-};
-
-SPIPE_API void spipe_priv_worker_main(void *arg) {
-    spipe_worker_t *w = (spipe_worker_t *)arg;
-    (void)cudaSetDevice(w->device);
-    spipe_priv_lock(w->sync);
-    while (w->first || !w->quit) {
-        struct spipe_priv_job *job = w->first;
-        if (!job) {
-            spipe_priv_wait(w->sync);
-            continue;
-        }
-        w->first = job->next;
-        w->busy = 1;
-        spipe_priv_unlock(w->sync);
-        job->fn(cudaEventSynchronize(job->reached), job->user);
-        (void)cudaEventDestroy(job->reached);
-        free(job);
-        spipe_priv_lock(w->sync);
-        w->busy = 0;
-        spipe_priv_wake(w->sync);
-    }
-    spipe_priv_unlock(w->sync);
-}
-
-SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
-    if (!worker) return cudaErrorInvalidValue;
-    memset(worker, 0, sizeof *worker);
-    SPIPE_TRY(cudaGetDevice(&worker->device));
-    worker->sync = spipe_priv_sync_create();
-    if (!worker->sync) return cudaErrorMemoryAllocation;
-    worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
-    if (!worker->thread) {
-        (void)spipe_worker_destroy(worker);
-        return cudaErrorNotSupported;
-    }
-    worker->running = 1;
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
-                                        spipe_worker_fn fn, void *user) {
-    struct spipe_priv_job *job;
-    cudaError_t            e;
-    if (!worker || !worker->running || !fn) return cudaErrorInvalidValue;
-    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
-    if (!job) return cudaErrorMemoryAllocation;
-    job->fn = fn;
-    job->user = user;
-    /* blocking sync: the worker sleeps instead of burning a core while it waits */
-    e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
-    if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
-    if (e != cudaSuccess) {
-        if (job->reached) (void)cudaEventDestroy(job->reached);
-        free(job);
-        return e;
-    }
-    spipe_priv_lock(worker->sync);
-    if (worker->first) worker->last->next = job;
-    else worker->first = job;
-    worker->last = job;
-    spipe_priv_wake(worker->sync);
-    spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
-    if (!worker || !worker->running) return cudaErrorInvalidValue;
-    spipe_priv_lock(worker->sync);
-    while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
-    spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
-    if (!worker) return cudaSuccess;
-    if (worker->running) {
-        (void)spipe_worker_wait(worker);
-        spipe_priv_lock(worker->sync);
-        worker->quit = 1;
-        spipe_priv_wake(worker->sync);
-        spipe_priv_unlock(worker->sync);
-        spipe_priv_thread_join(worker->thread);
-    }
-    spipe_priv_sync_destroy(worker->sync);
-    memset(worker, 0, sizeof *worker);
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
-    cudaError_t e = cudaSuccess;
-    size_t      i;
-    if (!c) return cudaSuccess;
-    for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
-        if (c->full[i]) spipe_priv_keep(&e, cudaEventDestroy(c->full[i]));
-    }
-    if (c->device_memory) spipe_priv_keep(&e, cudaFree(c->device_memory));
-    free((void *)c->full);
-    spipe_priv_sync_destroy(c->sync);
-    memset(c, 0, sizeof *c);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
-    cudaError_t e = cudaErrorMemoryAllocation;
-    size_t      i;
-    if (!c) return cudaErrorInvalidValue;
-    memset(c, 0, sizeof *c);
-    if (bytes == 0 || capacity == 0 || bytes > SIZE_MAX / 2 - 256) return cudaErrorInvalidValue;
-    c->bytes = bytes;
-    c->stride = (bytes + 255) & ~(size_t)255;
-    c->capacity = capacity;
-    if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
-    SPIPE_TRY(cudaGetDevice(&c->device));
-    c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
-    c->sync = spipe_priv_sync_create();
-    if (c->full && c->sync) {
-        c->empty = c->full + capacity;
-        e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
-        for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
-            e = spipe_event_create(&c->full[i]);
-        }
-    }
-    if (e != cudaSuccess) (void)spipe_channel_destroy(c);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
-                                         const void *value) {
-    cudaError_t e = cudaErrorNotReady;
-    if (!c || !c->sync || !value) return cudaErrorInvalidValue;
-    spipe_priv_lock(c->sync);
-    if (c->num_sent - c->num_received < c->capacity) {
-        const size_t   place = c->num_sent % c->capacity;
-        unsigned char *at = c->device_memory + place * c->stride;
-        e = cudaStreamWaitEvent(stream, c->empty[place], 0); /* never recorded: no wait */
-        if (e == cudaSuccess) {
-            e = cudaMemcpyAsync(at, value, c->bytes, cudaMemcpyDefault, stream);
-        }
-        if (e == cudaSuccess) e = cudaEventRecord(c->full[place], stream);
-        if (e == cudaSuccess) ++c->num_sent;
-    }
-    spipe_priv_unlock(c->sync);
-    return e;
-}
-
-SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
-    cudaError_t e = cudaErrorNotReady;
-    if (!c || !c->sync || !into) return cudaErrorInvalidValue;
-    spipe_priv_lock(c->sync);
-    if (c->num_sent != c->num_received) {
-        const size_t         place = c->num_received % c->capacity;
-        const unsigned char *at = c->device_memory + place * c->stride;
-        e = cudaStreamWaitEvent(stream, c->full[place], 0);
-        if (e == cudaSuccess) {
-            e = cudaMemcpyAsync(into, at, c->bytes, cudaMemcpyDefault, stream);
-        }
-        if (e == cudaSuccess) e = cudaEventRecord(c->empty[place], stream);
-        if (e == cudaSuccess) ++c->num_received;
-    }
-    spipe_priv_unlock(c->sync);
-    return e;
 }
 
 /* ---- 8 describe ---------------------------------------------------------------------------- */
@@ -1924,7 +1586,8 @@ SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
 SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     int i;
     p->needs_fill = p->needs_drain = p->has_source = p->has_sink = p->has_resident = 0;
-    p->direct_pageable = 0;
+    p->direct_pageable = p->host_work = 0;
+    for (i = 0; i < p->desc.num_stages; ++i) p->host_work |= p->desc.stages[i].host;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         SPIPE_TRY(spipe_priv_unregister(p, i));
@@ -1933,6 +1596,7 @@ SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
         p->has_sink |= b->kind == SPIPE_SINK;
         p->has_resident |= b->kind == SPIPE_RESIDENT;
         if (p->path[i] != SPIPE_PRIV_STAGED) continue;
+        p->host_work = 1;
         p->needs_fill |= spipe_priv_goes_in(b);
         p->needs_drain |= spipe_priv_goes_out(b);
     }
@@ -1969,6 +1633,11 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     *moved = in > out ? in : out;
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
+/* Bytes of a run for which setting up to stage takes too long; for which few threads and small
+   chunks do better (tests/bench). */
+#define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
+#define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
+
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), as a power of two: the best of a sweep on an
    H200 from 1 MiB to 4 GiB (tests/bench). */
@@ -2034,8 +1703,8 @@ SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
     size_t        moved, held;
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
     spipe_priv_element_bytes(d, &moved, &held);
-    if (d->num_stages == 1 && d->stages[0].once && d->chunk == SPIPE_AUTO && p->facts.map_host_memory
-        && (double)d->count * (double)moved <= 16777216.0) {
+    if (d->num_stages == 1 && d->stages[0].once && d->chunk == SPIPE_AUTO &&
+        p->facts.map_host_memory && (double)d->count * (double)moved <= 16777216.0) {
         d->schedule = SPIPE_MAPPED;
         SPIPE_TRY(spipe_priv_choose_paths(p));
         if (spipe_priv_all_in_place(p)) return cudaSuccess;
@@ -2127,9 +1796,9 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_priv_choose_steps(p, order);
     if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
         d->threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
-        for (n = 1; (double)n * (double)n * 9e6 < total;) ++n; /* starting them takes time, too */
-        if (p->one_shot && d->threads > n) d->threads = n;
-        if (!p->one_shot && d->threads > 4 && total <= SPIPE_PRIV_MEDIUM) d->threads = 4;
+        n = total <= SPIPE_PRIV_MEDIUM ? 4 : d->threads;
+        while (p->one_shot && n > 1 && (double)(n - 1) * (double)(n - 1) * 9e6 > total) --n;
+        if (d->threads > n) d->threads = n; /* starting them takes time, too */
     }
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
@@ -2151,7 +1820,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: what a pipeline owns ------------------------------------------------------- */
-/* Inside, loads are counted: a load is one chunk, or the batch of small ones that a slot carries. */
+/* Inside, loads are counted: a load is one chunk, or a batch of small ones that a slot carries. */
 SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
 }
@@ -2166,16 +1835,11 @@ SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t slot, 
     if (!spipe_priv_by_engine(p)) return p->streams[k * p->num_lanes + (lane < 0 ? 0 : lane)];
     return p->streams[lane < 0 ? route : 2 + 2 * lane + (k & 1)]; /* slots take turns */
 }
-/* The last two streams of a persistent pipeline run the host functions of enqueued runs. */
-SPIPE_API cudaStream_t spipe_priv_stream_host(const spipe_pipeline_t *p, int out) {
-    return p->streams[p->num_streams - 2 + out];
-}
 /* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     int total = p->num_lanes * (int)p->desc.depth;
     if (spipe_priv_by_engine(p)) total = 2 + 2 * p->num_lanes;
     if (p->desc.schedule == SPIPE_SERIAL || (p->one_shot && p->one_stream)) total = 1;
-    if (!p->one_shot) total += 2;
     for (p->num_streams = 0; p->num_streams < total; ++p->num_streams) {
         SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
     }
@@ -2197,8 +1861,6 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
         spipe_priv_slot_t *slot = &p->slots[k];
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &slot->fill_done));
-        if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &slot->drain_done));
         for (s = 0; s < p->desc.num_stages; ++s) {
             SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[s]));
         }
@@ -2224,10 +1886,6 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
         if (b->kind != SPIPE_RESIDENT) continue;
         p->resident[i] = p->device_memory ? p->device_memory + *device : NULL;
         *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
-        p->resident_pin[i] = NULL; /* only enqueued runs may not copy pageable memory themselves */
-        if (p->one_shot || b->resident == SPIPE_ZERO || p->path[i] != SPIPE_PRIV_STAGED) continue;
-        p->resident_pin[i] = p->pinned_memory ? p->pinned_memory + *pinned : NULL;
-        *pinned = (*pinned + b->elem_bytes + 255) & ~(size_t)255;
     }
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
@@ -2476,15 +2134,15 @@ SPIPE_API int spipe_priv_is_lost(spipe_pipeline_t *p, size_t load) {
 SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t load) {
     return spipe_priv_is_lost(p, load) || spipe_priv_locked_get(p, &p->stop_asked);
 }
-SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load, int async) {
+SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
     spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
     const size_t       first = load * p->load;
     size_t             total, count;
     int                i;
     if (p->has_source) {
-        if (!async) spipe_priv_take_turn(p, &p->fill_turn, load);
+        spipe_priv_take_turn(p, &p->fill_turn, load);
         if (!spipe_priv_is_idle(p, load)) (void)spipe_priv_fill_sources(p, load);
-        if (!async) spipe_priv_locked_set(p, &p->fill_turn, load + 1);
+        spipe_priv_locked_set(p, &p->fill_turn, load + 1);
     }
     total = spipe_priv_locked_get(p, &p->total);
     count = spipe_priv_count_of(p, load);
@@ -2521,16 +2179,15 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sin
 SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t load) {
     return !spipe_priv_is_lost(p, load) && !spipe_priv_locked_get(p, &p->drain_failed);
 }
-SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load, int async) {
+SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load) {
     spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
     int ok = spipe_priv_may_drain(p, load) && spipe_priv_drain_buffers(p, load, 0);
-    if (p->has_sink && !async) spipe_priv_take_turn(p, &p->drain_turn, load);
+    if (p->has_sink) spipe_priv_take_turn(p, &p->drain_turn, load);
     ok = ok && spipe_priv_may_drain(p, load) && spipe_priv_drain_buffers(p, load, 1);
     spipe_priv_lock(p->sync);
     if (ok) slot->whole = load + 1;
     else p->drain_failed = 1;
-    if (ok && async) p->completed = load + 1; /* in order, of the run under way */
-    while (!async && p->slots[p->completed % p->desc.depth].whole == p->completed + 1) {
+    while (p->slots[p->completed % p->desc.depth].whole == p->completed + 1) {
         ++p->completed;
     }
     p->drain_turn = load + 1;
@@ -2565,14 +2222,12 @@ SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, s
         c->data[i] = p->mapped[i] + c->first * p->desc.buffers[i].elem_bytes;
     }
 }
-SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage, int async) {
+SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage) {
     const spipe_stage_desc_t *s = &p->desc.stages[stage];
     spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
-    cudaError_t               e = cudaSuccess;
-    if (!async) {
-        e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
-                           "work before a host stage");
-    }
+    cudaError_t               e;
+    e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
+                       "work before a host stage");
     if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
         spipe_priv_at_t at;
         spipe_chunk_t   c;
@@ -2590,12 +2245,6 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage
     }
     spipe_priv_locked_set(p, &slot->host_done[stage], load + 1);
 }
-SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
-    spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const int failed = spipe_priv_locked_get(p, &p->failed) != 0;
-    if (out && !failed) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
-    if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
-}
 /* Pinned slots are touched a huge page at a time, so that several threads can. */
 SPIPE_API size_t spipe_priv_touch_bytes(const spipe_pipeline_t *p) {
     return ((size_t)2 << 20) * (1 + (p->report.pinned_bytes >> 30));
@@ -2605,13 +2254,12 @@ SPIPE_API void spipe_priv_touch_page(spipe_pipeline_t *p, size_t page) {
     const size_t left = p->report.pinned_bytes - at;
     memset(p->pinned_memory + at, 0, left < bytes ? left : bytes);
 }
-SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t, int async) {
+SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t) {
     switch (t.what) {
-    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.load, async); break;
-    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.load, async); break;
-    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, t.load, t.stage, async); break;
-    case SPIPE_PRIV_TOUCH: spipe_priv_touch_page(p, t.load); break;
-    default: spipe_priv_stage_resident(p, t.stage, t.what == SPIPE_PRIV_RESIDENT_OUT); break;
+    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.load); break;
+    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.load); break;
+    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, t.load, t.stage); break;
+    default: spipe_priv_touch_page(p, t.load); break;
     }
 }
 
@@ -2637,13 +2285,14 @@ SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) 
     --crew->num_tasks;
     ++crew->num_busy;
     spipe_priv_unlock(p->sync);
-    spipe_priv_do(p, t, 0);
+    spipe_priv_do(p, t);
     spipe_priv_lock(p->sync);
     --crew->num_busy;
 }
 SPIPE_API void spipe_priv_crew_main(void *arg) {
     spipe_priv_crew_t *crew = (spipe_priv_crew_t *)arg;
     spipe_pipeline_t  *p = crew->pipeline;
+    spipe_priv_stay_on_node(p->facts.numa_node);
     (void)cudaSetDevice(p->device);
     spipe_priv_lock(p->sync);
     while (!p->quit) {
@@ -2665,7 +2314,10 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
     }
     if (p->num_segments > 1 && p->desc.threads > 0) wanted[SPIPE_PRIV_HOST] = 1;
     if (!p->had_threads) p->sync->lone = 0; /* before there is a second thread */
-    if (wanted[0] + wanted[1] + wanted[2] > 0) p->had_threads = 1;
+    if (wanted[0] + wanted[1] + wanted[2] > 0 && !p->had_threads) {
+        p->had_threads = 1;
+        p->facts.numa_node = spipe_priv_numa_node(p->device);
+    }
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
         spipe_priv_crew_t *crew = &p->crews[i];
         if (crew->num_threads == 0) crew->pipeline = p;
@@ -2708,7 +2360,6 @@ SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
 SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
     const int mapped = spipe_priv_is_mapped(p);
     size_t   *in = &p->polled_in, *out = &p->polled_out;
-    if (p->async) return;
     while (p->needs_drain && *out < p->issued_out) {
         const cudaError_t e = cudaEventQuery(p->slots[*out % p->desc.depth].out_done);
         if (e == cudaErrorNotReady && !spipe_priv_reached(e)) break;
@@ -2764,9 +2415,8 @@ SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
 /* A slot's operations are written down once; a run issues them for every load. */
 enum {
     SPIPE_PRIV_OP_NONE, SPIPE_PRIV_OP_COPY, SPIPE_PRIV_OP_CALL, SPIPE_PRIV_OP_BATCH,
-    SPIPE_PRIV_OP_FILLED, SPIPE_PRIV_OP_DRAINED, SPIPE_PRIV_OP_HALO,
-    SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_EMPTIED,
-    SPIPE_PRIV_OP_SYNC
+    SPIPE_PRIV_OP_COPIES, SPIPE_PRIV_OP_FILLED, SPIPE_PRIV_OP_DRAINED, SPIPE_PRIV_OP_HALO,
+    SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_SYNC
 };
 
 /* Where operations are written to; without room they are only counted. */
@@ -2829,26 +2479,40 @@ SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, u
     *(out ? &op->to_elem : &op->from_elem) = pin ? 0 : eb;
     *(out ? &op->from_elem : &op->to_elem) = in_place ? eb : 0;
 }
+/* Whether a buffer is copied this way: 0 no, 1 in one piece, 2 with the edges of a halo. */
+SPIPE_API int spipe_priv_copied(const spipe_priv_writer_t *w, int i, int out) {
+    const spipe_buffer_desc_t *b = &w->p->desc.buffers[i];
+    const spipe_priv_slot_t   *slot = &w->p->slots[w->k];
+    if (!slot->dev[i] || !(out ? spipe_priv_goes_out(b) : spipe_priv_goes_in(b))) return 0;
+    return !out && !slot->pin_in[i] && (b->halo_before || b->halo_after) ? 2 : 1;
+}
+/* All copies of one direction. Several in one call lose less time between them: 1.5 x as fast for
+   two of 64 KiB, 1.1 x for 1 MiB on an H200 (tests/bench). */
+SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
+    const spipe_priv_slot_t *slot = &w->p->slots[w->k];
+    int                      i, num = 0;
+    for (i = 0; i < w->p->desc.num_buffers; ++i) {
+        const int how = spipe_priv_copied(w, i, out);
+        if (how == 2) spipe_priv_write(w, SPIPE_PRIV_OP_HALO, i, stream);
+        num += how == 1;
+    }
+    if (num > 1) spipe_priv_write(w, SPIPE_PRIV_OP_COPIES, -1, stream)->num = num;
+    for (i = 0; i < w->p->desc.num_buffers; ++i) {
+        if (spipe_priv_copied(w, i, out) != 1) continue;
+        spipe_priv_write_copy(w, -1, i, out ? slot->pin_out[i] : slot->pin_in[i], out, stream);
+    }
+}
 SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_pipeline_t        *p = w->p;
     const spipe_priv_slot_t *slot = &p->slots[w->k];
     const cudaStream_t       in = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN);
     const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
-    int                      i;
     if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
     spipe_priv_write_wait(w, -1, in, out, slot->out_done, p->desc.depth);
     if (p->needs_drain && spipe_priv_is_mapped(p)) {
         spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
     }
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        if (!spipe_priv_goes_in(b) || !slot->dev[i]) continue;
-        if (!slot->pin_in[i] && (b->halo_before || b->halo_after)) {
-            spipe_priv_write(w, SPIPE_PRIV_OP_HALO, i, in);
-        } else {
-            spipe_priv_write_copy(w, -1, i, slot->pin_in[i], 0, in);
-        }
-    }
+    spipe_priv_write_copies(w, 0, in);
     spipe_priv_write_record(w, -1, in, slot->in_done);
     if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
 }
@@ -2866,7 +2530,8 @@ SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_
     for (i = 0; i < p->desc.num_stages; ++i) {
         const int route = SPIPE_PRIV_ROUTE_LANE + p->lane[i];
         if (!(p->deps[s] & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, route), slot->stage_done[i], 0);
+        spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, route),
+                              slot->stage_done[i], 0);
     }
     if (p->desc.stages[s].ordered) {
         spipe_priv_write_wait(w, s, stream, NULL, p->slots[before].stage_done[s], 1);
@@ -2915,12 +2580,8 @@ SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
         if (!(p->leaves & SPIPE_BIT(i))) continue;
         spipe_priv_write_wait(w, -1, out, spipe_priv_route(p, w->k, route), slot->stage_done[i], 0);
     }
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        if (!spipe_priv_goes_out(&p->desc.buffers[i]) || !slot->dev[i]) continue;
-        spipe_priv_write_copy(w, -1, i, slot->pin_out[i], 1, out);
-    }
+    spipe_priv_write_copies(w, 1, out);
     spipe_priv_write_record(w, -1, out, slot->out_done);
-    if (p->needs_drain) spipe_priv_write(w, SPIPE_PRIV_OP_EMPTIED, -1, out);
 }
 SPIPE_API void spipe_priv_write_slot(spipe_priv_writer_t *w) {
     spipe_pipeline_t *p = w->p;
@@ -3059,69 +2720,6 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: issuing a load, step by step ---------------------------------------------- */
-/* The argument of a host function of an enqueued run; a graph may call it long after. */
-typedef struct spipe_priv_call {
-    spipe_pipeline_t *pipeline;
-    spipe_priv_task_t task;
-} spipe_priv_call_t;
-
-struct spipe_priv_calls {
-    struct spipe_priv_calls *older;
-    size_t                   num_calls;
-    spipe_priv_call_t        calls[1];
-};
-
-static void CUDART_CB spipe_priv_call_main(void *arg) {
-    const spipe_priv_call_t *call = (const spipe_priv_call_t *)arg;
-    spipe_priv_do(call->pipeline, call->task, 1);
-}
-/* Where a task's call stands in the list: two for each resident buffer, then a row for each load
-   of a fill, a drain and the stages. */
-SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_task_t t) {
-    const size_t resident = (size_t)2 * SPIPE_MAX_BUFFERS, row = 2 + (size_t)p->desc.num_stages;
-    if (t.what == SPIPE_PRIV_RESIDENT_IN) return (size_t)2 * (size_t)t.stage;
-    if (t.what == SPIPE_PRIV_RESIDENT_OUT) return (size_t)2 * (size_t)t.stage + 1;
-    if (t.what == SPIPE_PRIV_HOST) return resident + t.load * row + 2 + (size_t)t.stage;
-    return resident + t.load * row + (t.what == SPIPE_PRIV_DRAIN);
-}
-SPIPE_API void spipe_priv_call_write(spipe_pipeline_t *p, int what, int stage, size_t load) {
-    const spipe_priv_task_t t = {what, stage, load};
-    spipe_priv_call_t      *call = &p->calls->calls[spipe_priv_call_index(p, t)];
-    call->pipeline = p;
-    call->task = t;
-}
-/* Calls are the same for every run, so a list is written once, before anything can read it. A
-   longer run takes a longer list; older ones stay, as a graph may hold them. */
-SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
-    const int    per_chunk = p->needs_fill || p->needs_drain || p->num_segments > 1;
-    const size_t chunks = per_chunk ? p->num_loads : 0, row = 2 + (size_t)p->desc.num_stages;
-    const size_t n = (size_t)2 * SPIPE_MAX_BUFFERS + chunks * row;
-    struct spipe_priv_calls *list = p->calls;
-    size_t                   k;
-    int                      i;
-    if (list && list->num_calls >= n) return cudaSuccess;
-    list = (struct spipe_priv_calls *)malloc(sizeof *list + n * sizeof list->calls[0]);
-    if (!list) return cudaErrorMemoryAllocation;
-    list->older = p->calls;
-    list->num_calls = n;
-    p->calls = list;
-    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
-        spipe_priv_call_write(p, SPIPE_PRIV_RESIDENT_IN, i, 0);
-        spipe_priv_call_write(p, SPIPE_PRIV_RESIDENT_OUT, i, 0);
-    }
-    for (k = 0; k < chunks; ++k) {
-        spipe_priv_call_write(p, SPIPE_PRIV_FILL, -1, k);
-        spipe_priv_call_write(p, SPIPE_PRIV_DRAIN, -1, k);
-        for (i = 0; i < p->desc.num_stages; ++i) spipe_priv_call_write(p, SPIPE_PRIV_HOST, i, k);
-    }
-    return cudaSuccess;
-}
-SPIPE_API cudaError_t spipe_priv_launch_call(spipe_pipeline_t *p, cudaStream_t stream, int what,
-                                             int stage, size_t load) {
-    const spipe_priv_task_t t = {what, stage, load};
-    return cudaLaunchHostFunc(stream, spipe_priv_call_main,
-                              &p->calls->calls[spipe_priv_call_index(p, t)]);
-}
 /* Writes an element, or zeros, into device memory several times. */
 SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
                                            size_t times, const unsigned char *element,
@@ -3150,34 +2748,18 @@ SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_p
     return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
                                 stream);
 }
-/* Has the load's pinned slots filled: by the crew, or by a host function of an enqueued run. */
-SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t *at,
-                                            cudaStream_t in) {
-    const spipe_priv_slot_t *slot = at->slot;
-    cudaStream_t             host;
-    if (!p->async) {
-        if (!spipe_priv_await(p, &slot->filled, at->load + 1, at->load)) return p->failure.error;
-        at->count = spipe_priv_count_of(p, at->load);
-        return cudaSuccess;
-    }
-    host = spipe_priv_stream_host(p, 0);
-    if (at->load >= p->desc.depth) {
-        const int whole = spipe_priv_is_mapped(p);
-        SPIPE_TRY(cudaStreamWaitEvent(host, whole ? slot->out_done : slot->in_done, 0));
-        if (whole && p->needs_drain) SPIPE_TRY(cudaStreamWaitEvent(host, slot->drain_done, 0));
-    }
-    SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_FILL, -1, at->load));
-    SPIPE_TRY(cudaEventRecord(slot->fill_done, host));
-    return cudaStreamWaitEvent(in, slot->fill_done, 0);
+SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t *at) {
+    if (!spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load)) return p->failure.error;
+    at->count = spipe_priv_count_of(p, at->load);
+    return cudaSuccess;
 }
 /* Before a pinned slot is written again the load that was in it must have been drained: by the
    copy out, or by the stages themselves where host memory is mapped. */
-SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at,
-                                             cudaStream_t out) {
-    const size_t load = at->load;
-    if (load < p->desc.depth) return cudaSuccess;
-    if (p->async) return cudaStreamWaitEvent(out, at->slot->drain_done, 0);
-    if (spipe_priv_await(p, &at->slot->drained, load - p->desc.depth + 1, load)) return cudaSuccess;
+SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
+    const size_t load = at->load, depth = p->desc.depth;
+    if (load < depth || spipe_priv_await(p, &at->slot->drained, load - depth + 1, load)) {
+        return cudaSuccess;
+    }
     return p->failure.error;
 }
 /* Has the user enqueue one stage's work for one chunk. */
@@ -3243,14 +2825,6 @@ SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     if (mark - p->completed / every >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
-/* A load's pinned slots are emptied by a host function of an enqueued run, else by the crew. */
-SPIPE_API cudaError_t spipe_priv_get_emptied(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
-    const cudaStream_t host = spipe_priv_stream_host(p, 1);
-    if (!p->async) return cudaSuccess;
-    SPIPE_TRY(cudaStreamWaitEvent(host, at->slot->out_done, 0));
-    SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, at->load));
-    return cudaEventRecord(at->slot->drain_done, host);
-}
 /* With sync_each an error of the GPU is found before the next step. */
 SPIPE_API cudaError_t spipe_priv_sync_step(spipe_pipeline_t *p, int step, size_t load,
                                            cudaStream_t stream) {
@@ -3265,38 +2839,65 @@ SPIPE_API cudaError_t spipe_priv_op_failed(spipe_pipeline_t *p, const spipe_priv
     return spipe_priv_did(p, e, in || out ? -1 : op->stage, load,
                           in ? "copying in" : out ? "copying out" : NULL);
 }
-/* Whatever is neither a copy nor a stage's call: host work and the ends of steps. */
-SPIPE_API cudaError_t spipe_priv_issue_other(spipe_pipeline_t *p, const spipe_priv_op_t *op,
-                                             spipe_priv_at_t *at) {
-    switch (op->what) {
-    case SPIPE_PRIV_OP_FILLED: return spipe_priv_get_filled(p, at, op->stream);
-    case SPIPE_PRIV_OP_DRAINED: return spipe_priv_get_drained(p, at, op->stream);
-    case SPIPE_PRIV_OP_HALO: return spipe_priv_copy_in_halo(p, at, op->stage, op->stream);
-    case SPIPE_PRIV_OP_BATCH:
-        spipe_priv_view(p, at, &at->slot->view);
-        at->slot->view.stream = op->stream;
-        return spipe_priv_issue_batch(p, at, at->slot->view);
-    case SPIPE_PRIV_OP_HOST_BEGIN:
-        if (p->async) return spipe_priv_launch_call(p, op->stream, SPIPE_PRIV_HOST, op->stage,
-                                                    at->load);
-        SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
-        spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
-        return cudaSuccess;
-    case SPIPE_PRIV_OP_HOST_END:
-        if (p->async || spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1,
-                                         at->load)) return cudaSuccess;
-        return p->failure.error;
-    case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; return cudaSuccess;
-    case SPIPE_PRIV_OP_EMPTIED: return spipe_priv_get_emptied(p, at);
-    default: return spipe_priv_sync_step(p, op->step, at->load, op->stream);
-    }
-}
 SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_pipeline_t *p, const spipe_priv_op_t *op,
                                             const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
     p->moved[op->out] += n;
     return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
                            n, cudaMemcpyDefault, op->stream);
+}
+/* The copies that follow op, in one call where toolkit and driver have it; a capture does not. */
+SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                              const spipe_priv_at_t *at) {
+    int k;
+#if CUDART_VERSION >= 12080
+    if (!p->capturing && !p->direct_pageable && p->facts.driver_version >= 12080) {
+        void       *to[SPIPE_MAX_BUFFERS];
+        const void *from[SPIPE_MAX_BUFFERS];
+        size_t      bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0;
+        struct cudaMemcpyAttributes in_order;
+        memset(&in_order, 0, sizeof in_order);
+        in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+        for (k = 0; k < op->num; ++k) {
+            const spipe_priv_op_t *c = &op[1 + k];
+            to[k] = c->to + at->first * c->to_elem;
+            from[k] = c->from + at->first * c->from_elem;
+            bytes[k] = at->count * c->elem_bytes + c->more;
+            p->moved[c->out] += bytes[k];
+        }
+#if CUDART_VERSION >= 13000
+        return cudaMemcpyBatchAsync(to, from, bytes, n, &in_order, &first, 1, op->stream);
+#else
+        return cudaMemcpyBatchAsync(to, (void **)from, bytes, n, &in_order, &first, 1, &n,
+                                    op->stream);
+#endif
+    }
+#endif
+    for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
+    return cudaSuccess;
+}
+/* Whatever is neither a copy nor a stage's call: host work and the ends of steps. */
+SPIPE_API cudaError_t spipe_priv_issue_other(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                             spipe_priv_at_t *at) {
+    switch (op->what) {
+    case SPIPE_PRIV_OP_FILLED: return spipe_priv_get_filled(p, at);
+    case SPIPE_PRIV_OP_DRAINED: return spipe_priv_get_drained(p, at);
+    case SPIPE_PRIV_OP_HALO: return spipe_priv_copy_in_halo(p, at, op->stage, op->stream);
+    case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
+    case SPIPE_PRIV_OP_BATCH:
+        spipe_priv_view(p, at, &at->slot->view);
+        at->slot->view.stream = op->stream;
+        return spipe_priv_issue_batch(p, at, at->slot->view);
+    case SPIPE_PRIV_OP_HOST_BEGIN:
+        SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
+        spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
+        return cudaSuccess;
+    case SPIPE_PRIV_OP_HOST_END:
+        return spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load)
+                   ? cudaSuccess : p->failure.error;
+    case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; return cudaSuccess;
+    default: return spipe_priv_sync_step(p, op->step, at->load, op->stream);
+    }
 }
 /* Issues the operations first .. last-1 of a load. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
@@ -3305,7 +2906,7 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
     cudaError_t            e = cudaSuccess;
     const spipe_priv_op_t *op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
     const spipe_priv_op_t *end = op + last;
-    for (op += first; op < end && e == cudaSuccess && at.count > 0; ++op) {
+    for (op += first; op < end && at.count > 0; ++op) {
         if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
         if (e == cudaSuccess) {
             if (op->what == SPIPE_PRIV_OP_COPY) {
@@ -3316,11 +2917,12 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
                 e = spipe_priv_call_stage(p, load, op->stage, &at.slot->view);
             } else if (op->what != SPIPE_PRIV_OP_NONE) {
                 e = spipe_priv_issue_other(p, op, &at);
+                op += op->num; /* the last of several copies has what is recorded after them */
             }
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
+        if (e != cudaSuccess) return spipe_priv_op_failed(p, op, e, load);
     }
-    if (e != cudaSuccess) return spipe_priv_op_failed(p, op - 1, e, load);
     if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load); /* the sources have ended */
     return cudaSuccess;
 }
@@ -3405,18 +3007,13 @@ SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) 
     int i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const void                *from = b->host;
         if (b->kind != SPIPE_RESIDENT) continue;
         if (!(b->resident & SPIPE_UPLOAD)) {
             SPIPE_TRY(cudaMemsetAsync(p->resident[i], 0, b->elem_bytes, base));
             continue;
         }
-        if (p->async && p->resident_pin[i]) {
-            SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_IN, i, 0));
-            from = p->resident_pin[i];
-        }
         p->moved[0] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(p->resident[i], from, b->elem_bytes, cudaMemcpyDefault, base));
+        SPIPE_TRY(cudaMemcpyAsync(p->resident[i], b->host, b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
 }
@@ -3424,12 +3021,9 @@ SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base
     int i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const int                  staged = p->async && p->resident_pin[i];
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
         p->moved[1] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(staged ? p->resident_pin[i] : b->host, p->resident[i],
-                                  b->elem_bytes, cudaMemcpyDefault, base));
-        if (staged) SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_OUT, i, 0));
+        SPIPE_TRY(cudaMemcpyAsync(b->host, p->resident[i], b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
 }
@@ -3492,9 +3086,8 @@ SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
     if (p->failed && p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
 }
 SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
-    cudaError_t e = spipe_priv_calls_reserve(p);
+    cudaError_t e = cudaSuccess;
     int         i;
-    if (e != cudaSuccess) return e;
     if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
     if (e == cudaSuccess) e = spipe_priv_upload(p, stream);
     if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
@@ -3658,11 +3251,6 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     spipe_priv_keep(&e, spipe_priv_free_memory(p));
     for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_keep(&e, spipe_priv_unregister(p, i));
     free((void *)p->ops);
-    while (p->calls) {
-        struct spipe_priv_calls *older = p->calls->older;
-        free(p->calls);
-        p->calls = older;
-    }
     spipe_priv_sync_destroy(p->sync);
     spipe_priv_leave(p->device, before);
     memset(p, 0, sizeof *p);
@@ -3673,7 +3261,7 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
     *what = "reading the device's facts";
-    SPIPE_TRY(spipe_device_get(&p->facts, p->device));
+    SPIPE_TRY(spipe_priv_device_facts(&p->facts, p->device));
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan(p));
     *what = "creating streams";
@@ -3758,7 +3346,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
     cudaError_t e;
     if (!p || !p->alive) return spipe_priv_dead(report);
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
-    if (!p->running_async) spipe_priv_failure_clear(&p->failure);
+    if (!p->running_async && !p->ran_now) spipe_priv_failure_clear(&p->failure);
     e = p->running_async ? cudaEventSynchronize(p->end) : cudaSuccess;
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -3767,7 +3355,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
     }
     if (p->running_async && !p->failed) p->completed = p->num_loads;
     p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
-    p->running_async = p->async = 0;
+    p->running_async = p->ran_now = p->async = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
     spipe_priv_leave(p->device, before);
@@ -3778,7 +3366,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *re
     int         before;
     cudaError_t e;
     if (!p || !p->alive) return spipe_priv_dead(report);
-    if (p->running_async) SPIPE_TRY(spipe_pipeline_wait(p, report));
+    if (p->running_async || p->ran_now) SPIPE_TRY(spipe_pipeline_wait(p, report));
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_run(p);
     spipe_priv_report(p, report);
@@ -3816,25 +3404,37 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     p->desc.count = count;
     return spipe_priv_forget_replay(p);
 }
+/* Where host threads have work to do the order of the stream is kept by waiting. */
+SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t stream) {
+    if (p->capturing) {
+        return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported, "a captured run "
+                                 "can do no host work; use pinned arrays, no sources or sinks and "
+                                 "no host stages");
+    }
+    if (p->ran_now && p->failed) return p->failure.error; /* until somebody has heard of it */
+    if (p->running_async) SPIPE_TRY(cudaEventSynchronize(p->end));
+    SPIPE_TRY(cudaStreamSynchronize(stream));
+    p->ran_now = 1;
+    return spipe_priv_run(p);
+}
+
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int                          before;
     cudaError_t                  e;
     if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
-    if (spipe_priv_endless(&p->desc)) {
-        return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "an enqueued run needs a "
-                                 "count: a source tells the number of chunks only at its end");
-    }
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
-    if (e == cudaSuccess) {
+    p->capturing = status != cudaStreamCaptureStatusNone;
+    if (e == cudaSuccess && p->host_work) {
+        e = spipe_priv_run_now(p, stream);
+    } else if (e == cudaSuccess) {
         if (!p->running_async) spipe_priv_begin(p);
-        p->capturing = status != cudaStreamCaptureStatusNone;
         p->async = 1;
         e = spipe_priv_enqueue(p, stream);
-        p->capturing = 0;
         p->async = p->running_async;
     }
+    p->capturing = 0;
     spipe_priv_leave(p->device, before);
     return e;
 }

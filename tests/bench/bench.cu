@@ -871,6 +871,10 @@ static void print_mapped(const row_t *r, const std::vector<double> &bound) {
     else printf("%7.3f/%.2f", faster(bound, hand).median, faster(bound, own).median);
 }
 
+static const char *shape_text(const work_t *w) {
+    return w->floats == 3 ? "3:1" : w->body == BODY_STRIDE ? "1:1s" : "1:1";
+}
+
 static void print_row(const row_t *r) {
     const std::vector<double> bound = bound_of(r);
     const variant_t *kept = find(r, "kept"), *run = find(r, "run"), *serial = find(r, "serial");
@@ -878,7 +882,7 @@ static void print_row(const row_t *r) {
     const bench_spread_t  s = faster(bound, kept), of_own = faster(own, kept);
     const spipe_report_t *p = &kept->report;
     printf("%-8s%5s %-5s%-2d%7.2f%4d%10.3f |%7.3f%7.3f", r->work.pinned ? "pinned" : "pageable",
-           size_text(r->work.bytes).c_str(), r->work.floats == 3 ? "3:1" : r->work.body == BODY_STRIDE ? "1:1s" : "1:1", r->work.stages,
+           size_text(r->work.bytes).c_str(), shape_text(&r->work), r->work.stages,
            r->kernel, r->rounds, bench_median(bound), faster(bound, serial).median,
            faster(bound, find(r, "4 streams")).median);
     print_mapped(r, bound);
@@ -1056,7 +1060,8 @@ static void json_variants(FILE *f, const char *key, const variants_t &all,
 static void json_row(FILE *f, const row_t *r) {
     const int has_bound = find(r, "both ways") && find(r, "kernels");
     fprintf(f, "    {\"memory\": \"%s\", \"bytes\": %zu, \"floats_in\": %d, \"stages\": %d, "
-               "\"body\": %d, \"kernel_asked\": %g, \"kernel\": %.4f, \"copy_in_ms\": %.5f, \"rounds\": %d",
+               "\"body\": %d, \"kernel_asked\": %g, \"kernel\": %.4f, \"copy_in_ms\": %.5f, "
+               "\"rounds\": %d",
             r->work.pinned ? "pinned" : "pageable", r->work.bytes, r->work.floats, r->work.stages,
             r->work.body, r->work.kernel, r->kernel, r->copy_in_ms, r->rounds);
     json_variants(f, "variants", r->finals, has_bound ? bound_of(r) : std::vector<double>());
@@ -1191,7 +1196,8 @@ static int parse_value(options_t *o, const std::string &name, const std::string 
     else if (name == "--cores") o->cores = (unsigned)parse_plain(value);
     else if (name == "--seed") o->seed = (unsigned)parse_plain(value);
     else if (name == "--json") o->json = value;
-    else if (name == "--body") o->body = parse_names(value, {"thread", "packs", "stride"}, {0, 1, 2})[0];
+    else if (name == "--body")
+        o->body = parse_names(value, {"thread", "packs", "stride"}, {0, 1, 2})[0];
     else return 0;
     return 1;
 }
