@@ -5,14 +5,14 @@
     You learn: a source is the loader, the stage is the loop body. The library reads up to `depth`
     files ahead on a thread of its own, from file to pinned slot to device, while the GPU works.
 
-    The notes' MultiStreamDataLoader yields buffer i, fills it with the batch just fetched, and at
-    the end of the input empties buffers i .. n-1. But all n are full then: those before i are never
-    yielded, so `files % n` batches are lost. It also refills a buffer that the GPU may still read.
+    A loader seen in many tutorials (MultiStreamDataLoader) yields buffer i, fills it with the batch
+    just fetched, and at the end empties buffers i .. n-1. But all n are full then: those before i
+    are never yielded: `files % n` batches lost. It also refills a buffer that may still be read.
     Here neither can happen: there is no second loop for the rest, and a slot is filled again only
     when an event says that the stages have left it.
 
-    Expected output (the last column is that loader's loop, counted):
-         files  serial  4 ahead  notes' loop
+    Expected output (the last column counts what that loop would yield):
+         files  serial  4 ahead  that loop
              4       4        4        4   0 lost
              5       5        5        4   1 lost
              7       7        7        4   3 lost
@@ -81,8 +81,8 @@ static state_t train(loader_t *l, spipe_schedule_t schedule) {
     return s;
 }
 
-/* How many of num_files batches the notes' loop yields from n buffers. */
-static unsigned notes_loop(unsigned num_files, unsigned n) {
+/* How many of num_files batches that loop yields from n buffers. */
+static unsigned ring_loop(unsigned num_files, unsigned n) {
     unsigned fetched = n, yielded = 0, i = 0;
     if (num_files < n) return num_files;
     for (; fetched < num_files; ++fetched, ++yielded) i = (i + 1) % n;
@@ -97,7 +97,7 @@ int main(void) {
     unsigned              k, i, wrong = 0;
     if (!mkdtemp(l.folder)) return 1;
     memset(&want, 0, sizeof want);
-    printf("%10s%8s%9s%13s\n", "files", "serial", "4 ahead", "notes' loop");
+    printf("%10s%8s%9s%13s\n", "files", "serial", "4 ahead", "that loop");
     for (k = 0; k < sizeof counts / sizeof counts[0]; ++k) {
         for (; l.num_files < counts[k]; ++l.num_files) { /* the CPU's state, batch by batch */
             for (i = 0; i < WORDS; ++i) want.sum += batch[i] = l.num_files + 77 * i;
@@ -108,9 +108,9 @@ int main(void) {
             if (!f || fwrite(batch, 4, WORDS, f) != WORDS || fclose(f) != 0) return 1;
         }
         const state_t  serial = train(&l, SPIPE_SERIAL), ahead = train(&l, SPIPE_SCHEDULE_AUTO);
-        const unsigned notes = notes_loop(l.num_files, AHEAD), lost = l.num_files - notes;
+        const unsigned ring = ring_loop(l.num_files, AHEAD), lost = l.num_files - ring;
         printf("%10u%8u%9u%9u   %u lost\n", l.num_files, serial.num_batches, ahead.num_batches,
-               notes, lost);
+               ring, lost);
         wrong += memcmp(&serial, &want, sizeof want) || memcmp(&ahead, &want, sizeof want);
     }
     for (i = 0; i < l.num_files; ++i) remove(name_of(&l, i));
