@@ -7,10 +7,10 @@
                         /-> entropy  (what is there)  -\
         lab -> texture ---> salience (what stands out) ---> balance -> tokens
                         \-> query    (what was asked) -/
-    As the ARR-COC notes have it, three streams that wait for each other in a row are "parallel",
-    and the three scorers, which could be, share one; their pipelined version waits for nothing
-    between its stages, and its last two batches never come out. A budget of 4096 tokens leaves
-    nothing to share among 64 patches or more, as each may have no less than 64.
+    A much copied sketch of this (ARR-COC) calls three streams parallel that wait for each other in
+    a row, and puts the three scorers, which could be, on one. Its pipelined version waits for
+    nothing between the stages, and its last two batches never come out. And its 4096 tokens leave
+    nothing to share among 64 patches, as each of them may have no less than 64.
 
     Expected output:
         stages in a row on 1 stream, as a graph on 8    (as the library finds best)
