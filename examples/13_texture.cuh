@@ -19,7 +19,7 @@ static __host__ __device__ inline float gray(const spipe_rgb8_t *rgb, int x, int
 static __host__ __device__ inline void texture_at(float *t, const spipe_rgb8_t *rgb,
                                                   const float *lab, int i) {
     const int   x = i % SIDE, y = i / SIDE;
-    const float u = (float)x / SIDE - 0.5f, v = (float)y / SIDE - 0.5f;
+    const float u = (float)x / (float)SIDE - 0.5f, v = (float)y / (float)SIDE - 0.5f;
     float       gx = 0.0f, gy = 0.0f;
     for (int k = -1; k <= 1; ++k) {
         const float w = (float)(2 - k * k);

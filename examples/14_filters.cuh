@@ -82,7 +82,7 @@ static int filter_make(filter_t *f, const char *name, const layout_t *layout) {
     }
     for (i = -RADIUS; i <= RADIUS; ++i) sum += w[32 + i];
     for (weight[0] = UNIT, i = 1; i <= RADIUS; ++i) {
-        weight[i] = weight[-i] = (unsigned)(w[32 + i] / sum * UNIT + 0.5);
+        weight[i] = weight[-i] = (unsigned)(w[32 + i] / sum * (double)UNIT + 0.5);
         weight[0] -= 2 * weight[i];
     }
     f[1] = f[0];
