@@ -2,9 +2,9 @@
     picture; the kernels that call it, and their stages. The CPU's check calls it in loops.      */
 #include "streampipe_kernels.cuh"
 
-enum { SIDE = 64, PIXELS = SIDE * SIDE, PATCH = 16, ACROSS = SIDE / PATCH };
 enum { PICTURE, LAB, TEXTURE, SCORE, ASKED = SCORE + 3, RELEVANCE, TOKENS }; /* buffers */
-enum { PATCHES = ACROSS * ACROSS, CHANNELS = 13, LEAST = 64, MOST = 400, TOTAL = 2560 };
+enum { SIDE = 64, PIXELS = SIDE * SIDE, PATCH = 16, ACROSS = SIDE / PATCH, CHANNELS = 13 };
+enum { PATCHES = ACROSS * ACROSS, LEAST = 64, MOST = 400, TOTAL = 2560 }; /* tokens */
 
 /* Brightness, 0 to 255, in whole numbers of 1/256: exact, on any machine. */
 static __host__ __device__ inline float gray(const spipe_rgb8_t *rgb, int x, int y) {
@@ -55,10 +55,8 @@ static __host__ __device__ inline void share(uint32_t *tokens, const float *rele
     float    least = relevance[0];
     uint32_t all = 1;
     for (int k = 1; k < PATCHES; ++k) least = fminf(least, relevance[k]);
-    for (int k = 0; k < PATCHES; ++k) {
-        tokens[k] = (uint32_t)((relevance[k] - least) * 65536.0f);
-        all += tokens[k];
-    }
+    for (int k = 0; k < PATCHES; ++k)
+        all += tokens[k] = (uint32_t)((relevance[k] - least) * 65536.0f);
     for (int k = 0; k < PATCHES; ++k) {
         tokens[k] = LEAST + (TOTAL - LEAST * PATCHES) * tokens[k] / all;
         if (tokens[k] > MOST) tokens[k] = MOST;
@@ -70,7 +68,7 @@ static __host__ __device__ inline float balance(float entropy, float salience, f
     return 0.3f * entropy + 0.3f * salience + 0.4f * likeness;
 }
 
-/* The kernels: a thread for each of n pixels, patches or pictures. */
+/* The kernels: a thread for each of n pixels, patches or pictures; short rather than fast. */
 static __global__ void texture_kernel(float *t, const spipe_rgb8_t *rgb, const float *lab,
                                       size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, picture = i / PIXELS * PIXELS;

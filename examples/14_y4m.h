@@ -19,15 +19,12 @@ typedef struct video {
     char     header[512]; /* the first line: it goes out as it came in */
     layout_t layout;
     size_t   num_read;
-    char     problem[512]; /* empty: none so far */
+    char     problem[512]; /* the header's or the source's; empty: none */
+    int      write_error;  /* the sink's, an errno: it runs on another thread than the source */
 } video_t;
 
-static int y4m_refuse(video_t *v, const char *why) {
-    snprintf(v->problem, sizeof v->problem, "%s", why);
-    return 1;
-}
-static int y4m_refuse_write(video_t *v) {
-    snprintf(v->problem, sizeof v->problem, "cannot write: %s", strerror(errno));
+static int y4m_refuse(video_t *v, const char *what, const char *why) {
+    snprintf(v->problem, sizeof v->problem, "%s%s", what, why);
     return 1;
 }
 
@@ -42,18 +39,18 @@ static int y4m_read_header(video_t *v) {
     size_t width = 0, height = 0, k = 0;
     char  *word;
     if (!fgets(v->header, sizeof v->header, v->in) || strncmp(v->header, "YUV4MPEG2 ", 10) != 0)
-        return y4m_refuse(v, "this is no Y4M stream: it does not begin with YUV4MPEG2");
-    if (!strchr(v->header, '\n')) return y4m_refuse(v, "the header does not end");
+        return y4m_refuse(v, "this is no Y4M stream: ", "it does not begin with YUV4MPEG2");
+    if (!strchr(v->header, '\n')) return y4m_refuse(v, "the header ", "does not end");
     for (word = strchr(v->header, ' '); word; word = strchr(word + 1, ' ')) {
         if (word[1] == 'W') width = strtoul(word + 2, NULL, 10);
         if (word[1] == 'H') height = strtoul(word + 2, NULL, 10);
         if (word[1] == 'C') sscanf(word + 2, "%31s", format);
     }
     if (width < 1 || height < 1 || width > 65535 || height > 65535)
-        return y4m_refuse(v, "the header gives no width and height of 1 to 65535");
+        return y4m_refuse(v, "the header ", "gives no width and height of 1 to 65535");
     while (k < sizeof formats / sizeof *formats && strcmp(format, formats[k].name) != 0) ++k;
     if (k == sizeof formats / sizeof *formats)
-        return y4m_refuse(v, "the format is none of 420, 422, 444, 411 and mono with 8 bits");
+        return y4m_refuse(v, "the format is none of 420, 422, 444, 411 and mono, 8 bits: ", format);
     const size_t across = formats[k].across, down = formats[k].down;
     v->layout.width[0] = width;
     v->layout.width[1] = v->layout.width[2] = across ? (width + across - 1) / across : 1;
@@ -93,7 +90,7 @@ static cudaError_t y4m_write(const void *src, size_t count, size_t first, void *
         const char *frame = (const char *)src + i * v->layout.at[3];
         if (fputs("FRAME\n", v->out) == EOF ||
             fwrite(frame, 1, v->layout.at[3], v->out) != v->layout.at[3]) {
-            (void)y4m_refuse_write(v);
+            v->write_error = errno;
             return cudaErrorOperatingSystem;
         }
     }

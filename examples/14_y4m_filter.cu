@@ -28,19 +28,19 @@ enum { LARGEST = 61 * 47 * 2 }; /* bytes of a frame in the check */
 static int filter_video(video_t *v, const char *name) {
     filter_t       f[2];
     spipe_report_t report;
-    spipe_desc_t   d = spipe_desc_default(); /* no count: until the source ends */
-    const int      num_steps = filter_make(f, name, &v->layout);
-    if (num_steps == 0) return y4m_refuse(v, "the filters are negate, sobel and gblur");
+    spipe_desc_t   d = spipe_desc_default(); /* no count: until the source ends; for live video, */
+    const int      num_steps = filter_make(f, name, &v->layout); /* d.chunk = 1: no frame waits */
     spipe_add_source(&d, y4m_read, v, v->layout.at[3]);
     spipe_add_sink(&d, y4m_write, v, v->layout.at[3]);
     if (num_steps == 2) spipe_add_temp(&d, v->layout.at[3] * sizeof(unsigned));
     spipe_add_stage(&d, num_steps == 2 ? "down" : name, filter_stage, &f[0]);
     if (num_steps == 2) spipe_add_stage(&d, "across", filter_stage, &f[1]);
     fputs(v->header, v->out);
-    if (spipe_run(&d, &report) != cudaSuccess && !v->problem[0])
-        return y4m_refuse(v, report.failure.message);
-    if (fflush(v->out) == EOF && !v->problem[0]) return y4m_refuse_write(v);
-    return v->problem[0] != 0;
+    const cudaError_t e = spipe_run(&d, &report);
+    if (e == cudaSuccess && fflush(v->out) == EOF) v->write_error = errno;
+    if (v->write_error) return y4m_refuse(v, "cannot write: ", strerror(v->write_error));
+    if (v->problem[0]) return 1; /* the source's: all frames before it went out */
+    return e == cudaSuccess ? 0 : y4m_refuse(v, "", report.failure.message);
 }
 
 /* Five frames of noise through a filter, and each again on the CPU. How many bytes differ. */
@@ -84,12 +84,16 @@ int main(int argc, char **argv) {
     static const char *const sizes[] = {"W61 H47 C420jpeg", "W33 H18 C444", "W50 H9 C411",
                                         "W1 H1 Cmono"};
     static video_t v;
+    filter_t       f[2];
     size_t         all = 0;
     if (argc > 1) {
         signal(SIGPIPE, SIG_IGN); /* when the reader is gone, fwrite says so and we can, too */
         v.in = stdin;
         v.out = stdout;
-        if (y4m_read_header(&v) == 0 && filter_video(&v, argv[1]) == 0) return 0;
+        if (filter_make(f, argv[1], &v.layout) == 0)
+            y4m_refuse(&v, "the filters are ", "negate, sobel and gblur");
+        else if (y4m_read_header(&v) == 0 && filter_video(&v, argv[1]) == 0)
+            return 0;
         fprintf(stderr, "y4m_filter: %s\n", v.problem);
         return 1;
     }
