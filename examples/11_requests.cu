@@ -58,10 +58,9 @@ static cudaError_t serve(const service_t *s, spipe_stream_pool_t *pool, cudaStre
         SPIPE_TRY(queue_request(s, i, s->scratch + k * LARGEST, scope[k].stream));
     }
     const cudaError_t e = spipe_stream_try_acquire(pool, &fifth); /* acquire would wait here */
-    printf("a fifth lease: %s, so the caller waits or sheds load\n", cudaGetErrorName(e));
-    if (e != cudaErrorNotReady) return cudaErrorUnknown;
     for (k = 0; k < STREAMS; ++k) SPIPE_TRY(spipe_scope_end(&scope[k]));
-    return cudaSuccess;
+    printf("a fifth lease: %s, so the caller waits or sheds load\n", cudaGetErrorName(e));
+    return e == cudaErrorNotReady ? cudaSuccess : cudaErrorUnknown;
 }
 
 /* How many numbers of the answers are wrong; then they are wiped for the next round. */
