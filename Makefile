@@ -102,7 +102,10 @@ endif
 sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
 TESTS_HOST := $(basename $(call sources,tests/host/test_*))
-EXAMPLES  := $(basename $(call sources,examples/*))
+EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
+# The one example that is built in two ways: here stream 0 is each thread's own. hostcuda has no such.
+PER_THREAD := examples/03_default_stream_per_thread
+EXAMPLES  += $(if $(filter cuda,$(BACKEND)),$(PER_THREAD))
 SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
@@ -127,6 +130,9 @@ endef
 $(BUILD)/%.c.o:   %.c   $(BUILD)/flags ; $(call compile,CC,$(CC) $(CFLAGS))
 $(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS))
 $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
+
+$(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
+	$(call compile,CU,$(COMPILE_cu) --default-stream per-thread)
 
 $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
 $(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
@@ -310,6 +316,7 @@ part-docs: $(RUNTIME)
 	@$(call SCRIPT,docs,tests/docs) tests/docs/run
 	@$(call SCRIPT,docs-self,tests/docs/selftest) tests/docs/selftest
 	@$(call SCRIPT,install,make install) tests/tools/install
+	@$(call SCRIPT,consumer,tests/consumer) tests/consumer/run
 	@$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
 else
 part-compile part-lint part-docs:

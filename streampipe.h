@@ -549,6 +549,7 @@ typedef struct spipe_stage_desc {
     void          *user;
     int            host;         /* 1 = runs on the CPU, on a worker thread */
     int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
+    int            once, fixed;  /* see spipe_stage_once and spipe_stage_fixed (default: 0) */
     unsigned       reads;        /* host stage: SPIPE_BIT of each buffer it reads and writes */
     unsigned       writes;
     int            after_given;  /* 0 = after the stage added before it */
@@ -616,6 +617,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                              spipe_edge_t edge);
 
 /*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
+    spipe_stage_once, spipe_stage_fixed -- what a stage promises, so that the library can do better.
 
     d          in/out  from spipe_desc_default.
     name       in      short and unique; appears in messages and reports; kept, not copied.
@@ -626,6 +628,11 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     after      in      name of a stage that this one waits for instead, added before or after it;
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
+    ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
+    once       it touches each element once, neighbours by neighbouring threads: a small total in
+               pinned memory is then worked on where it is, without copies.
+    fixed      it enqueues the same work in every run, arguments and all: a pipeline that is kept
+               may then replay a run as a CUDA graph, without calling it, where that is faster.
     Returns    the stage's number, from 0 in the order of adding; -1 on a mistake, which the run
                then reports in words.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
@@ -634,6 +641,8 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
                                    void *user, unsigned reads, unsigned writes);
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
+SPIPE_API int spipe_stage_once(spipe_desc_t *d, int stage);
+SPIPE_API int spipe_stage_fixed(spipe_desc_t *d, int stage);
 
 /* ---- 9 >>execute --------------------------------------------------------------------------- */
 /* What a run did; see >>report. Filled whole on success and on failure. */
@@ -647,6 +656,7 @@ typedef struct spipe_report {
     int              staged;                   /* 1 = pageable arrays went through pinned slots */
     size_t           threads;                  /* host threads each way */
     int              num_stages, num_streams;
+    int              replayed;                 /* 1 = by a CUDA graph, which was faster */
     size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
@@ -660,23 +670,40 @@ typedef struct spipe_priv_slot {
     unsigned char *mirror[SPIPE_MAX_STAGES][SPIPE_MAX_BUFFERS]; /* what each host stage sees */
     cudaEvent_t    in_done, out_done, fill_done, drain_done;
     cudaEvent_t    stage_done[SPIPE_MAX_STAGES];
-    size_t         filled, drained, whole;     /* chunk number + 1, when so */
+    size_t         filled, drained, whole;     /* load number + 1, when so */
     size_t         host_done[SPIPE_MAX_STAGES];
+    spipe_chunk_t  view;                       /* what a stage on the device sees */
 } spipe_priv_slot_t;
 
 typedef struct spipe_priv_task {
     int    what, stage;
-    size_t chunk;
+    size_t load;
 } spipe_priv_task_t;
+
+/* What is to be issued for a load, in one stream: a wait, an action, a record; all of it that does
+   not depend on which load it is. */
+typedef struct spipe_priv_op {
+    cudaStream_t         stream;
+    cudaEvent_t          wait, done;        /* or NULL */
+    size_t               since;             /* waits from this load on */
+    int                  what, step, stage; /* step: the kind it belongs to, for messages */
+    int                  out;               /* a copy's direction: 1 = from the device */
+    unsigned char       *to;                /* a copy of count x elem_bytes + more bytes: */
+    const unsigned char *from;
+    size_t               to_elem, from_elem, elem_bytes, more; /* an array's bytes an element, */
+} spipe_priv_op_t;                                             /* 0 for a slot: it stays */
 
 enum {
     SPIPE_PRIV_FILL = 0, /* also the numbers of the crews that do each task */
     SPIPE_PRIV_DRAIN, SPIPE_PRIV_HOST, SPIPE_PRIV_NUM_CREWS,
     SPIPE_PRIV_RESIDENT_IN = SPIPE_PRIV_NUM_CREWS, /* only in enqueued runs, no crew */
-    SPIPE_PRIV_RESIDENT_OUT,
+    SPIPE_PRIV_RESIDENT_OUT, SPIPE_PRIV_TOUCH,
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
-    SPIPE_PRIV_MARK = 16,    /* ... so many chunks, or one where progress is told */
+    SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
+    SPIPE_PRIV_SMALL = 24 << 20,  /* bytes of a run for which setting up to stage takes too long */
+    SPIPE_PRIV_MEDIUM = 100 << 20, /* ... and for which fewer threads and smaller chunks do better */
+    SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
@@ -700,11 +727,14 @@ typedef struct spipe_pipeline {
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident;
-    int                direct_pageable, had_threads, num_lanes, num_segments, num_steps;
-    size_t             lag;
+    int                direct_pageable, had_threads, ring_cached, num_lanes, num_segments, num_steps;
+    size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
-    spipe_priv_task_t  steps[SPIPE_PRIV_MAX_STEPS]; /* of every chunk */
+    spipe_priv_task_t  steps[SPIPE_PRIV_MAX_STEPS]; /* of every load */
+    int                num_in_place; /* buffers that need no copies */
+    spipe_priv_op_t   *ops;          /* what is issued for a load, num_ops for each slot */
+    size_t             num_ops, room_ops, step_start[SPIPE_PRIV_MAX_STEPS + 1];
     /* what it owns */
     int                num_streams;
     cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
@@ -718,14 +748,19 @@ typedef struct spipe_pipeline {
     spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
     spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
     struct spipe_priv_calls *calls; /* arguments of host functions, kept until destroy */
+    cudaGraphExec_t    replay;      /* the run as a graph, where that may be faster ... */
+    double             best_ms[2];  /* ... as it turns out: by streams, by the graph */
+    size_t             replay_moved[2];
+    int                num_runs;    /* that it has been tried for */
     /* the run */
-    int                async;
+    int                async, endless, one_stream, in_one_stream;
     size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
     cudaError_t        stale_error;
-    size_t             total, num_chunks, completed, told;
+    size_t             total, num_loads, failed_load, completed, told;
     size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
     size_t             source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
+    size_t             moved[2]; /* bytes to the device, from it */
     double             began;
     spipe_report_t     report;
 } spipe_pipeline_t;
@@ -1663,9 +1698,18 @@ SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
 
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    if (!s) return -1;
-    s->ordered = 1;
-    return stage;
+    if (s) s->ordered = 1;
+    return s ? stage : -1;
+}
+SPIPE_API int spipe_stage_once(spipe_desc_t *d, int stage) {
+    spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
+    if (s) s->once = 1;
+    return s ? stage : -1;
+}
+SPIPE_API int spipe_stage_fixed(spipe_desc_t *d, int stage) {
+    spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
+    if (s) s->fixed = 1;
+    return s ? stage : -1;
 }
 SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
     static const char *const names[] = {"unknown", "input",    "output", "in/out",
@@ -1826,7 +1870,7 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
    to the user's array; through a pinned slot that host threads fill and drain; used in place. */
 enum { SPIPE_PRIV_NONE, SPIPE_PRIV_DIRECT, SPIPE_PRIV_STAGED, SPIPE_PRIV_IN_PLACE };
 
-/* The steps of a chunk. */
+/* The steps of a load; the first two are routes as well. */
 enum { SPIPE_PRIV_IN, SPIPE_PRIV_OUT, SPIPE_PRIV_STAGE, SPIPE_PRIV_BEGIN, SPIPE_PRIV_END };
 
 SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
@@ -1866,7 +1910,8 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
         else p->path[i] = SPIPE_PRIV_STAGED;
     }
     if (spipe_priv_is_mapped(p)) {
-        p->path[i] = type == SPIPE_PRIV_PAGEABLE || halo ? SPIPE_PRIV_STAGED : SPIPE_PRIV_IN_PLACE;
+        const int in_place = type != SPIPE_PRIV_PAGEABLE && !halo && device_pointer;
+        p->path[i] = in_place ? SPIPE_PRIV_IN_PLACE : SPIPE_PRIV_STAGED;
         p->mapped[i] = (unsigned char *)device_pointer;
     }
     return cudaSuccess;
@@ -1900,6 +1945,15 @@ SPIPE_API int spipe_priv_stages_arrays(const spipe_pipeline_t *p) {
     }
     return staged;
 }
+/* Whether the stages work on the user's own memory and need none of a slot's. */
+SPIPE_API int spipe_priv_all_in_place(const spipe_pipeline_t *p) {
+    int i, others = 0;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const int resident = p->desc.buffers[i].kind == SPIPE_RESIDENT;
+        others |= p->path[i] != SPIPE_PRIV_IN_PLACE && !resident;
+    }
+    return spipe_priv_is_mapped(p) && !others;
+}
 /* Bytes one element moves in the busier direction, and what it takes in a slot. */
 SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, size_t *held) {
     size_t in = 0, out = 0;
@@ -1917,25 +1971,29 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
 }
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), as a power of two: the best of a sweep on an
-   H200 from 1 MiB to 4 GiB (tests/bench). Without a total, 4 MiB. */
+   H200 from 1 MiB to 4 GiB (tests/bench). */
+SPIPE_API size_t spipe_priv_best_bytes(double total) {
+    size_t bytes = (size_t)128 << 10;
+    while (bytes < (size_t)16 << 20 && 0.9 * (double)bytes * (double)bytes < 60e3 * total) {
+        bytes *= 2;
+    }
+    return bytes;
+}
+/* Without a total, 4 MiB. */
 SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
-    const size_t        least = (size_t)128 << 10, most = (size_t)16 << 20;
-    size_t              moved, held, bytes = (size_t)4 << 20, chunk;
+    const size_t        mib = (size_t)1 << 20;
+    size_t              moved, held, bytes = 4 * mib, chunk;
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
+    if (spipe_priv_all_in_place(p) && d->count > 0) return d->count; /* nothing to overlap */
     if (d->count != SPIPE_AUTO) {
-        const double lost = 60e3 * (double)d->count * (double)moved;
-        if (p->direct_pageable && d->count > 0 && d->count < 12582912 / moved) {
+        const double total = (double)d->count * (double)moved;
+        if (p->one_shot && p->direct_pageable && d->count > 0 && total < SPIPE_PRIV_SMALL) {
             return d->count; /* CUDA would wait between chunks */
         }
-        for (bytes = least; bytes < most && 0.9 * (double)bytes * (double)bytes < lost;) bytes *= 2;
-        if (spipe_priv_stages_arrays(p)) { /* every thread should have several */
-            const double share = (double)d->count * (double)moved / (double)(6 * d->threads + 6);
-            /* a large ring takes long to pin */
-            bytes = p->one_shot ? most / 8 : most / 4;
-            while (bytes > 8 * least && (double)bytes > share) bytes /= 2;
-        }
+        bytes = spipe_priv_best_bytes(total);
+        if (spipe_priv_stages_arrays(p)) bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
     }
     chunk = bytes / moved;
     while (chunk > 1 && (double)chunk * (double)held * (double)d->depth >
@@ -1948,6 +2006,42 @@ SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
         if (chunk < d->buffers[i].halo_after) chunk = d->buffers[i].halo_after;
     }
     return chunk > 0 ? chunk : 1;
+}
+/* Chunks that somebody wants far smaller than a copy is worth are copied several at a time, unless
+   something looks at each of them, or depth says how much memory there may be. */
+SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
+    const spipe_desc_t *d = &p->desc;
+    size_t              moved, held, bytes, batch, mib = (size_t)1 << 20;
+    int                 i;
+    spipe_priv_element_bytes(d, &moved, &held);
+    if (d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
+        d->schedule != SPIPE_ENGINES || p->num_lanes > 1 || p->num_segments > 1 || p->needs_fill ||
+        p->needs_drain || d->chunk > mib / 4 / moved) {
+        return 1;
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].ordered) return 1;
+    }
+    bytes = spipe_priv_best_bytes((double)d->count * (double)moved);
+    batch = (bytes < mib ? bytes : mib) / (d->chunk * moved);
+    if (batch > d->count / d->chunk / 8) batch = d->count / d->chunk / 8; /* 8 loads to overlap */
+    return batch > 0 ? batch : 1;
+}
+/* Small totals in pinned memory are worked on in place where the stage allows that: up to 16 MiB a
+   kernel that reads and writes host memory ends before copies would (tests/bench). */
+SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
+    spipe_desc_t *d = &p->desc;
+    size_t        moved, held;
+    if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
+    spipe_priv_element_bytes(d, &moved, &held);
+    if (d->num_stages == 1 && d->stages[0].once && d->chunk == SPIPE_AUTO && p->facts.map_host_memory
+        && (double)d->count * (double)moved <= 16777216.0) {
+        d->schedule = SPIPE_MAPPED;
+        SPIPE_TRY(spipe_priv_choose_paths(p));
+        if (spipe_priv_all_in_place(p)) return cudaSuccess;
+    }
+    d->schedule = SPIPE_ENGINES;
+    return spipe_priv_choose_paths(p);
 }
 /* A stage continues the lane (its kernel streams) of the first stage it waits for whose lane
    nobody has continued; otherwise, and for a host stage, it opens a new one. */
@@ -1998,16 +2092,31 @@ SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
     spipe_priv_add_step(p, SPIPE_PRIV_OUT, -1);
     p->segment_start[p->num_segments] = p->num_steps;
 }
+/* How many loads a run has, and whether one stream will do for them. */
+SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
+    const size_t n = p->desc.count, size = p->load;
+    p->endless = spipe_priv_endless(&p->desc);
+    p->total = p->endless ? SPIPE_AUTO : n;
+    p->num_loads = p->endless ? SIZE_MAX : n / size + (n % size != 0);
+    p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
+                    (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
+}
 /* Fills in what the description left to the library. */
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
-    size_t        cpus = spipe_priv_num_cpus(), moved, held;
-    if (d->schedule == SPIPE_SCHEDULE_AUTO) d->schedule = SPIPE_ENGINES;
+    size_t        cpus = spipe_priv_num_cpus(), moved, held, n;
+    double        total;
     if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
                                  "device that can map host memory; leave schedule to the library");
     }
+    spipe_priv_element_bytes(d, &moved, &held);
+    total = (double)d->count * (double)moved;
+    if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < SPIPE_PRIV_SMALL) {
+        d->staging = SPIPE_STAGING_DIRECT; /* setting up to stage would cost more than it saves */
+    }
+    SPIPE_TRY(spipe_priv_choose_schedule(p));
     (void)spipe_priv_sort_stages(d, order);
     p->leaves = (1u << d->num_stages) - 1;
     for (i = 0; i < d->num_stages; ++i) {
@@ -2016,49 +2125,46 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     }
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
-    spipe_priv_element_bytes(d, &moved, &held);
-    if (p->one_shot && d->staging == SPIPE_STAGING_AUTO &&
-        (double)d->count * (double)moved < 12582912.0) {
-        d->staging = SPIPE_STAGING_DIRECT; /* setting up to stage would cost more than it saves */
-    }
-    SPIPE_TRY(spipe_priv_choose_paths(p));
     if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
-        d->threads = cpus < 4 ? 1 : cpus > 8 ? 7 : cpus / 2;
+        d->threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
+        for (n = 1; (double)n * (double)n * 9e6 < total;) ++n; /* starting them takes time, too */
+        if (p->one_shot && d->threads > n) d->threads = n;
+        if (!p->one_shot && d->threads > 4 && total <= SPIPE_PRIV_MEDIUM) d->threads = 4;
     }
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
+    p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
     if (d->depth == SPIPE_AUTO) {
         d->depth = 4 * (size_t)p->num_segments;
-        if (spipe_priv_stages_arrays(p) && d->depth < d->threads + 4) d->depth = d->threads + 4;
+        n = p->one_shot ? d->threads + 4 : d->threads + 12; /* a large ring takes long to pin */
+        if (spipe_priv_stages_arrays(p) && d->depth < n) d->depth = n;
+        d->depth += d->depth % 2; /* slots take turns on two kernel streams */
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
     }
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
-    if (p->one_shot && !spipe_priv_endless(d) && d->depth > d->count / d->chunk + 1) {
-        d->depth = d->count / d->chunk + 1; /* no slot for a chunk that will not come */
+    p->load = d->chunk * p->batch;
+    if (p->one_shot && !spipe_priv_endless(d) && d->depth > d->count / p->load + 1) {
+        d->depth = d->count / p->load + 1; /* no slot for a load that will not come */
     }
     p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
+    spipe_priv_measure(p);
     return cudaSuccess;
 }
 
 /* ---- 9 execute: what a pipeline owns ------------------------------------------------------- */
+/* Inside, loads are counted: a load is one chunk, or the batch of small ones that a slot carries. */
 SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
 }
 
-/* Which stream carries a stage of this lane, or the copies in or out; this and the order of issue
-   is all that schedules differ in. */
-enum { SPIPE_PRIV_LANE_IN = -2, SPIPE_PRIV_LANE_OUT = -1 };
+/* Which stream carries the copies in, the copies out and each lane of a load; this and the order of
+   issue is all that schedules differ in. */
+enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
 
-SPIPE_API cudaStream_t spipe_priv_stream(const spipe_pipeline_t *p, size_t chunk, int lane) {
-    const int slot = (int)(chunk % p->desc.depth);
-    if (p->desc.schedule == SPIPE_SERIAL) return p->streams[0];
-    if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + (lane < 0 ? 0 : lane)];
-    return p->streams[lane < 0 ? lane + 2 : 2 + 2 * lane + (int)(chunk & 1)];
-}
-SPIPE_API cudaStream_t spipe_priv_stream_in(const spipe_pipeline_t *p, size_t chunk) {
-    return spipe_priv_stream(p, chunk, SPIPE_PRIV_LANE_IN);
-}
-SPIPE_API cudaStream_t spipe_priv_stream_out(const spipe_pipeline_t *p, size_t chunk) {
-    return spipe_priv_stream(p, chunk, SPIPE_PRIV_LANE_OUT);
+SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t slot, int route) {
+    const int lane = route - SPIPE_PRIV_ROUTE_LANE, k = (int)slot;
+    if (p->one_stream) return p->streams[0];
+    if (!spipe_priv_by_engine(p)) return p->streams[k * p->num_lanes + (lane < 0 ? 0 : lane)];
+    return p->streams[lane < 0 ? route : 2 + 2 * lane + (k & 1)]; /* slots take turns */
 }
 /* The last two streams of a persistent pipeline run the host functions of enqueued runs. */
 SPIPE_API cudaStream_t spipe_priv_stream_host(const spipe_pipeline_t *p, int out) {
@@ -2067,8 +2173,8 @@ SPIPE_API cudaStream_t spipe_priv_stream_host(const spipe_pipeline_t *p, int out
 /* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     int total = p->num_lanes * (int)p->desc.depth;
-    if (p->desc.schedule == SPIPE_SERIAL) total = 1;
     if (spipe_priv_by_engine(p)) total = 2 + 2 * p->num_lanes;
+    if (p->desc.schedule == SPIPE_SERIAL || (p->one_shot && p->one_stream)) total = 1;
     if (!p->one_shot) total += 2;
     for (p->num_streams = 0; p->num_streams < total; ++p->num_streams) {
         SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
@@ -2081,30 +2187,31 @@ SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *eve
     return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
-    size_t k;
-    int    s;
+    const int few = p->one_shot && p->num_loads < SPIPE_PRIV_MARK && !p->desc.progress;
+    size_t    k;
+    int       s;
     SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
     SPIPE_TRY(spipe_priv_new_event(p, &p->end));
-    for (k = 0; k < SPIPE_PRIV_WINDOW; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
+    for (k = 0; k < SPIPE_PRIV_WINDOW && !few; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->fill_done));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->drain_done));
+        if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &slot->fill_done));
+        if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &slot->drain_done));
         for (s = 0; s < p->desc.num_stages; ++s) {
             SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[s]));
         }
     }
     return cudaSuccess;
 }
-/* Takes a window of a chunk plus halo from an arena such that its first own element is aligned for
+/* Takes a window of a load plus halo from an arena such that its first own element is aligned for
    any vector access; base NULL only counts. */
 SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
-                                         const spipe_buffer_desc_t *b, size_t chunk) {
+                                         const spipe_buffer_desc_t *b, size_t load) {
     const size_t before = b->halo_before * b->elem_bytes;
     const size_t at = (*used + before + 255) & ~(size_t)255;
-    *used = at - before + spipe_priv_window_bytes(b, chunk);
+    *used = at - before + spipe_priv_window_bytes(b, load);
     return base ? base + at : NULL;
 }
 /* Lays out device and pinned memory; called once to count and once to hand out. */
@@ -2130,84 +2237,27 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
             slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
             if (b->kind == SPIPE_RESIDENT) continue;
             if (!mapped || b->kind == SPIPE_TEMP) {
-                slot->dev[i] = spipe_priv_take(p->device_memory, device, b, p->desc.chunk);
+                slot->dev[i] = spipe_priv_take(p->device_memory, device, b, p->load);
             }
             if (staged && spipe_priv_goes_in(b)) {
-                slot->pin_in[i] = spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+                slot->pin_in[i] = spipe_priv_take(p->pinned_memory, pinned, b, p->load);
             }
             if (staged && spipe_priv_goes_out(b)) {
                 slot->pin_out[i] = mapped && slot->pin_in[i] ? slot->pin_in[i]
-                                 : spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+                                 : spipe_priv_take(p->pinned_memory, pinned, b, p->load);
             }
             for (s = 0; s < p->desc.num_stages; ++s) { /* its own: two may run side by side */
                 const spipe_stage_desc_t *st = &p->desc.stages[s];
                 slot->mirror[s][i] = NULL;
                 if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
-                slot->mirror[s][i] = spipe_priv_take(p->pinned_memory, pinned, b, p->desc.chunk);
+                slot->mirror[s][i] = spipe_priv_take(p->pinned_memory, pinned, b, p->load);
             }
         }
     }
 }
-/* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
-   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
-SPIPE_API cudaError_t spipe_priv_pin_slots(spipe_pipeline_t *p, size_t bytes) {
-    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
-    p->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
-    if (p->pinned_base) {
-        p->pinned_memory = p->pinned_base + (page - ((uintptr_t)p->pinned_base & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-        (void)madvise(p->pinned_memory, bytes, MADV_HUGEPAGE);
-#endif
-        memset(p->pinned_memory, 0, bytes);
-        if (spipe_pin(p->pinned_memory, bytes) == cudaSuccess) return cudaSuccess;
-        (void)cudaGetLastError();
-        free(p->pinned_base);
-        p->pinned_base = NULL;
-    }
-    return spipe_pinned_alloc((void **)&p->pinned_memory, bytes);
-}
-SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
-    cudaError_t e = cudaSuccess;
-    if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
-    if (p->pinned_base) spipe_priv_keep(&e, spipe_unpin(p->pinned_memory));
-    else spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
-    free(p->pinned_base);
-    p->device_memory = p->pinned_memory = p->pinned_base = NULL;
-    p->report.device_bytes = p->report.pinned_bytes = 0;
-    return e;
-}
-SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, size_t bytes,
-                                         const char *kind) {
-    (void)cudaGetLastError();
-    return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of %s memory (%zu slots of %zu "
-                             "elements); make chunk or depth smaller", bytes, kind, p->desc.depth,
-                             p->desc.chunk);
-}
-/* Takes memory for the paths as they are now, keeping what is already enough. */
-SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
-    size_t      device, pinned;
-    cudaError_t e = cudaSuccess;
-    spipe_priv_layout(p, &device, &pinned);
-    if (device > p->report.device_bytes || pinned > p->report.pinned_bytes) {
-        SPIPE_TRY(spipe_priv_free_memory(p));
-        if (device > 0) e = cudaMalloc((void **)&p->device_memory, device);
-        if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
-        p->report.device_bytes = device;
-        e = spipe_priv_pin_slots(p, pinned);
-        if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
-        p->report.pinned_bytes = pinned;
-    }
-    p->pinned_alias = p->pinned_memory;
-    if (p->pinned_memory && spipe_priv_is_mapped(p)) {
-        SPIPE_TRY(cudaHostGetDevicePointer((void **)&p->pinned_alias, p->pinned_memory, 0));
-    }
-    spipe_priv_layout(p, &device, &pinned);
-    return cudaSuccess;
-}
-
 /* ---- 9 execute: failures ------------------------------------------------------------------- */
 /* Records the first failure of a run; every thread looks at p->failed and winds down. */
-SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
+SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
                                       const char *format, ...) {
     va_list args;
     spipe_priv_lock(p->sync);
@@ -2216,7 +2266,8 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
-        p->failure.chunk = chunk;
+        p->failure.chunk = load == SPIPE_AUTO ? load : load * p->batch;
+        p->failed_load = load;
         va_start(args, format);
         vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
         va_end(args);
@@ -2233,13 +2284,13 @@ SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
     return value;
 }
 /* Passes on the outcome of a step; what is NULL for a stage, which has a name. */
-SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t chunk,
+SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
                                      const char *what) {
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, chunk, "%s%s%s failed at chunk %zu: %s",
+    return spipe_priv_fail(p, e, stage, load, "%s%s%s failed at chunk %zu: %s",
                            what ? what : "stage '", what ? "" : p->desc.stages[stage].name,
-                           what ? "" : "'", chunk, cudaGetErrorString(e));
+                           what ? "" : "'", load * p->batch, cudaGetErrorString(e));
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
@@ -2249,12 +2300,17 @@ SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t v
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-/* Elements of a chunk: all are full but the last, and that one is read after the total is known. */
-SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t chunk) {
-    const size_t size = p->desc.chunk, total = spipe_priv_locked_get(p, &p->total);
+/* How many elements there are in all, SPIPE_AUTO while not known. */
+SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
+    return p->endless ? spipe_priv_locked_get(p, &p->total) : p->total;
+}
+/* Elements of a load: all are full but the last, and that one is read after the total is known. */
+SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
+    const size_t size = p->load, total = spipe_priv_total(p);
+    if (load + 1 < p->num_loads && !p->endless) return size;
     if (total == SPIPE_AUTO) return size;
-    if (total / size < chunk || chunk * size >= total) return 0;
-    return total - chunk * size < size ? total - chunk * size : size;
+    if (total / size < load || load * size >= total) return 0;
+    return total - load * size < size ? total - load * size : size;
 }
 /* How many elements of a window lie before the first and after the last of the whole. */
 SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
@@ -2282,6 +2338,15 @@ SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char
         spipe_priv_repeat(past, right, past - b->elem_bytes, b);
     }
 }
+/* Bytes of the largest cache, 0 where nobody tells. */
+SPIPE_API size_t spipe_priv_cache_bytes(void) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return n > 0 ? (size_t)n : 0;
+#else
+    return 0;
+#endif
+}
 /* memcpy for what will not be read again soon: stores that pass the caches by spare memory the
    reading of what is overwritten. */
 SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
@@ -2304,32 +2369,36 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 #endif
     memcpy(to, from, n);
 }
+/* A ring that the cache holds is filled there, and the GPU reads it from there: half as long as by
+   way of memory (tests/bench). */
 SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     size_t first, size_t count, size_t total) {
+                                     size_t first, size_t count, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
     size_t                   left, right, lo, n;
     spipe_priv_outside(b, first, count, total, &left, &right);
     lo = first - (b->halo_before - left);
     n = first + count + b->halo_after - right - lo;
-    spipe_priv_copy(data - (first - lo) * b->elem_bytes, host + lo * b->elem_bytes,
-                    n * b->elem_bytes);
+    data -= (first - lo) * b->elem_bytes;
+    if (cached) memcpy(data, host + lo * b->elem_bytes, n * b->elem_bytes);
+    else spipe_priv_copy(data, host + lo * b->elem_bytes, n * b->elem_bytes);
+    data += (first - lo) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, first, count, total);
 }
 /* Asks a source until it has given want elements or ended. */
 SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char *dst,
-                                      size_t want, size_t chunk, size_t total) {
+                                      size_t want, size_t load, size_t total) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
     if (total != SPIPE_AUTO && want > total - p->source_got[i]) want = total - p->source_got[i];
     while (want > 0 && !p->source_ended[i]) {
         size_t            n = 0;
         const cudaError_t e = b->source(dst, want, &n, b->user);
         if (e != cudaSuccess) {
-            return spipe_priv_fail(p, e, -1, chunk, "the source of buffer %d failed at chunk %zu "
-                                   "(element %zu): %s", i, chunk, p->source_got[i],
+            return spipe_priv_fail(p, e, -1, load, "the source of buffer %d failed at chunk %zu "
+                                   "(element %zu): %s", i, load, p->source_got[i],
                                    cudaGetErrorString(e));
         }
         if (n > want) {
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, chunk, "the source of buffer %d "
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of buffer %d "
                                    "said that it gave %zu elements where there was room for %zu",
                                    i, n, want);
         }
@@ -2339,98 +2408,98 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
         want -= n;
     }
     if (want > 0 && !spipe_priv_endless(&p->desc)) {
-        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, chunk, "the source of buffer %d ended "
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of buffer %d ended "
                                "after %zu of %zu elements; leave count SPIPE_AUTO to run until the "
                                "end", i, p->source_got[i], p->desc.count);
     }
     return cudaSuccess;
 }
 /* A source's window: what it shares with the window before it is taken from there. */
-SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t chunk,
+SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t load,
                                              size_t total) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const size_t               size = p->desc.chunk, depth = p->desc.depth;
-    unsigned char         *data = p->slots[chunk % depth].pin_in[i];
+    const size_t               size = p->load, depth = p->desc.depth;
+    unsigned char         *data = p->slots[load % depth].pin_in[i];
     const size_t               shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char         *base = data - b->halo_before * b->elem_bytes, *before;
-    if (chunk == 0) {
+    if (load == 0) {
         p->source_got[i] = 0;
         p->source_ended[i] = 0;
-        return spipe_priv_read(p, i, data, size + b->halo_after, chunk, total);
+        return spipe_priv_read(p, i, data, size + b->halo_after, load, total);
     }
-    before = p->slots[(chunk - 1) % depth].pin_in[i];
+    before = p->slots[(load - 1) % depth].pin_in[i];
     if (shared > 0) {
         memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
     }
-    return spipe_priv_read(p, i, base + shared, size, chunk, total);
+    return spipe_priv_read(p, i, base + shared, size, load, total);
 }
-/* Reads all sources for a chunk, finds the end, and writes their edges; in turn. */
-SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t chunk) {
-    const size_t first = chunk * p->desc.chunk;
+/* Reads all sources for a load, finds the end, and writes their edges; in turn. */
+SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) {
+    const size_t first = load * p->load;
     size_t       total = spipe_priv_locked_get(p, &p->total), count;
     int          i, ended = -1;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        SPIPE_TRY(spipe_priv_fill_source(p, i, chunk, total));
+        SPIPE_TRY(spipe_priv_fill_source(p, i, load, total));
         if (p->source_ended[i]) ended = i;
     }
     if (total == SPIPE_AUTO && ended >= 0) {
         total = p->source_got[ended];
         for (i = 0; i < p->desc.num_buffers; ++i) {
             if (p->desc.buffers[i].kind != SPIPE_SOURCE || p->source_got[i] == total) continue;
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, chunk, "the sources disagree: "
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: "
                                    "buffer %d ended after %zu elements, buffer %d gave %zu", ended,
                                    total, i, p->source_got[i]);
         }
         spipe_priv_locked_set(p, &p->total, total);
     }
-    count = spipe_priv_count_of(p, chunk);
+    count = spipe_priv_count_of(p, load);
     for (i = 0; i < p->desc.num_buffers && count > 0; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        spipe_priv_fill_edges(&p->desc.buffers[i], p->slots[chunk % p->desc.depth].pin_in[i],
+        spipe_priv_fill_edges(&p->desc.buffers[i], p->slots[load % p->desc.depth].pin_in[i],
                               first, count, total);
     }
     return cudaSuccess;
 }
-/* Waits until it is this chunk's turn: sources and sinks see chunks in order. Host functions of
+/* Waits until it is this load's turn: sources and sinks see chunks in order. Host functions of
    enqueued runs are in order anyway and must not wait. */
-SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, size_t chunk) {
+SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, size_t load) {
     spipe_priv_lock(p->sync);
-    while (*turn != chunk) spipe_priv_wait(p->sync);
+    while (*turn != load) spipe_priv_wait(p->sync);
     spipe_priv_unlock(p->sync);
 }
-/* Whether the run has failed at this chunk or one before it; those before may still be finished. */
-SPIPE_API int spipe_priv_is_lost(spipe_pipeline_t *p, size_t chunk) {
+/* Whether the run has failed at this load or one before it; those before may still be finished. */
+SPIPE_API int spipe_priv_is_lost(spipe_pipeline_t *p, size_t load) {
     return spipe_priv_locked_get(p, &p->failed) &&
-           spipe_priv_locked_get(p, &p->failure.chunk) <= chunk;
+           spipe_priv_locked_get(p, &p->failed_load) <= load;
 }
-SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t chunk) {
-    return spipe_priv_is_lost(p, chunk) || spipe_priv_locked_get(p, &p->stop_asked);
+SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t load) {
+    return spipe_priv_is_lost(p, load) || spipe_priv_locked_get(p, &p->stop_asked);
 }
-SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t chunk, int async) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    const size_t       first = chunk * p->desc.chunk;
+SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load, int async) {
+    spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
+    const size_t       first = load * p->load;
     size_t             total, count;
     int                i;
     if (p->has_source) {
-        if (!async) spipe_priv_take_turn(p, &p->fill_turn, chunk);
-        if (!spipe_priv_is_idle(p, chunk)) (void)spipe_priv_fill_sources(p, chunk);
-        if (!async) spipe_priv_locked_set(p, &p->fill_turn, chunk + 1);
+        if (!async) spipe_priv_take_turn(p, &p->fill_turn, load);
+        if (!spipe_priv_is_idle(p, load)) (void)spipe_priv_fill_sources(p, load);
+        if (!async) spipe_priv_locked_set(p, &p->fill_turn, load + 1);
     }
     total = spipe_priv_locked_get(p, &p->total);
-    count = spipe_priv_count_of(p, chunk);
-    for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, chunk); ++i) {
+    count = spipe_priv_count_of(p, load);
+    for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, load); ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
-        spipe_priv_fill_array(b, slot->pin_in[i], first, count, total);
+        spipe_priv_fill_array(b, slot->pin_in[i], first, count, total, p->ring_cached);
     }
-    spipe_priv_locked_set(p, &slot->filled, chunk + 1);
+    spipe_priv_locked_set(p, &slot->filled, load + 1);
 }
-/* Hands a chunk's staged outputs to arrays and sinks; 1 when all of it arrived. */
-SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int sinks) {
-    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    const size_t             first = chunk * p->desc.chunk;
-    const size_t             count = spipe_priv_count_of(p, chunk);
+/* Hands a load's staged outputs to arrays and sinks; 1 when all of it arrived. */
+SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sinks) {
+    const spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
+    const size_t             first = load * p->load;
+    const size_t             count = spipe_priv_count_of(p, load);
     int                      i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -2443,79 +2512,83 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t chunk, int si
         }
         e = b->sink(slot->pin_out[i], count, first, b->user);
         if (e == cudaSuccess) continue;
-        (void)spipe_priv_fail(p, e, -1, chunk, "the sink of buffer %d failed at chunk %zu "
-                              "(element %zu): %s", i, chunk, first, cudaGetErrorString(e));
+        (void)spipe_priv_fail(p, e, -1, load, "the sink of buffer %d failed at chunk %zu "
+                              "(element %zu): %s", i, load, first, cudaGetErrorString(e));
         return 0;
     }
     return 1;
 }
-SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t chunk) {
-    return !spipe_priv_is_lost(p, chunk) && !spipe_priv_locked_get(p, &p->drain_failed);
+SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t load) {
+    return !spipe_priv_is_lost(p, load) && !spipe_priv_locked_get(p, &p->drain_failed);
 }
-SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t chunk, int async) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    int ok = spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 0);
-    if (p->has_sink && !async) spipe_priv_take_turn(p, &p->drain_turn, chunk);
-    ok = ok && spipe_priv_may_drain(p, chunk) && spipe_priv_drain_buffers(p, chunk, 1);
+SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load, int async) {
+    spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
+    int ok = spipe_priv_may_drain(p, load) && spipe_priv_drain_buffers(p, load, 0);
+    if (p->has_sink && !async) spipe_priv_take_turn(p, &p->drain_turn, load);
+    ok = ok && spipe_priv_may_drain(p, load) && spipe_priv_drain_buffers(p, load, 1);
     spipe_priv_lock(p->sync);
-    if (ok) slot->whole = chunk + 1;
+    if (ok) slot->whole = load + 1;
     else p->drain_failed = 1;
-    if (ok && async) p->completed = chunk + 1; /* in order, of the run under way */
+    if (ok && async) p->completed = load + 1; /* in order, of the run under way */
     while (!async && p->slots[p->completed % p->desc.depth].whole == p->completed + 1) {
         ++p->completed;
     }
-    p->drain_turn = chunk + 1;
-    slot->drained = chunk + 1;
+    p->drain_turn = load + 1;
+    slot->drained = load + 1;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-/* What a stage on the device sees of a chunk; where host_stage is one, what that one sees. */
-SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream,
-                               int host_stage, spipe_chunk_t *c) {
-    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    const size_t             total = spipe_priv_locked_get(p, &p->total);
-    int                      i;
-    memset(c, 0, sizeof *c);
-    c->index = chunk;
-    c->first = chunk * p->desc.chunk;
-    c->count = spipe_priv_count_of(p, chunk);
-    c->total = total == SPIPE_AUTO ? 0 : total;
-    c->stream = stream;
-    c->slot = (int)(chunk % p->desc.depth);
-    c->num_buffers = p->desc.num_buffers;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
-        if (host_stage >= 0) {
-            c->data[i] = slot->mirror[host_stage][i];
-        } else if (b->kind == SPIPE_RESIDENT) {
-            c->data[i] = p->resident[i];
-        } else if (p->path[i] == SPIPE_PRIV_IN_PLACE) {
-            c->data[i] = p->mapped[i] + c->first * b->elem_bytes;
-        } else {
-            const size_t at = pin ? (size_t)(pin - p->pinned_memory) : 0;
-            c->data[i] = slot->dev[i] ? slot->dev[i] : p->pinned_alias + at;
-        }
+/* A load on its way: where it lies in the whole, and its slot. */
+typedef struct spipe_priv_at {
+    size_t             load, first, count;
+    spipe_priv_slot_t *slot;
+} spipe_priv_at_t;
+
+SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
+    const size_t k = load % p->desc.depth;
+    at->load = load;
+    at->first = load * p->load;
+    at->count = spipe_priv_count_of(p, load);
+    at->slot = &p->slots[k];
+    return k;
+}
+/* What a stage sees of a load, in a slot whose memory is known since it was laid out. */
+SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
+    int i;
+    c->index = at->load * p->batch;
+    c->first = at->first;
+    c->count = at->count;
+    c->total = p->desc.count;
+    if (p->endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
+    for (i = 0; i < p->desc.num_buffers && p->num_in_place > 0; ++i) {
+        if (p->path[i] != SPIPE_PRIV_IN_PLACE) continue;
+        c->data[i] = p->mapped[i] + c->first * p->desc.buffers[i].elem_bytes;
     }
 }
-SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t chunk, int stage, int async) {
+SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage, int async) {
     const spipe_stage_desc_t *s = &p->desc.stages[stage];
-    spipe_priv_slot_t        *slot = &p->slots[chunk % p->desc.depth];
+    spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
     cudaError_t               e = cudaSuccess;
     if (!async) {
-        e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, chunk,
+        e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
                            "work before a host stage");
     }
-    if (e == cudaSuccess && !spipe_priv_is_lost(p, chunk)) {
-        spipe_chunk_t c;
-        spipe_priv_view(p, chunk, NULL, stage, &c);
+    if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
+        spipe_priv_at_t at;
+        spipe_chunk_t   c;
+        memset(&c, 0, sizeof c);
+        spipe_priv_locate(p, load, &at);
+        spipe_priv_view(p, &at, &c);
+        c.slot = (int)(load % p->desc.depth);
+        c.num_buffers = p->desc.num_buffers;
+        memcpy((void *)c.data, (void *)slot->mirror[stage], sizeof c.data);
         e = s->fn(&c, s->user);
         if (e != cudaSuccess) {
-            (void)spipe_priv_fail(p, e, stage, chunk, "host stage '%s' failed at chunk %zu: %s",
-                                  s->name, chunk, cudaGetErrorString(e));
+            (void)spipe_priv_fail(p, e, stage, load, "host stage '%s' failed at chunk %zu: %s",
+                                  s->name, load, cudaGetErrorString(e));
         }
     }
-    spipe_priv_locked_set(p, &slot->host_done[stage], chunk + 1);
+    spipe_priv_locked_set(p, &slot->host_done[stage], load + 1);
 }
 SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -2523,26 +2596,37 @@ SPIPE_API void spipe_priv_stage_resident(spipe_pipeline_t *p, int i, int out) {
     if (out && !failed) memcpy(b->host, p->resident_pin[i], b->elem_bytes);
     if (!out) memcpy(p->resident_pin[i], b->host, b->elem_bytes);
 }
+/* Pinned slots are touched a huge page at a time, so that several threads can. */
+SPIPE_API size_t spipe_priv_touch_bytes(const spipe_pipeline_t *p) {
+    return ((size_t)2 << 20) * (1 + (p->report.pinned_bytes >> 30));
+}
+SPIPE_API void spipe_priv_touch_page(spipe_pipeline_t *p, size_t page) {
+    const size_t bytes = spipe_priv_touch_bytes(p), at = page * bytes;
+    const size_t left = p->report.pinned_bytes - at;
+    memset(p->pinned_memory + at, 0, left < bytes ? left : bytes);
+}
 SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t, int async) {
     switch (t.what) {
-    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.chunk, async); break;
-    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.chunk, async); break;
-    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, t.chunk, t.stage, async); break;
+    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.load, async); break;
+    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.load, async); break;
+    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, t.load, t.stage, async); break;
+    case SPIPE_PRIV_TOUCH: spipe_priv_touch_page(p, t.load); break;
     default: spipe_priv_stage_resident(p, t.stage, t.what == SPIPE_PRIV_RESIDENT_OUT); break;
     }
 }
 
 /* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
-SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t chunk) {
-    spipe_priv_crew_t *crew = &p->crews[what];
+SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t load) {
+    const int         number = what == SPIPE_PRIV_TOUCH ? (int)(load % 2) : what;
+    spipe_priv_crew_t *crew = &p->crews[number];
     spipe_priv_task_t *t;
     spipe_priv_lock(p->sync);
-    if (what != SPIPE_PRIV_FILL || chunk < p->num_chunks) {
+    if (what != SPIPE_PRIV_FILL || load < p->num_loads) {
         t = &crew->ring[(crew->head + crew->num_tasks++) % SPIPE_PRIV_RING];
         t->what = what;
         t->stage = stage;
-        t->chunk = chunk;
-        spipe_priv_wake_worker(p->sync, what);
+        t->load = load;
+        spipe_priv_wake_worker(p->sync, number);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -2584,7 +2668,7 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
     if (wanted[0] + wanted[1] + wanted[2] > 0) p->had_threads = 1;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
         spipe_priv_crew_t *crew = &p->crews[i];
-        crew->pipeline = p;
+        if (crew->num_threads == 0) crew->pipeline = p;
         for (k = crew->num_threads; k < wanted[i] && k < p->desc.depth; ++k) {
             void *thread = spipe_priv_thread_start(spipe_priv_crew_main, crew);
             if (!thread) break;
@@ -2642,12 +2726,12 @@ SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->desc.depth + (*in)++);
     }
 }
-/* Waits until *flag is at least value; 0 when this chunk is lost. */
+/* Waits until *flag is at least value; 0 when this load is lost. */
 SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value,
-                               size_t chunk) {
-    while (!spipe_priv_is_lost(p, chunk)) {
+                               size_t load) {
+    while (!spipe_priv_is_lost(p, load)) {
         spipe_priv_crew_t *crew;
-        if (spipe_priv_locked_get(p, flag) >= value) return !spipe_priv_is_lost(p, chunk);
+        if (spipe_priv_locked_get(p, flag) >= value) return !spipe_priv_is_lost(p, load);
         spipe_priv_lock(p->sync);
         crew = spipe_priv_crew_in_need(p);
         if (crew) spipe_priv_do_next(p, crew);
@@ -2676,7 +2760,305 @@ SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
     }
 }
 
-/* ---- 9 execute: issuing a chunk, step by step ---------------------------------------------- */
+/* ---- 9 execute: what is issued for a load -------------------------------------------------- */
+/* A slot's operations are written down once; a run issues them for every load. */
+enum {
+    SPIPE_PRIV_OP_NONE, SPIPE_PRIV_OP_COPY, SPIPE_PRIV_OP_CALL, SPIPE_PRIV_OP_BATCH,
+    SPIPE_PRIV_OP_FILLED, SPIPE_PRIV_OP_DRAINED, SPIPE_PRIV_OP_HALO,
+    SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_EMPTIED,
+    SPIPE_PRIV_OP_SYNC
+};
+
+/* Where operations are written to; without room they are only counted. */
+typedef struct spipe_priv_writer {
+    spipe_pipeline_t *p;
+    size_t            k, num_ops, room; /* k: the slot */
+    spipe_priv_op_t  *ops, *last, spare; /* last: of this step, or NULL */
+    int               step;
+} spipe_priv_writer_t;
+
+/* An action; it takes over a wait that stands alone before it in its stream. */
+SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
+                                            cudaStream_t stream) {
+    spipe_priv_op_t *op = w->last;
+    if (!op || op->what != SPIPE_PRIV_OP_NONE || op->stream != stream || op->done ||
+        what == SPIPE_PRIV_OP_NONE) {
+        op = w->num_ops < w->room ? &w->ops[w->num_ops] : &w->spare;
+        memset(op, 0, sizeof *op);
+        ++w->num_ops;
+    }
+    op->what = what;
+    op->step = w->step;
+    op->stage = stage;
+    op->stream = stream;
+    w->last = op;
+    return op;
+}
+/* A stream waits for an event of another; in one stream order is there already. */
+SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                     cudaStream_t other, cudaEvent_t event, size_t since) {
+    spipe_priv_op_t *op;
+    if (stream == other) return;
+    op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
+    op->wait = event;
+    op->since = since;
+}
+/* An event is recorded after what was written last. */
+SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                       cudaEvent_t event) {
+    if (!w->last || w->last->stream != stream || w->last->done) {
+        (void)spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
+    }
+    w->last->done = event;
+}
+/* A copy between a slot's device memory and a pinned twin of it, or else the user's own array. */
+SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, unsigned char *pin,
+                                     int out, cudaStream_t stream) {
+    const spipe_pipeline_t    *p = w->p;
+    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    spipe_priv_op_t           *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
+    const int    in_place = p->path[i] == SPIPE_PRIV_IN_PLACE, window = pin && (!out || stage >= 0);
+    const size_t eb = b->elem_bytes, before = window ? b->halo_before * eb : 0;
+    unsigned char *dev = in_place ? p->mapped[i] : (unsigned char *)p->slots[w->k].view.data[i];
+    unsigned char *host = pin ? pin : (unsigned char *)b->host;
+    op->out = out;
+    op->elem_bytes = eb;
+    op->more = window ? (b->halo_before + b->halo_after) * eb : 0;
+    op->to = (out ? host : dev) - before;
+    op->from = (out ? dev : host) - before;
+    *(out ? &op->to_elem : &op->from_elem) = pin ? 0 : eb;
+    *(out ? &op->from_elem : &op->to_elem) = in_place ? eb : 0;
+}
+SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
+    spipe_pipeline_t        *p = w->p;
+    const spipe_priv_slot_t *slot = &p->slots[w->k];
+    const cudaStream_t       in = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN);
+    const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
+    int                      i;
+    if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
+    spipe_priv_write_wait(w, -1, in, out, slot->out_done, p->desc.depth);
+    if (p->needs_drain && spipe_priv_is_mapped(p)) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
+    }
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        if (!spipe_priv_goes_in(b) || !slot->dev[i]) continue;
+        if (!slot->pin_in[i] && (b->halo_before || b->halo_after)) {
+            spipe_priv_write(w, SPIPE_PRIV_OP_HALO, i, in);
+        } else {
+            spipe_priv_write_copy(w, -1, i, slot->pin_in[i], 0, in);
+        }
+    }
+    spipe_priv_write_record(w, -1, in, slot->in_done);
+    if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
+}
+/* A stage's stream waits for the stages before it, for the copies in where there is none, and for
+   the load before it where it is ordered. */
+SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
+    spipe_pipeline_t        *p = w->p;
+    const spipe_priv_slot_t *slot = &p->slots[w->k];
+    const size_t             before = (w->k + p->desc.depth - 1) % p->desc.depth;
+    int                      i;
+    if (p->deps[s] == 0) {
+        spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN),
+                              slot->in_done, 0);
+    }
+    for (i = 0; i < p->desc.num_stages; ++i) {
+        const int route = SPIPE_PRIV_ROUTE_LANE + p->lane[i];
+        if (!(p->deps[s] & SPIPE_BIT(i))) continue;
+        spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, route), slot->stage_done[i], 0);
+    }
+    if (p->desc.stages[s].ordered) {
+        spipe_priv_write_wait(w, s, stream, NULL, p->slots[before].stage_done[s], 1);
+    }
+}
+/* The buffers of a mask go between the device and what a host stage sees. */
+SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
+                                       cudaStream_t stream) {
+    int i;
+    for (i = 0; mask; ++i, mask >>= 1) {
+        unsigned char *pin = w->p->slots[w->k].mirror[s][i];
+        if (mask & 1) spipe_priv_write_copy(w, s, i, pin, out, stream);
+    }
+}
+SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
+    spipe_pipeline_t         *p = w->p;
+    const spipe_stage_desc_t *st = &p->desc.stages[s];
+    const cudaEvent_t         done = p->slots[w->k].stage_done[s];
+    const cudaStream_t stream = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[s]);
+    if (w->step != SPIPE_PRIV_END) spipe_priv_write_waits(w, s, stream);
+    if (w->step == SPIPE_PRIV_BEGIN) {
+        spipe_priv_write_mirror(w, s, st->reads, 1, stream);
+        spipe_priv_write(w, SPIPE_PRIV_OP_HOST_BEGIN, s, stream);
+        return;
+    }
+    if (w->step == SPIPE_PRIV_END) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
+        spipe_priv_write_mirror(w, s, st->writes, 0, stream);
+    } else if (p->batch == 1) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_CALL, s, stream);
+    } else if (s == p->steps[1].stage) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
+    }
+    spipe_priv_write_record(w, s, stream, done);
+}
+SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
+    spipe_pipeline_t        *p = w->p;
+    const spipe_priv_slot_t *slot = &p->slots[w->k];
+    const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
+    int                      i;
+    if (p->needs_drain && !spipe_priv_is_mapped(p)) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, out);
+    }
+    for (i = 0; i < p->desc.num_stages; ++i) {
+        const int route = SPIPE_PRIV_ROUTE_LANE + p->lane[i];
+        if (!(p->leaves & SPIPE_BIT(i))) continue;
+        spipe_priv_write_wait(w, -1, out, spipe_priv_route(p, w->k, route), slot->stage_done[i], 0);
+    }
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        if (!spipe_priv_goes_out(&p->desc.buffers[i]) || !slot->dev[i]) continue;
+        spipe_priv_write_copy(w, -1, i, slot->pin_out[i], 1, out);
+    }
+    spipe_priv_write_record(w, -1, out, slot->out_done);
+    if (p->needs_drain) spipe_priv_write(w, SPIPE_PRIV_OP_EMPTIED, -1, out);
+}
+SPIPE_API void spipe_priv_write_slot(spipe_priv_writer_t *w) {
+    spipe_pipeline_t *p = w->p;
+    const size_t      before = w->num_ops;
+    int               i;
+    for (i = 0; i < p->num_steps; ++i) {
+        const int s = p->steps[i].stage;
+        const int route = s >= 0 ? SPIPE_PRIV_ROUTE_LANE + p->lane[s] : p->steps[i].what;
+        p->step_start[i] = w->num_ops - before;
+        w->last = NULL;
+        w->step = p->steps[i].what;
+        if (w->step == SPIPE_PRIV_IN) spipe_priv_write_in(w);
+        else if (w->step == SPIPE_PRIV_OUT) spipe_priv_write_out(w);
+        else spipe_priv_write_stage(w, s);
+        if (!p->desc.sync_each) continue;
+        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_route(p, w->k, route));
+    }
+    p->num_ops = p->step_start[i] = w->num_ops - before;
+}
+/* All slots have the same number of operations. Returns how many there are in all. */
+SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
+    spipe_priv_writer_t w;
+    memset(&w, 0, sizeof w);
+    w.p = p;
+    w.ops = p->ops;
+    w.room = p->room_ops;
+    for (w.k = 0; w.k < p->desc.depth; ++w.k) spipe_priv_write_slot(&w);
+    p->in_one_stream = p->one_stream;
+    return w.num_ops;
+}
+/* Room for the operations of the most streams there can be, so that a run need not ask for more. */
+SPIPE_API cudaError_t spipe_priv_reserve_ops(spipe_pipeline_t *p) {
+    const int one_stream = p->one_stream;
+    size_t    n;
+    p->one_stream = p->desc.schedule == SPIPE_SERIAL;
+    n = spipe_priv_write_ops(p);
+    if (n > p->room_ops) {
+        spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)p->ops, n * sizeof *more);
+        if (!more) return cudaErrorMemoryAllocation;
+        p->ops = more;
+        p->room_ops = n;
+    }
+    p->one_stream = one_stream;
+    (void)spipe_priv_write_ops(p);
+    return cudaSuccess;
+}
+
+/* ---- 9 execute: memory --------------------------------------------------------------------- */
+/* One thread takes ten times as long to touch a ring as the crews do. */
+SPIPE_API void spipe_priv_touch(spipe_pipeline_t *p) {
+    const size_t page = spipe_priv_touch_bytes(p);
+    size_t       k;
+    p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
+    spipe_priv_crews_start(p);
+    for (k = 0; k * page < p->report.pinned_bytes; ++k) spipe_priv_post(p, SPIPE_PRIV_TOUCH, -1, k);
+    spipe_priv_crews_finish(p);
+}
+/* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
+   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
+SPIPE_API cudaError_t spipe_priv_pin_slots(spipe_pipeline_t *p, size_t bytes) {
+    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
+    p->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
+    if (p->pinned_base) {
+        p->pinned_memory = p->pinned_base + (page - ((uintptr_t)p->pinned_base & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+        (void)madvise(p->pinned_memory, bytes, MADV_HUGEPAGE);
+#endif
+        spipe_priv_touch(p);
+        if (spipe_pin(p->pinned_memory, bytes) == cudaSuccess) return cudaSuccess;
+        (void)cudaGetLastError();
+        free(p->pinned_base);
+        p->pinned_base = NULL;
+    }
+    return spipe_pinned_alloc((void **)&p->pinned_memory, bytes);
+}
+SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
+    if (p->pinned_base) spipe_priv_keep(&e, spipe_unpin(p->pinned_memory));
+    else spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
+    free(p->pinned_base);
+    p->device_memory = p->pinned_memory = p->pinned_base = NULL;
+    p->report.device_bytes = p->report.pinned_bytes = 0;
+    return e;
+}
+SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, size_t bytes,
+                                         const char *kind) {
+    (void)cudaGetLastError();
+    p->report.pinned_bytes = 0;
+    return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of %s memory (%zu slots of %zu "
+                             "elements); make chunk or depth smaller", bytes, kind, p->desc.depth,
+                             p->load);
+}
+/* What stages see of each slot. */
+SPIPE_API void spipe_priv_prepare(spipe_pipeline_t *p) {
+    size_t k;
+    int    i;
+    p->num_in_place = 0;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        p->num_in_place += p->path[i] == SPIPE_PRIV_IN_PLACE;
+        for (k = 0; k < p->desc.depth; ++k) {
+            const spipe_priv_slot_t *slot = &p->slots[k];
+            const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
+            unsigned char       *at = slot->dev[i];
+            if (!at && pin) at = p->pinned_alias + (pin - p->pinned_memory);
+            if (b->kind == SPIPE_RESIDENT) at = (unsigned char *)p->resident[i];
+            p->slots[k].view.data[i] = at;
+            p->slots[k].view.slot = (int)k;
+            p->slots[k].view.num_buffers = p->desc.num_buffers;
+        }
+    }
+}
+/* Takes memory for the paths as they are now, keeping what is already enough. */
+SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
+    size_t      device, pinned;
+    cudaError_t e = cudaSuccess;
+    spipe_priv_layout(p, &device, &pinned);
+    if (device > p->report.device_bytes || pinned > p->report.pinned_bytes) {
+        SPIPE_TRY(spipe_priv_free_memory(p));
+        if (device > 0) e = cudaMalloc((void **)&p->device_memory, device);
+        if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
+        p->report.device_bytes = device;
+        p->report.pinned_bytes = pinned;
+        p->ring_cached = pinned <= spipe_priv_cache_bytes() / 2;
+        e = spipe_priv_pin_slots(p, pinned);
+        if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
+    }
+    p->pinned_alias = p->pinned_memory;
+    if (p->pinned_memory && spipe_priv_is_mapped(p)) {
+        SPIPE_TRY(cudaHostGetDevicePointer((void **)&p->pinned_alias, p->pinned_memory, 0));
+    }
+    spipe_priv_layout(p, &device, &pinned);
+    spipe_priv_prepare(p);
+    return spipe_priv_reserve_ops(p);
+}
+
+/* ---- 9 execute: issuing a load, step by step ---------------------------------------------- */
 /* The argument of a host function of an enqueued run; a graph may call it long after. */
 typedef struct spipe_priv_call {
     spipe_pipeline_t *pipeline;
@@ -2693,17 +3075,17 @@ static void CUDART_CB spipe_priv_call_main(void *arg) {
     const spipe_priv_call_t *call = (const spipe_priv_call_t *)arg;
     spipe_priv_do(call->pipeline, call->task, 1);
 }
-/* Where a task's call stands in the list: two for each resident buffer, then a row for each chunk
+/* Where a task's call stands in the list: two for each resident buffer, then a row for each load
    of a fill, a drain and the stages. */
 SPIPE_API size_t spipe_priv_call_index(const spipe_pipeline_t *p, spipe_priv_task_t t) {
     const size_t resident = (size_t)2 * SPIPE_MAX_BUFFERS, row = 2 + (size_t)p->desc.num_stages;
     if (t.what == SPIPE_PRIV_RESIDENT_IN) return (size_t)2 * (size_t)t.stage;
     if (t.what == SPIPE_PRIV_RESIDENT_OUT) return (size_t)2 * (size_t)t.stage + 1;
-    if (t.what == SPIPE_PRIV_HOST) return resident + t.chunk * row + 2 + (size_t)t.stage;
-    return resident + t.chunk * row + (t.what == SPIPE_PRIV_DRAIN);
+    if (t.what == SPIPE_PRIV_HOST) return resident + t.load * row + 2 + (size_t)t.stage;
+    return resident + t.load * row + (t.what == SPIPE_PRIV_DRAIN);
 }
-SPIPE_API void spipe_priv_call_write(spipe_pipeline_t *p, int what, int stage, size_t chunk) {
-    const spipe_priv_task_t t = {what, stage, chunk};
+SPIPE_API void spipe_priv_call_write(spipe_pipeline_t *p, int what, int stage, size_t load) {
+    const spipe_priv_task_t t = {what, stage, load};
     spipe_priv_call_t      *call = &p->calls->calls[spipe_priv_call_index(p, t)];
     call->pipeline = p;
     call->task = t;
@@ -2712,7 +3094,7 @@ SPIPE_API void spipe_priv_call_write(spipe_pipeline_t *p, int what, int stage, s
    longer run takes a longer list; older ones stay, as a graph may hold them. */
 SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
     const int    per_chunk = p->needs_fill || p->needs_drain || p->num_segments > 1;
-    const size_t chunks = per_chunk ? p->num_chunks : 0, row = 2 + (size_t)p->desc.num_stages;
+    const size_t chunks = per_chunk ? p->num_loads : 0, row = 2 + (size_t)p->desc.num_stages;
     const size_t n = (size_t)2 * SPIPE_MAX_BUFFERS + chunks * row;
     struct spipe_priv_calls *list = p->calls;
     size_t                   k;
@@ -2735,15 +3117,10 @@ SPIPE_API cudaError_t spipe_priv_calls_reserve(spipe_pipeline_t *p) {
     return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_priv_launch_call(spipe_pipeline_t *p, cudaStream_t stream, int what,
-                                             int stage, size_t chunk) {
-    const spipe_priv_task_t t = {what, stage, chunk};
+                                             int stage, size_t load) {
+    const spipe_priv_task_t t = {what, stage, load};
     return cudaLaunchHostFunc(stream, spipe_priv_call_main,
                               &p->calls->calls[spipe_priv_call_index(p, t)]);
-}
-/* Makes a stream wait for an event of another; in one stream order is there already. */
-SPIPE_API cudaError_t spipe_priv_follow(cudaStream_t stream, cudaStream_t other,
-                                        cudaEvent_t event) {
-    return stream == other ? cudaSuccess : cudaStreamWaitEvent(stream, event, 0);
 }
 /* Writes an element, or zeros, into device memory several times. */
 SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
@@ -2756,181 +3133,83 @@ SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigne
     }
     return cudaSuccess;
 }
-/* Copies one input from the user's own array, edges and all. */
-SPIPE_API cudaError_t spipe_priv_copy_in_direct(spipe_pipeline_t *p, int i, size_t chunk,
-                                                size_t count, cudaStream_t stream) {
+/* Copies one input with a halo from the user's own array, edges and all. */
+SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_priv_at_t *at, int i,
+                                              cudaStream_t stream) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const size_t               eb = b->elem_bytes, first = chunk * p->desc.chunk;
-    const unsigned char   *host = (const unsigned char *)b->host;
-    unsigned char *dev = p->slots[chunk % p->desc.depth].dev[i];
-    size_t             left, right, lo, n;
-    spipe_priv_outside(b, first, count, p->total, &left, &right);
-    lo = first - (b->halo_before - left);
-    n = first + count + b->halo_after - right - lo;
-    dev -= b->halo_before * eb;
-    p->report.bytes_in += n * eb;
+    const size_t               eb = b->elem_bytes;
+    const unsigned char       *host = (const unsigned char *)b->host;
+    unsigned char             *dev = at->slot->dev[i] - b->halo_before * eb;
+    size_t                     left, right, lo, n;
+    spipe_priv_outside(b, at->first, at->count, p->total, &left, &right);
+    lo = at->first - (b->halo_before - left);
+    n = at->first + at->count + b->halo_after - right - lo;
+    p->moved[0] += n * eb;
     SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
     SPIPE_TRY(cudaMemcpyAsync(dev + left * eb, host + lo * eb, n * eb, cudaMemcpyDefault, stream));
     return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
                                 stream);
 }
-SPIPE_API cudaError_t spipe_priv_copy_in(spipe_pipeline_t *p, size_t chunk, size_t count,
-                                         cudaStream_t stream) {
-    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    int                      i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const size_t               before = b->halo_before * b->elem_bytes;
-        if (!spipe_priv_goes_in(b) || !slot->dev[i]) continue;
-        if (slot->pin_in[i]) {
-            const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
-            p->report.bytes_in += n;
-            SPIPE_TRY(cudaMemcpyAsync(slot->dev[i] - before,
-                                      slot->pin_in[i] - before, n,
-                                      cudaMemcpyHostToDevice, stream));
-        } else {
-            SPIPE_TRY(spipe_priv_copy_in_direct(p, i, chunk, count, stream));
-        }
-    }
-    return cudaSuccess;
-}
-/* Has the chunk's pinned slots filled: by the crew, or by a host function of an enqueued run. */
-SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, size_t chunk, cudaStream_t in) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    cudaStream_t       host;
-    if (!p->needs_fill) return cudaSuccess;
+/* Has the load's pinned slots filled: by the crew, or by a host function of an enqueued run. */
+SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t *at,
+                                            cudaStream_t in) {
+    const spipe_priv_slot_t *slot = at->slot;
+    cudaStream_t             host;
     if (!p->async) {
-        if (spipe_priv_await(p, &slot->filled, chunk + 1, chunk)) return cudaSuccess;
-        return p->failure.error;
+        if (!spipe_priv_await(p, &slot->filled, at->load + 1, at->load)) return p->failure.error;
+        at->count = spipe_priv_count_of(p, at->load);
+        return cudaSuccess;
     }
     host = spipe_priv_stream_host(p, 0);
-    if (chunk >= p->desc.depth) {
+    if (at->load >= p->desc.depth) {
         const int whole = spipe_priv_is_mapped(p);
         SPIPE_TRY(cudaStreamWaitEvent(host, whole ? slot->out_done : slot->in_done, 0));
         if (whole && p->needs_drain) SPIPE_TRY(cudaStreamWaitEvent(host, slot->drain_done, 0));
     }
-    SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_FILL, -1, chunk));
+    SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_FILL, -1, at->load));
     SPIPE_TRY(cudaEventRecord(slot->fill_done, host));
     return cudaStreamWaitEvent(in, slot->fill_done, 0);
 }
-/* Before a pinned slot is written again the chunk that was in it must have been drained: by the
+/* Before a pinned slot is written again the load that was in it must have been drained: by the
    copy out, or by the stages themselves where host memory is mapped. */
-SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    if (!p->needs_drain || chunk < p->desc.depth) return cudaSuccess;
-    if (p->async) return cudaStreamWaitEvent(out, slot->drain_done, 0);
-    if (spipe_priv_await(p, &slot->drained, chunk - p->desc.depth + 1, chunk)) return cudaSuccess;
+SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at,
+                                             cudaStream_t out) {
+    const size_t load = at->load;
+    if (load < p->desc.depth) return cudaSuccess;
+    if (p->async) return cudaStreamWaitEvent(out, at->slot->drain_done, 0);
+    if (spipe_priv_await(p, &at->slot->drained, load - p->desc.depth + 1, load)) return cudaSuccess;
     return p->failure.error;
 }
-SPIPE_API cudaError_t spipe_priv_issue_in(spipe_pipeline_t *p, size_t chunk, cudaStream_t in) {
-    const size_t       depth = p->desc.depth;
-    spipe_priv_slot_t *slot = &p->slots[chunk % depth];
-    size_t             count;
-    SPIPE_TRY(spipe_priv_get_filled(p, chunk, in));
-    count = spipe_priv_count_of(p, chunk);
-    if (count == 0) { /* the sources have ended */
-        spipe_priv_locked_set(p, &p->num_chunks, chunk);
-        return cudaSuccess;
-    }
-    if (chunk >= depth) {
-        SPIPE_TRY(spipe_priv_follow(in, spipe_priv_stream_out(p, chunk - depth), slot->out_done));
-    }
-    if (spipe_priv_is_mapped(p)) SPIPE_TRY(spipe_priv_get_drained(p, chunk, in));
-    SPIPE_TRY(spipe_priv_copy_in(p, chunk, count, in));
-    SPIPE_TRY(cudaEventRecord(slot->in_done, in));
-    p->issued_in = chunk + 1;
-    return cudaSuccess;
-}
-/* Makes a stage's stream wait for the stages before it, for the copies in where there is none, and
-   for the chunk before it where it is ordered. */
-SPIPE_API cudaError_t spipe_priv_wait_before(spipe_pipeline_t *p, size_t chunk, int s,
-                                             cudaStream_t stream) {
-    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    int                      i;
-    if (p->deps[s] == 0) {
-        SPIPE_TRY(spipe_priv_follow(stream, spipe_priv_stream_in(p, chunk), slot->in_done));
-    }
-    for (i = 0; i < p->desc.num_stages; ++i) {
-        if (!(p->deps[s] & SPIPE_BIT(i))) continue;
-        SPIPE_TRY(spipe_priv_follow(stream, spipe_priv_stream(p, chunk, p->lane[i]),
-                                    slot->stage_done[i]));
-    }
-    if (!p->desc.stages[s].ordered || chunk == 0) return cudaSuccess;
-    return spipe_priv_follow(stream, spipe_priv_stream(p, chunk - 1, p->lane[s]),
-                             p->slots[(chunk - 1) % p->desc.depth].stage_done[s]);
-}
-SPIPE_API cudaError_t spipe_priv_issue_stage(spipe_pipeline_t *p, size_t chunk, int s,
-                                             cudaStream_t stream) {
+/* Has the user enqueue one stage's work for one chunk. */
+SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, int s,
+                                            const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->desc.stages[s];
-    spipe_chunk_t             c;
-    cudaError_t               e, left;
-    SPIPE_TRY(spipe_priv_wait_before(p, chunk, s, stream));
-    spipe_priv_view(p, chunk, stream, -1, &c);
-    e = stage->fn(&c, stage->user);
-    left = cudaPeekAtLastError(); /* a launch whose error the stage did not look at */
+    cudaError_t               e = stage->fn(c, stage->user);
+    const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not look at */
     if (e == cudaSuccess && left != p->stale_error) e = left;
-    if (e != cudaSuccess) {
-        if (left != p->stale_error) (void)cudaGetLastError();
-        return spipe_priv_fail(p, e, s, chunk, "stage '%s' failed at chunk %zu: %s", stage->name,
-                               chunk, cudaGetErrorString(e));
-    }
-    return cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s], stream);
+    if (e == cudaSuccess) return e;
+    if (left != p->stale_error) (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, s, load, "stage '%s' failed at chunk %zu: %s", stage->name,
+                          c->index, cudaGetErrorString(e));
+    p->failure.chunk = c->index;
+    return e;
 }
-/* Copies the buffers of a mask between a slot's device memory and what its host stages see. */
-SPIPE_API cudaError_t spipe_priv_copy_mirror(spipe_pipeline_t *p, size_t chunk, int s,
-                                             unsigned mask, int to_host, cudaStream_t stream) {
-    spipe_chunk_t dev, host;
-    size_t        count;
-    int           i;
-    spipe_priv_view(p, chunk, stream, -1, &dev);
-    spipe_priv_view(p, chunk, NULL, s, &host);
-    count = dev.count;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const size_t before = b->halo_before * b->elem_bytes;
-        const size_t n = (b->halo_before + count + b->halo_after) * b->elem_bytes;
-        unsigned char *on_dev = (unsigned char *)dev.data[i];
-        unsigned char *on_host = (unsigned char *)host.data[i];
-        if (!(mask & SPIPE_BIT(i))) continue;
-        if (to_host) p->report.bytes_out += n;
-        else p->report.bytes_in += n;
-        SPIPE_TRY(cudaMemcpyAsync((to_host ? on_host : on_dev) - before,
-                                  (to_host ? on_dev : on_host) - before, n, cudaMemcpyDefault,
-                                  stream));
-    }
-    return cudaSuccess;
-}
-SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_pipeline_t *p, size_t chunk, int s,
-                                                  cudaStream_t stream) {
-    SPIPE_TRY(spipe_priv_wait_before(p, chunk, s, stream));
-    SPIPE_TRY(spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].reads, 1, stream));
-    if (p->async) return spipe_priv_launch_call(p, stream, SPIPE_PRIV_HOST, s, chunk);
-    SPIPE_TRY(cudaEventRecord(p->slots[chunk % p->desc.depth].stage_done[s], stream));
-    spipe_priv_post(p, SPIPE_PRIV_HOST, s, chunk);
-    return cudaSuccess;
-}
-SPIPE_API cudaError_t spipe_priv_issue_host_end(spipe_pipeline_t *p, size_t chunk, int s,
-                                                cudaStream_t stream) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    if (!p->async && !spipe_priv_await(p, &slot->host_done[s], chunk + 1, chunk)) {
-        return p->failure.error;
-    }
-    SPIPE_TRY(spipe_priv_copy_mirror(p, chunk, s, p->desc.stages[s].writes, 0, stream));
-    return cudaEventRecord(slot->stage_done[s], stream);
-}
-SPIPE_API cudaError_t spipe_priv_copy_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t stream) {
-    const spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    const size_t             first = chunk * p->desc.chunk;
-    const size_t             count = spipe_priv_count_of(p, chunk);
-    int                      i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const size_t               n = count * b->elem_bytes;
-        unsigned char *to = slot->pin_out[i];
-        if (!spipe_priv_goes_out(b) || !slot->dev[i]) continue;
-        if (!to) to = (unsigned char *)b->host + first * b->elem_bytes;
-        p->report.bytes_out += n;
-        SPIPE_TRY(cudaMemcpyAsync(to, slot->dev[i], n, cudaMemcpyDefault, stream));
+/* All stages for one chunk of a batch after the other: so a chunk's stages may hand each other what
+   belongs to its slot. There is one lane, so all of it is in one stream. */
+SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_pipeline_t *p, const spipe_priv_at_t *at,
+                                             spipe_chunk_t c) {
+    size_t left = at->count;
+    int    i;
+    for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
+        c.count = left < p->desc.chunk ? left : p->desc.chunk;
+        for (i = 1; i + 1 < p->num_steps; ++i) {
+            SPIPE_TRY(spipe_priv_call_stage(p, at->load, p->steps[i].stage, &c));
+        }
+        for (i = 0; i < p->desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+            if (b->kind == SPIPE_RESIDENT) continue;
+            c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
+        }
     }
     return cudaSuccess;
 }
@@ -2942,8 +3221,14 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
     return spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error in one of the chunks "
-                           "%zu to %zu: %s; set sync_each to learn which stage", p->completed,
-                           p->issued_out ? p->issued_out - 1 : 0, cudaGetErrorString(e));
+                           "%zu to %zu: %s; set sync_each to learn which stage",
+                           p->completed * p->batch, p->issued_out * p->batch - (p->issued_out > 0),
+                           cudaGetErrorString(e));
+}
+/* How many chunks that many loads are. */
+SPIPE_API size_t spipe_priv_chunks(const spipe_pipeline_t *p, size_t loads) {
+    const size_t all = p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
+    return p->batch > 1 && loads * p->batch > all ? all : loads * p->batch;
 }
 /* Waits for the oldest mark. */
 SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
@@ -2951,60 +3236,93 @@ SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
     return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
 }
 /* Marks the end of some chunks, and keeps the host from running too far ahead of the GPU. */
-SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
-    const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = chunk / every;
-    if ((chunk + 1) % every != 0) return cudaSuccess;
+SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
+    const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
+    const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);
+    if ((load + 1) % every != 0 || p->async || p->needs_drain) return cudaSuccess;
     if (mark - p->completed / every >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
-SPIPE_API cudaError_t spipe_priv_issue_out(spipe_pipeline_t *p, size_t chunk, cudaStream_t out) {
-    spipe_priv_slot_t *slot = &p->slots[chunk % p->desc.depth];
-    int                s;
-    if (!spipe_priv_is_mapped(p)) SPIPE_TRY(spipe_priv_get_drained(p, chunk, out));
-    for (s = 0; s < p->desc.num_stages; ++s) {
-        if (!(p->leaves & SPIPE_BIT(s))) continue;
-        SPIPE_TRY(spipe_priv_follow(out, spipe_priv_stream(p, chunk, p->lane[s]),
-                                    slot->stage_done[s]));
-    }
-    SPIPE_TRY(spipe_priv_copy_out(p, chunk, out));
-    SPIPE_TRY(cudaEventRecord(slot->out_done, out));
-    if (p->async && p->needs_drain) {
-        const cudaStream_t host = spipe_priv_stream_host(p, 1);
-        SPIPE_TRY(cudaStreamWaitEvent(host, slot->out_done, 0));
-        SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, chunk));
-        SPIPE_TRY(cudaEventRecord(slot->drain_done, host));
-    } else if (!p->async && !p->needs_drain) {
-        SPIPE_TRY(spipe_priv_mark(p, chunk, out));
-    }
-    p->issued_out = chunk + 1;
+/* A load's pinned slots are emptied by a host function of an enqueued run, else by the crew. */
+SPIPE_API cudaError_t spipe_priv_get_emptied(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
+    const cudaStream_t host = spipe_priv_stream_host(p, 1);
+    if (!p->async) return cudaSuccess;
+    SPIPE_TRY(cudaStreamWaitEvent(host, at->slot->out_done, 0));
+    SPIPE_TRY(spipe_priv_launch_call(p, host, SPIPE_PRIV_DRAIN, -1, at->load));
+    return cudaEventRecord(at->slot->drain_done, host);
+}
+/* With sync_each an error of the GPU is found before the next step. */
+SPIPE_API cudaError_t spipe_priv_sync_step(spipe_pipeline_t *p, int step, size_t load,
+                                           cudaStream_t stream) {
+    if (p->capturing) return cudaSuccess;
+    SPIPE_TRY(cudaStreamSynchronize(stream));
+    if (step == SPIPE_PRIV_OUT && !p->needs_drain && !p->async) p->completed = load + 1;
     return cudaSuccess;
 }
-/* One step of one chunk. With sync_each an error of the GPU is found before the next step. */
-SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, spipe_priv_task_t step, size_t chunk) {
-    const int    s = step.stage;
-    cudaStream_t stream;
-    cudaError_t  e;
-    if (step.what == SPIPE_PRIV_IN) {
-        stream = spipe_priv_stream_in(p, chunk);
-        e = spipe_priv_issue_in(p, chunk, stream);
-    } else if (step.what == SPIPE_PRIV_OUT) {
-        stream = spipe_priv_stream_out(p, chunk);
-        e = spipe_priv_issue_out(p, chunk, stream);
-    } else {
-        stream = spipe_priv_stream(p, chunk, p->lane[s]);
-        e = step.what == SPIPE_PRIV_STAGE      ? spipe_priv_issue_stage(p, chunk, s, stream)
-            : step.what == SPIPE_PRIV_END ? spipe_priv_issue_host_end(p, chunk, s, stream)
-                                               : spipe_priv_issue_host_begin(p, chunk, s, stream);
+SPIPE_API cudaError_t spipe_priv_op_failed(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                           cudaError_t e, size_t load) {
+    const int in = op->step == SPIPE_PRIV_IN, out = op->step == SPIPE_PRIV_OUT;
+    return spipe_priv_did(p, e, in || out ? -1 : op->stage, load,
+                          in ? "copying in" : out ? "copying out" : NULL);
+}
+/* Whatever is neither a copy nor a stage's call: host work and the ends of steps. */
+SPIPE_API cudaError_t spipe_priv_issue_other(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                             spipe_priv_at_t *at) {
+    switch (op->what) {
+    case SPIPE_PRIV_OP_FILLED: return spipe_priv_get_filled(p, at, op->stream);
+    case SPIPE_PRIV_OP_DRAINED: return spipe_priv_get_drained(p, at, op->stream);
+    case SPIPE_PRIV_OP_HALO: return spipe_priv_copy_in_halo(p, at, op->stage, op->stream);
+    case SPIPE_PRIV_OP_BATCH:
+        spipe_priv_view(p, at, &at->slot->view);
+        at->slot->view.stream = op->stream;
+        return spipe_priv_issue_batch(p, at, at->slot->view);
+    case SPIPE_PRIV_OP_HOST_BEGIN:
+        if (p->async) return spipe_priv_launch_call(p, op->stream, SPIPE_PRIV_HOST, op->stage,
+                                                    at->load);
+        SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
+        spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
+        return cudaSuccess;
+    case SPIPE_PRIV_OP_HOST_END:
+        if (p->async || spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1,
+                                         at->load)) return cudaSuccess;
+        return p->failure.error;
+    case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; return cudaSuccess;
+    case SPIPE_PRIV_OP_EMPTIED: return spipe_priv_get_emptied(p, at);
+    default: return spipe_priv_sync_step(p, op->step, at->load, op->stream);
     }
-    if (e == cudaSuccess && p->desc.sync_each && !p->capturing) {
-        e = cudaStreamSynchronize(stream);
-        if (e == cudaSuccess && step.what == SPIPE_PRIV_OUT && !p->needs_drain && !p->async) {
-            p->completed = chunk + 1;
+}
+SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                            const spipe_priv_at_t *at) {
+    const size_t n = at->count * op->elem_bytes + op->more;
+    p->moved[op->out] += n;
+    return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
+                           n, cudaMemcpyDefault, op->stream);
+}
+/* Issues the operations first .. last-1 of a load. */
+SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
+                                       size_t load) {
+    spipe_priv_at_t        at;
+    cudaError_t            e = cudaSuccess;
+    const spipe_priv_op_t *op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
+    const spipe_priv_op_t *end = op + last;
+    for (op += first; op < end && e == cudaSuccess && at.count > 0; ++op) {
+        if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
+        if (e == cudaSuccess) {
+            if (op->what == SPIPE_PRIV_OP_COPY) {
+                e = spipe_priv_issue_copy(p, op, &at);
+            } else if (op->what == SPIPE_PRIV_OP_CALL) {
+                spipe_priv_view(p, &at, &at.slot->view);
+                at.slot->view.stream = op->stream;
+                e = spipe_priv_call_stage(p, load, op->stage, &at.slot->view);
+            } else if (op->what != SPIPE_PRIV_OP_NONE) {
+                e = spipe_priv_issue_other(p, op, &at);
+            }
         }
+        if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
     }
-    return spipe_priv_did(p, e, s, chunk, step.what == SPIPE_PRIV_IN    ? "copying in"
-                                          : step.what == SPIPE_PRIV_OUT ? "copying out"
-                                                                        : NULL);
+    if (e != cudaSuccess) return spipe_priv_op_failed(p, op - 1, e, load);
+    if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load); /* the sources have ended */
+    return cudaSuccess;
 }
 
 /* ---- 9 execute: the run -------------------------------------------------------------------- */
@@ -3027,8 +3345,8 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     p->told = completed;
     progress.chunks_done = completed;
     progress.total = total == SPIPE_AUTO ? 0 : total;
-    progress.num_chunks = (progress.total + p->desc.chunk - 1) / p->desc.chunk;
-    progress.elements_done = completed * p->desc.chunk;
+    progress.num_chunks = (progress.total + p->load - 1) / p->load;
+    progress.elements_done = completed * p->load;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_seconds() - p->began;
     if (!p->desc.progress(&progress, p->desc.progress_user)) return;
@@ -3036,43 +3354,53 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     p->stop_asked = 1;
     spipe_priv_unlock(p->sync);
 }
-/* Issues steps first .. last-1 of the chunks lo .. hi-1: chunk by chunk, or step by step. */
-SPIPE_API cudaError_t spipe_priv_issue_block(spipe_pipeline_t *p, int first, int last, size_t lo,
-                                             size_t hi, int breadth) {
-    const size_t steps = (size_t)(last - first), outer = breadth ? steps : hi - lo;
-    size_t       a, b;
-    for (a = 0; a < outer; ++a) {
-        for (b = 0; b < (breadth ? hi - lo : steps); ++b) {
-            const size_t chunk = lo + (breadth ? b : a), step = breadth ? a : b;
-            if (chunk >= p->num_chunks) continue;
-            SPIPE_TRY(spipe_priv_issue(p, p->steps[(size_t)first + step], chunk));
+/* Issues steps first .. last-1 of a load. */
+SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int first, int last,
+                                             size_t load) {
+    if (load >= p->num_loads) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_issue(p, p->step_start[first], p->step_start[last], load));
+    if (last == p->num_steps && load < p->num_loads) {
+        p->issued_out = load + 1;
+        if (p->desc.progress || (load + 1) % SPIPE_PRIV_MARK == 0) {
+            SPIPE_TRY(spipe_priv_did(p, spipe_priv_mark(p, load), -1, load, "marking its end"));
         }
-        spipe_priv_poll(p);
-        spipe_priv_tell(p);
+    }
+    if (!p->sync->lone) spipe_priv_poll(p);
+    if (p->desc.progress) spipe_priv_tell(p);
+    return cudaSuccess;
+}
+/* Step by step over depth loads at a time. */
+SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_pipeline_t *p) {
+    size_t at, k;
+    int    i;
+    for (at = 0; at < p->num_loads; at += p->desc.depth) {
+        for (i = 0; i < p->num_steps; ++i) {
+            for (k = at; k < at + p->desc.depth; ++k) {
+                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
+            }
+        }
+        if (p->stop_asked) spipe_priv_locked_set(p, &p->num_loads, at + p->desc.depth);
     }
     return cudaSuccess;
 }
-/* Issues every chunk. A chunk's later segments are issued lag chunks after its first, so that the
-   host stage between them has time while the GPU has work. */
+/* Load by load. A load's later segments are issued lag loads after its first, so that the host
+   stage between them has time while the GPU has work. */
 SPIPE_API cudaError_t spipe_priv_issue_all(spipe_pipeline_t *p) {
-    const int    breadth = p->desc.schedule == SPIPE_BREADTH_FIRST;
-    const size_t wave = breadth ? p->desc.depth : 1, lag = breadth ? 0 : p->lag;
-    const size_t behind = lag * (size_t)(p->num_segments - 1);
-    size_t       at;
+    const size_t behind = p->lag * (size_t)(p->num_segments - 1);
+    size_t       at, back;
     int          s;
-    for (at = 0;; at += wave) {
-        if (p->stop_asked && at < p->num_chunks) spipe_priv_locked_set(p, &p->num_chunks, at);
-        if (at >= p->num_chunks && at - p->num_chunks >= behind) break;
-        for (s = 0; s < p->num_segments; ++s) {
-            const size_t back = lag * (size_t)s;
-            if (at < back) continue;
-            SPIPE_TRY(spipe_priv_issue_block(p, p->segment_start[s], p->segment_start[s + 1],
-                                             at - back, at - back + wave, breadth));
+    if (p->desc.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
+    for (at = 0;; ++at) {
+        if (p->stop_asked && at < p->num_loads) spipe_priv_locked_set(p, &p->num_loads, at);
+        if (at >= p->num_loads && at - p->num_loads >= behind) break;
+        for (s = 0, back = 0; s < p->num_segments && back <= at; ++s, back += p->lag) {
+            SPIPE_TRY(spipe_priv_issue_steps(p, p->segment_start[s], p->segment_start[s + 1],
+                                             at - back));
         }
     }
     return cudaSuccess;
 }
-/* Resident buffers in, before any chunk: on the stream that everything else then follows. */
+/* Resident buffers in, before any load: on the stream that everything else then follows. */
 SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -3087,7 +3415,7 @@ SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) 
             SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_IN, i, 0));
             from = p->resident_pin[i];
         }
-        p->report.bytes_in += b->elem_bytes;
+        p->moved[0] += b->elem_bytes;
         SPIPE_TRY(cudaMemcpyAsync(p->resident[i], from, b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
@@ -3098,7 +3426,7 @@ SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         const int                  staged = p->async && p->resident_pin[i];
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
-        p->report.bytes_out += b->elem_bytes;
+        p->moved[1] += b->elem_bytes;
         SPIPE_TRY(cudaMemcpyAsync(staged ? p->resident_pin[i] : b->host, p->resident[i],
                                   b->elem_bytes, cudaMemcpyDefault, base));
         if (staged) SPIPE_TRY(spipe_priv_launch_call(p, base, SPIPE_PRIV_RESIDENT_OUT, i, 0));
@@ -3109,7 +3437,9 @@ SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base
 SPIPE_API cudaError_t spipe_priv_fork(spipe_pipeline_t *p, cudaStream_t base) {
     int i;
     SPIPE_TRY(cudaEventRecord(p->fork, base));
-    for (i = 0; i < p->num_streams; ++i) SPIPE_TRY(spipe_priv_follow(p->streams[i], base, p->fork));
+    for (i = 0; i < p->num_streams; ++i) {
+        if (p->streams[i] != base) SPIPE_TRY(cudaStreamWaitEvent(p->streams[i], p->fork, 0));
+    }
     return cudaSuccess;
 }
 /* ... and base goes on after everything. One event does: a wait keeps the record it met. */
@@ -3123,18 +3453,17 @@ SPIPE_API cudaError_t spipe_priv_join(spipe_pipeline_t *p, cudaStream_t base) {
     return cudaSuccess;
 }
 SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
-    const int endless = spipe_priv_endless(&p->desc);
-    size_t    k;
+    size_t k;
     if (!p->had_threads) p->sync->lone = !(p->needs_fill || p->needs_drain || p->num_segments > 1);
     spipe_priv_failure_clear(&p->failure);
     p->failed = p->drain_failed = p->stop_asked = 0;
-    p->total = endless ? SPIPE_AUTO : p->desc.count;
-    p->num_chunks = endless ? SIZE_MAX
-                            : p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
+    p->failed_load = SPIPE_AUTO;
+    spipe_priv_measure(p);
+    if (p->one_stream != p->in_one_stream) spipe_priv_write_ops(p);
     p->completed = p->fill_turn = p->drain_turn = 0;
     p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
     p->told = SIZE_MAX;
-    p->report.bytes_in = p->report.bytes_out = 0;
+    p->moved[0] = p->moved[1] = 0;
     p->report.wall_ms = 0.0;
     p->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->desc.depth; ++k) {
@@ -3162,13 +3491,95 @@ SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
     for (i = 0; i < p->num_streams && p->failed; ++i) (void)cudaStreamSynchronize(p->streams[i]);
     if (p->failed && p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
 }
-SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
+SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
+    cudaError_t e = spipe_priv_calls_reserve(p);
+    int         i;
+    if (e != cudaSuccess) return e;
+    if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
+    if (e == cudaSuccess) e = spipe_priv_upload(p, stream);
+    if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
+    if (e == cudaSuccess) e = spipe_priv_issue_all(p);
+    spipe_priv_keep(&e, spipe_priv_join(p, stream));
+    if (e == cudaSuccess) e = spipe_priv_download(p, stream);
+    if (e == cudaSuccess && !p->capturing) e = cudaEventRecord(p->end, stream);
+    if (e == cudaSuccess && !p->capturing) p->running_async = 1;
+    for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
+        (void)cudaStreamSynchronize(p->streams[i]);
+    }
+    return e;
+}
+
+/* ---- 9 execute: replaying a run as a graph ------------------------------------------------- */
+SPIPE_API cudaError_t spipe_priv_forget_replay(spipe_pipeline_t *p) {
+    const cudaError_t e = p->replay ? cudaGraphExecDestroy(p->replay) : cudaSuccess;
+    p->replay = NULL;
+    p->num_runs = 0;
+    return e;
+}
+/* Nothing but the GPU's work, and the same in every run. */
+SPIPE_API int spipe_priv_can_replay(const spipe_pipeline_t *p) {
+    int i, can = !p->has_resident && !p->needs_fill && !p->needs_drain && !p->direct_pageable;
+    for (i = 0; i < p->desc.num_stages; ++i) {
+        can = can && p->desc.stages[i].fixed && !p->desc.stages[i].host;
+    }
+    return can && !p->desc.progress && !p->desc.sync_each && p->num_loads > 1 &&
+           p->num_loads * p->batch <= SPIPE_PRIV_MAX_REPLAY;
+}
+/* Captures a run. A stage that cannot be captured is no failure: then there is no replay. */
+SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
+    const cudaStream_t base = p->streams[0];
+    cudaGraph_t        graph = NULL;
+    cudaError_t        e = cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal);
+    if (e == cudaSuccess) {
+        p->capturing = p->async = 1;
+        e = spipe_priv_enqueue(p, base);
+        p->capturing = p->async = 0;
+        spipe_priv_keep(&e, cudaStreamEndCapture(base, &graph));
+    }
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&p->replay, graph, 0);
+    if (e == cudaSuccess) e = cudaGraphUpload(p->replay, base);
+    if (graph) (void)cudaGraphDestroy(graph);
+    if (e == cudaSuccess) return;
+    (void)cudaGetLastError();
+    (void)spipe_priv_forget_replay(p);
+}
+/* The first two runs go by streams, two more by the graph, all others by what was faster. */
+SPIPE_API int spipe_priv_replays(const spipe_pipeline_t *p) {
+    return p->replay && (p->num_runs < 4 ? p->num_runs >= 2 : p->best_ms[1] < p->best_ms[0]);
+}
+SPIPE_API void spipe_priv_learn(spipe_pipeline_t *p, int replayed) {
+    const spipe_report_t report = p->report;
+    double              *best = &p->best_ms[replayed];
+    if (p->num_runs == 4) return;
+    if (p->num_runs == 0 && spipe_priv_can_replay(p)) {
+        spipe_priv_begin(p);
+        spipe_priv_record_replay(p);
+        p->completed = p->num_loads;
+        memcpy(p->replay_moved, p->moved, sizeof p->moved);
+        p->report = report;
+    }
+    if (p->num_runs % 2 == 0 || report.wall_ms < *best) *best = report.wall_ms;
+    ++p->num_runs;
+}
+SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
+    cudaError_t e = cudaGraphLaunch(p->replay, p->streams[0]);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(p->streams[0]);
+    if (e == cudaSuccess) {
+        p->completed = p->num_loads;
+        memcpy(p->moved, p->replay_moved, sizeof p->moved);
+    } else {
+        (void)cudaGetLastError();
+        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the GPU reported an error in a replayed run: "
+                              "%s; set sync_each to learn which stage", cudaGetErrorString(e));
+    }
+}
+
+/* ---- 9 execute: a run -------------------------------------------------------------------- */
+/* What a run does between begin and end: every load, by streams. */
+SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
     const cudaStream_t base = p->streams[0];
     cudaError_t        e;
     size_t             k;
-    spipe_priv_crews_start(p);
-    spipe_priv_begin(p);
-    p->began = spipe_priv_seconds();
     for (k = 0; k < p->desc.depth && p->needs_fill; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
     e = spipe_priv_upload(p, base);
     if (e == cudaSuccess && p->has_resident) e = spipe_priv_fork(p, base);
@@ -3178,20 +3589,35 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
         (void)spipe_priv_issue_all(p);
     }
     spipe_priv_drain_all(p);
+}
+SPIPE_API void spipe_priv_finish(spipe_pipeline_t *p) {
+    const cudaStream_t base = p->streams[0];
+    cudaError_t        e;
     if (!p->failed && p->stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->completed, "stopped by the progress "
                               "callback after %zu chunks", p->completed);
     }
-    if (!p->failed) {
+    if (!p->failed && p->has_resident) {
         e = spipe_priv_download(p, base);
-        if (e == cudaSuccess && p->has_resident) e = cudaStreamSynchronize(base);
+        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
         if (e != cudaSuccess) {
             (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident buffer out failed: "
                                   "%s", cudaGetErrorString(e));
         }
     }
-    p->failure.chunks_whole = p->completed;
+    p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
+}
+SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
+    const int replays = spipe_priv_replays(p);
+    spipe_priv_crews_start(p);
+    spipe_priv_begin(p);
+    p->began = spipe_priv_seconds();
+    if (replays) spipe_priv_run_replay(p);
+    else spipe_priv_run_streams(p);
+    spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
+    p->report.replayed = replays;
+    if (!p->one_shot && !p->failed) spipe_priv_learn(p, replays);
     return p->failure.error;
 }
 
@@ -3202,11 +3628,13 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     const size_t    fill = p->crews[SPIPE_PRIV_FILL].num_threads;
     const size_t    drain = p->crews[SPIPE_PRIV_DRAIN].num_threads;
     r->failure = p->failure;
+    r->bytes_in = p->moved[0];
+    r->bytes_out = p->moved[1];
     memcpy(r->device, p->facts.name, sizeof r->device);
     r->total = p->total == SPIPE_AUTO ? 0 : p->total;
-    r->chunks_done = p->completed;
-    r->num_chunks = p->num_chunks == SIZE_MAX ? 0 : p->num_chunks;
-    r->count_done = p->completed * p->desc.chunk;
+    r->chunks_done = spipe_priv_chunks(p, p->completed);
+    r->num_chunks = p->num_loads == SIZE_MAX ? 0 : spipe_priv_chunks(p, p->num_loads);
+    r->count_done = p->completed * p->load;
     if (r->count_done > p->total) r->count_done = p->total;
     r->chunk = p->desc.chunk;
     r->depth = p->desc.depth;
@@ -3224,10 +3652,12 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     if (spipe_priv_enter(p->device, &before) != cudaSuccess) before = p->device;
     for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
     spipe_priv_crews_stop(p);
+    spipe_priv_keep(&e, spipe_priv_forget_replay(p));
     for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
     for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
     spipe_priv_keep(&e, spipe_priv_free_memory(p));
     for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_keep(&e, spipe_priv_unregister(p, i));
+    free((void *)p->ops);
     while (p->calls) {
         struct spipe_priv_calls *older = p->calls->older;
         free(p->calls);
@@ -3335,8 +3765,8 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
         (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the GPU reported an error in an enqueued run: "
                               "%s; set sync_each to learn which stage", cudaGetErrorString(e));
     }
-    if (p->running_async && !p->failed) p->completed = p->num_chunks;
-    p->failure.chunks_whole = p->completed;
+    if (p->running_async && !p->failed) p->completed = p->num_loads;
+    p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
     p->running_async = p->async = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
@@ -3366,6 +3796,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     (void)spipe_pipeline_wait(p, NULL);
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_unregister(p, buffer);
+    spipe_priv_keep(&e, spipe_priv_forget_replay(p));
     p->desc.buffers[buffer].host = host;
     if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
     if (e == cudaSuccess) e = spipe_priv_take_memory(p);
@@ -3383,26 +3814,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     }
     (void)spipe_pipeline_wait(p, NULL);
     p->desc.count = count;
-    return cudaSuccess;
+    return spipe_priv_forget_replay(p);
 }
-SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
-    cudaError_t e = spipe_priv_calls_reserve(p);
-    int         i;
-    if (e != cudaSuccess) return e;
-    if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
-    if (e == cudaSuccess) e = spipe_priv_upload(p, stream);
-    if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
-    if (e == cudaSuccess) e = spipe_priv_issue_all(p);
-    spipe_priv_keep(&e, spipe_priv_join(p, stream));
-    if (e == cudaSuccess) e = spipe_priv_download(p, stream);
-    if (e == cudaSuccess && !p->capturing) e = cudaEventRecord(p->end, stream);
-    if (e == cudaSuccess && !p->capturing) p->running_async = 1;
-    for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
-        (void)cudaStreamSynchronize(p->streams[i]);
-    }
-    return e;
-}
-
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int                          before;

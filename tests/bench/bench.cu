@@ -37,10 +37,13 @@ typedef struct work { /* what is measured: one row of the table */
     size_t bytes;     /* of the input */
     double kernel;    /* all kernels together, in units of the pinned copy in */
     int    pinned, floats, stages; /* floats: read for each one written */
+    int    body;      /* of the kernels: BODY_THREAD, ... */
 } work_t;
 
+enum { BODY_THREAD, BODY_PACKS, BODY_STRIDE };
+
 typedef struct busy { /* one kernel's settings; buffers 0 in, 1 out, 2 between stages */
-    int      from, to, floats, packs;
+    int      from, to, floats, body;
     unsigned steps;
 } busy_t;
 
@@ -64,6 +67,17 @@ static __global__ void busy_kernel(const float *in, float *out, size_t n, int fl
     out[i] = x;
 }
 
+/* The same with as many blocks as the device holds at once, each thread taking many elements. One
+   launch of it leaves multiprocessors idle at its end; two chunks side by side do not. */
+static __global__ void stride_kernel(const float *in, float *out, size_t n, unsigned steps) {
+    const size_t stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += stride) {
+        float x = in[i];
+        for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.9999f, 0.0001f);
+        out[i] = x;
+    }
+}
+
 static __global__ void diff_kernel(const unsigned *a, const unsigned *b, size_t n,
                                    unsigned *num_differ) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -73,7 +87,7 @@ static __global__ void diff_kernel(const unsigned *a, const unsigned *b, size_t 
 static float busy_cpu(const job_t *j, const float *in) {
     float x = j->floats == 1 ? in[0] : fmaf(in[2], 0.25f, fmaf(in[1], 0.25f, in[0] * 0.5f));
     for (int s = 0; s < j->stages; ++s) {
-        if (j->stage[s].packs) {
+        if (j->stage[s].body == BODY_PACKS) {
             spipe_busy_cpu(&x, &x, j->stage[s].steps, 1);
             continue;
         }
@@ -82,8 +96,21 @@ static float busy_cpu(const job_t *j, const float *in) {
     return x;
 }
 
+static int rig_sms(void) {
+    static int sms = 0;
+    int        device = 0;
+    if (sms == 0) SPIPE_CHECK(cudaGetDevice(&device));
+    if (sms == 0) SPIPE_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+    return sms;
+}
+
 static cudaError_t launch(const busy_t *b, const float *in, float *out, size_t n, cudaStream_t s) {
-    if (b->packs) {
+    if (b->body == BODY_STRIDE) {
+        const unsigned most = 8 * (unsigned)rig_sms(), blocks = spipe_blocks(n, 256);
+        return SPIPE_LAUNCH(stride_kernel, blocks < most ? blocks : most, 256, 0, s, in, out, n,
+                            b->steps);
+    }
+    if (b->body == BODY_PACKS) {
         return SPIPE_LAUNCH(spipe_busy_kernel, spipe_priv_spread_blocks(n), SPIPE_PRIV_THREADS, 0,
                             s, out, in, b->steps, n);
     }
@@ -105,7 +132,7 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
                   c->stream);
 }
 
-static job_t job_of(const work_t *w, int packs) {
+static job_t job_of(const work_t *w) {
     job_t j = job_t();
     j.floats = w->floats;
     j.stages = w->stages;
@@ -115,7 +142,7 @@ static job_t job_of(const work_t *w, int packs) {
         j.stage[s].from = first ? 0 : 2;
         j.stage[s].to = last ? 1 : 2;
         j.stage[s].floats = first ? w->floats : 1;
-        j.stage[s].packs = packs && j.stage[s].floats == 1;
+        j.stage[s].body = j.stage[s].floats == 1 ? w->body : BODY_THREAD;
     }
     return j;
 }
@@ -145,7 +172,7 @@ static struct rig {
     cudaEvent_t   begin, end; /* timed, for calibration */
     bench_array_t pin_in, pin_out, page_in, page_out, page_reference;
     std::mt19937  rng;
-    int           packs, fixed_steps;
+    int           fixed_steps;
 } rig;
 
 static float *host_in(int pinned) { return (float *)(pinned ? rig.pin_in : rig.page_in).at; }
@@ -301,7 +328,10 @@ static spipe_desc_t describe(job_t *j, int pinned, const settings_t *s) {
     spipe_add_input(&d, host_in(pinned), sizeof(float) * (size_t)j->floats);
     spipe_add_output(&d, host_out(pinned), sizeof(float));
     if (j->stages > 1) spipe_add_temp(&d, sizeof(float));
-    for (int k = 0; k < j->stages; ++k) spipe_add_stage(&d, names[k], busy_stage, &j->stage[k]);
+    for (int k = 0; k < j->stages; ++k) {
+        const int stage = spipe_add_stage(&d, names[k], busy_stage, &j->stage[k]);
+        spipe_stage_once(&d, stage); /* true of every body */
+    }
     return d;
 }
 
@@ -605,7 +635,7 @@ typedef struct options {
     std::vector<int>         memories, shapes, stages; /* memories: 1 = pinned */
     std::vector<std::string> sections;
     int                      rounds, large_rounds, sweep_rounds, warm;
-    int                      quick, list, smoke, targets, packs, axes_given;
+    int                      quick, list, smoke, targets, body, axes_given;
     unsigned                 seed, cores;
     size_t                   stream_bytes;
     std::string              json;
@@ -702,7 +732,7 @@ static void run_sweeps(const options_t *o, row_t *r) {
 
 static void prepare(row_t *r, const work_t *w) {
     r->work = *w;
-    r->job = job_of(w, rig.packs);
+    r->job = job_of(w);
     r->copy_in_ms = copy_in_ms(&r->job);
     r->kernel = calibrate(&r->job, w->kernel * r->copy_in_ms) / r->copy_in_ms;
     make_reference(&r->job, w->pinned);
@@ -740,7 +770,7 @@ static std::string number_text(double x) {
 static std::string work_text(const work_t *w) {
     return std::string(w->pinned ? "pinned " : "pageable ") + size_text(w->bytes) +
            (w->floats == 3 ? " 3:1" : "") + (w->stages == 3 ? " 3 stages" : "") + " kernel " +
-           number_text(w->kernel);
+           number_text(w->kernel) + (w->body == BODY_STRIDE ? " stride" : "");
 }
 
 static void at_least(const row_t *r, const char *what, double got, double want) {
@@ -767,7 +797,7 @@ static void judge_pinned(const row_t *r) {
     const double              kept = faster(bound, find(r, "kept")).median;
     judge_small(r, kept);
     if (r->work.bytes >= 512 * BENCH_MIB) {
-        const double want = r->work.kernel > 1 ? 1.03 : 0.97;
+        const double want = r->work.body == BODY_STRIDE ? 1.03 : 0.97;
         at_least(r, "of the bound, kept", kept, want);
         at_least(r, "of the bound, spipe_run, set-up apart",
                  bench_median(bench_ratio(bound, run->inner_ms)), want);
@@ -848,7 +878,7 @@ static void print_row(const row_t *r) {
     const bench_spread_t  s = faster(bound, kept), of_own = faster(own, kept);
     const spipe_report_t *p = &kept->report;
     printf("%-8s%5s %-5s%-2d%7.2f%4d%10.3f |%7.3f%7.3f", r->work.pinned ? "pinned" : "pageable",
-           size_text(r->work.bytes).c_str(), r->work.floats == 3 ? "3:1" : "1:1", r->work.stages,
+           size_text(r->work.bytes).c_str(), r->work.floats == 3 ? "3:1" : r->work.body == BODY_STRIDE ? "1:1s" : "1:1", r->work.stages,
            r->kernel, r->rounds, bench_median(bound), faster(bound, serial).median,
            faster(bound, find(r, "4 streams")).median);
     print_mapped(r, bound);
@@ -875,7 +905,7 @@ static void print_row(const row_t *r) {
 /* 256 chunks of 64 KiB: what issuing costs. */
 static void run_small_chunks(const options_t *o, std::vector<row_t> *rows, double kernel) {
     const size_t chunk = o->smoke ? 16 * BENCH_KIB : 64 * BENCH_KIB;
-    const work_t w = {256 * chunk, kernel, 1, 1, 1};
+    const work_t w = {256 * chunk, kernel, 1, 1, 1, BODY_THREAD};
     rows->emplace_back();
     row_t *r = &rows->back();
     prepare(r, &w);
@@ -960,7 +990,7 @@ typedef struct streamed {
 
 static void run_stream(const options_t *o, streamed_t *s) {
     const size_t        period = o->smoke ? 256 * BENCH_KIB : 64 * BENCH_MIB;
-    const work_t        w = {period, 0.1, 1, 1, 1};
+    const work_t        w = {period, 0.1, 1, 1, 1, BODY_THREAD};
     std::vector<double> rates;
     row_t               r = row_t();
     prepare(&r, &w);
@@ -1026,9 +1056,9 @@ static void json_variants(FILE *f, const char *key, const variants_t &all,
 static void json_row(FILE *f, const row_t *r) {
     const int has_bound = find(r, "both ways") && find(r, "kernels");
     fprintf(f, "    {\"memory\": \"%s\", \"bytes\": %zu, \"floats_in\": %d, \"stages\": %d, "
-               "\"kernel_asked\": %g, \"kernel\": %.4f, \"copy_in_ms\": %.5f, \"rounds\": %d",
+               "\"body\": %d, \"kernel_asked\": %g, \"kernel\": %.4f, \"copy_in_ms\": %.5f, \"rounds\": %d",
             r->work.pinned ? "pinned" : "pageable", r->work.bytes, r->work.floats, r->work.stages,
-            r->work.kernel, r->kernel, r->copy_in_ms, r->rounds);
+            r->work.body, r->work.kernel, r->kernel, r->copy_in_ms, r->rounds);
     json_variants(f, "variants", r->finals, has_bound ? bound_of(r) : std::vector<double>());
     json_variants(f, "swept", r->swept, std::vector<double>());
     fprintf(f, "}");
@@ -1075,7 +1105,8 @@ static const char *const USAGE =
     "  --rounds N         15                             --large-rounds N  5, from 2 GiB on\n"
     "  --sweep-rounds N   3; 0: no sweeps                --warm N        3 unmeasured rounds\n"
     "  --stream SIZE      64G                            --cores N       use only N processors\n"
-    "  --body NAME        thread: one element a thread; packs: spipe_busy_kernel\n"
+    "  --body NAME        thread: one element a thread; packs: spipe_busy_kernel; stride: as many\n"
+    "                     blocks as the device holds, many elements a thread\n"
     "  --json FILE        all samples                    --seed N        order of the variants\n"
     "  --targets          show the targets met too; exit status 1 when one is missed\n"
     "  --list             what would be measured, and about how long it takes\n";
@@ -1160,7 +1191,7 @@ static int parse_value(options_t *o, const std::string &name, const std::string 
     else if (name == "--cores") o->cores = (unsigned)parse_plain(value);
     else if (name == "--seed") o->seed = (unsigned)parse_plain(value);
     else if (name == "--json") o->json = value;
-    else if (name == "--body") o->packs = parse_names(value, {"thread", "packs"}, {0, 1})[0];
+    else if (name == "--body") o->body = parse_names(value, {"thread", "packs", "stride"}, {0, 1, 2})[0];
     else return 0;
     return 1;
 }
@@ -1218,8 +1249,11 @@ static void add_cross(std::vector<work_t> *to, const options_t *o) {
         for (int floats : o->shapes)
             for (int stages : o->stages)
                 for (size_t bytes : o->sizes)
-                    for (double kernel : o->kernels)
-                        to->push_back({bytes, kernel, memory, floats, stages});
+                    for (double kernel : o->kernels) {
+                        to->push_back({bytes, kernel, memory, floats, stages, o->body});
+                        if (o->body == BODY_THREAD && memory && floats == 1 && kernel > 1)
+                            to->push_back({bytes, kernel, memory, floats, stages, BODY_STRIDE});
+                    }
 }
 
 static options_t with(const options_t *o, std::vector<size_t> mib, std::vector<double> kernels,
@@ -1292,7 +1326,6 @@ static void create_rig(const options_t *o, const std::vector<work_t> &works) {
         most = std::max(most, w.bytes);
         if (!w.pinned) pageable = std::max(pageable, w.bytes);
     }
-    rig.packs = o->packs;
     rig.rng.seed(o->seed);
     SPIPE_CHECK(rig_create(most, pageable));
 }

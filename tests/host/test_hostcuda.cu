@@ -135,6 +135,24 @@ static void test_legacy() {
     cudaStreamDestroy(free_stream);
 }
 
+/* What one thread waits for may be out of date, and gone, before it is done waiting. */
+static void test_shared_stream() {
+    kit_t k;
+    std::vector<std::thread> threads;
+    std::atomic<int> failed(0);
+    int *p = reinterpret_cast<int *>(k.pinned);
+    p[0] = 0;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back([&] {
+            for (int i = 0; i < 100; i++) {
+                launch(p, nullptr);
+                failed += cudaStreamSynchronize(nullptr) != cudaSuccess;
+            }
+        });
+    for (std::thread &t : threads) t.join();
+    tap_ok(failed == 0 && p[0] == 400, "threads may issue to one stream and wait for it at once");
+}
+
 static void test_copies() {
     kit_t k;
     char *const page = k.pageable.data();
@@ -502,6 +520,7 @@ int main() {
     test_order();
     test_record_again();
     test_legacy();
+    test_shared_stream();
     test_copies();
     test_copy_refusals();
     test_batch();

@@ -1,6 +1,8 @@
 /*  test_hostcuda_clock.cu -- the modelled clock: closed forms, profiles, traces, and that
     programs which poll come to an end. No figure here is measured; all are modelled. */
+#include <chrono>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include "hostcuda.h"
@@ -283,6 +285,29 @@ static void test_graph() {
     for (cudaEvent_t x : e) cudaEventDestroy(x);
 }
 
+static void test_streams_gone() {
+    bench_t b(1);
+    cudaStream_t gone;
+    cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking);
+    hostcuda_clock_reset();
+    b.kernel(0, gone);
+    cudaEventRecord(b.stop, gone);
+    cudaStreamDestroy(gone);
+    /* long enough for the stream's thread to end: its work was then forgotten */
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    cudaDeviceSynchronize();
+    tap_ok(cudaEventQuery(b.stop) == cudaSuccess && near(hostcuda_now_ns(), CHUNK_NS),
+           "waiting for the device waits for streams that were destroyed, too");
+    cudaStreamCreate(&gone); /* a blocking one */
+    hostcuda_clock_reset();
+    b.kernel(0, gone);
+    cudaStreamDestroy(gone);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    b.kernel(0, nullptr);
+    cudaStreamSynchronize(nullptr);
+    tap_ok(near(hostcuda_now_ns(), 2 * CHUNK_NS), "and so does the legacy stream");
+}
+
 int main() {
     test_closed_forms();
     test_sharing();
@@ -292,6 +317,7 @@ int main() {
     test_host();
     test_repeat();
     test_graph();
+    test_streams_gone();
     tap_ok(hostcuda_leaks(stderr) == 0, "all is released");
     return tap_done();
 }

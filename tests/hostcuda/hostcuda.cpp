@@ -316,6 +316,23 @@ void run_op(Lock &lock, const OpP &op)
     s.changed.notify_all();
 }
 
+double seen(const Op &op);
+
+/* The work of a stream that is gone has really been done, but may not be on the modelled clock. Of
+ * what is, the last is enough. */
+void leave(Device &d, const Stream &s)
+{
+    OpP last;
+    d.left.emplace_back(s.tail, is_blocking(s));
+    for (const auto &l : d.left)
+        if (l.first->model == Model::DONE && (!last || seen(*l.first) > seen(*last)))
+            last = l.first;
+    const auto over = [&](const std::pair<OpP, bool> &l) {
+        return l.first->model == Model::DONE && l.first != last;
+    };
+    d.left.erase(std::remove_if(d.left.begin(), d.left.end(), over), d.left.end());
+}
+
 void stream_thread(StreamP stream)
 {
     const Hidden hidden;
@@ -331,6 +348,7 @@ void stream_thread(StreamP stream)
     }
     auto &list = device(stream->device).streams;
     list.erase(std::remove(list.begin(), list.end(), stream), list.end());
+    if (stream->tail) leave(device(stream->device), *stream);
     if (stream->thread.joinable()) state().finished.push_back(std::move(stream->thread));
     state().changed.notify_all();
     stream.reset();
@@ -417,6 +435,8 @@ void add_legacy_deps(const Stream &s, std::vector<OpP> &deps)
     if (!is_legacy(s)) return;
     for (const StreamP &other : d.streams)
         if (is_blocking(*other) && other->tail) deps.push_back(other->tail);
+    for (const auto &l : d.left)
+        if (l.second) deps.push_back(l.first);
 }
 
 void stamp(const OpP &op)
@@ -547,7 +567,8 @@ void see_results_of(Op &op)
     acquire(&op.finished);
 }
 
-void wait_for(Call &call, const OpP &op)
+/* By value: while this waits, another thread may give the stream or event a newer operation. */
+void wait_for(Call &call, OpP op) /* NOLINT */
 {
     if (!op) return;
     wait_real(call.lock, *op);
@@ -558,6 +579,7 @@ void wait_for(Call &call, const OpP &op)
 std::vector<OpP> tails(const Device &d)
 {
     std::vector<OpP> all;
+    for (const auto &l : d.left) all.push_back(l.first);
     for (const StreamP &s : d.streams)
         if (s->tail) all.push_back(s->tail);
     return all;
@@ -570,7 +592,7 @@ void wait_for_device(Call &call, Device &d)
 
 /* cudaSuccess or cudaErrorNotReady. Ready means: done on the modelled clock, and then really
  * waited for. */
-cudaError_t query(Call &call, const OpP &op)
+cudaError_t query(Call &call, OpP op) /* by value: see wait_for; NOLINT */
 {
     if (!op) return cudaSuccess;
     const std::chrono::milliseconds patience(100);

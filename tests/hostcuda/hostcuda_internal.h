@@ -207,6 +207,7 @@ struct Device {
     cudaError_t sticky = cudaSuccess; /* ... and calls return it */
     StreamP legacy;
     std::vector<StreamP> streams; /* all that may have work, destroyed ones too */
+    std::vector<std::pair<OpP, bool>> left; /* last operations of those gone; blocking? */
     /* model */
     std::vector<std::deque<OpP>> queues;
     std::set<std::pair<std::pair<int, long>, OpP>, ReadyLess> ready[4]; /* by engine */

@@ -1,0 +1,120 @@
+/*  01_streams.cu -- a stream is a queue: order inside it, none between two of them.
+
+    nvcc -O3 -I.. -o 01_streams 01_streams.cu && ./01_streams         (without a GPU: make examples)
+
+    You learn   what two streams run side by side; how one waits for, or hands values to, another.
+    Mind        "streams overlap" is half of it: copies in one direction never do, copies both ways
+                slow each other, and a kernel that fills the GPU leaves no room for another.
+    Expect      (hostcuda)                  one stream   two streams
+                    copy in      + big kernel         0.612 ms      0.309 ms
+                    copy in      + copy out           0.615 ms      0.337 ms
+                    copy in      + copy in            0.614 ms      0.612 ms
+                    big kernel   + big kernel         0.612 ms      0.607 ms
+                    small kernel + small kernel       0.612 ms      0.311 ms
+                no order: b read 1; with spipe_stream_wait b read 3
+                through a channel came every value, in order
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
+
+enum { BIG = 1 << 22, SMALL = 4096, VALUES = 8, BYTES = BIG * sizeof(unsigned) };
+enum { COPY_IN, COPY_OUT, BIG_KERNEL, SMALL_KERNEL };
+static const char *const names[] = {"copy in", "copy out", "big kernel", "small kernel"};
+
+static unsigned *host[2], *dev[2]; /* an array for each stream */
+static unsigned  steps;            /* of the kernel */
+static __global__ void put(int *to, int value) { *to = value; }
+static __global__ void append(int *list, int at, const int *value) { list[at] = *value; }
+
+static cudaError_t queue(int what, int which, cudaStream_t s) {
+    unsigned *h = host[which], *d = dev[which];
+    if (what == COPY_IN) return cudaMemcpyAsync(d, h, BYTES, cudaMemcpyDefault, s);
+    if (what == COPY_OUT) return cudaMemcpyAsync(h, d, BYTES, cudaMemcpyDefault, s);
+    return ex_busy(d, d, steps, what == BIG_KERNEL ? BIG : SMALL, s);
+}
+
+static double pair_ms(const int *pair, cudaStream_t a, cudaStream_t b) {
+    const double start = ex_now_ms();
+    SPIPE_CHECK(queue(pair[0], 0, a));
+    SPIPE_CHECK(queue(pair[1], 1, b));
+    SPIPE_CHECK(cudaStreamSynchronize(a));
+    SPIPE_CHECK(cudaStreamSynchronize(b));
+    return ex_now_ms() - start;
+}
+
+static int side_by_side(cudaStream_t a, cudaStream_t b) {
+    static const int pairs[][2] = {{COPY_IN, BIG_KERNEL}, {COPY_IN, COPY_OUT}, {COPY_IN, COPY_IN},
+                                   {BIG_KERNEL, BIG_KERNEL}, {SMALL_KERNEL, SMALL_KERNEL}};
+    for (int k : {0, 1}) SPIPE_CHECK(queue(COPY_IN, k, a));
+    SPIPE_CHECK(cudaStreamSynchronize(a));
+    printf("%36sone stream   two streams\n", "");
+    for (const int *p : pairs) {
+        steps = ex_busy_steps(dev[0], p[1] == SMALL_KERNEL ? SMALL : BIG, 0.3);
+        const double one = pair_ms(p, a, a), two = pair_ms(p, a, b);
+        printf("    %-12s + %-12s  %10.3f ms %10.3f ms\n", names[p[0]], names[p[1]], one, two);
+    }
+    ex_fill(host[0], BIG); /* nobody waits between the next three: the stream keeps their order */
+    for (int what : {COPY_IN, BIG_KERNEL, COPY_OUT}) SPIPE_CHECK(queue(what, 0, a));
+    SPIPE_CHECK(cudaStreamSynchronize(a));
+    return ex_busy_right(host[0], steps, BIG);
+}
+
+/* Stream a writes another value while b reads it. The gate keeps a back until b may have read. */
+static int hand_over(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
+    ex_gate_t gate;
+    int       held = 1;
+    SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, a, value, 1));
+    SPIPE_CHECK(cudaStreamSynchronize(a));
+    for (int ordered : {0, 1}) {
+        SPIPE_CHECK(ex_gate_close(&gate, a));
+        SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, a, value, 2 + ordered));
+        if (ordered) SPIPE_CHECK(spipe_stream_wait(b, a)); /* b waits for a; the host does not */
+        SPIPE_CHECK(cudaMemcpyAsync(&seen[ordered], value, sizeof(int), cudaMemcpyDefault, b));
+        if (!ordered) SPIPE_CHECK(cudaStreamSynchronize(b));
+        held &= ex_gate_open(&gate, a);
+        SPIPE_CHECK(cudaStreamSynchronize(b));
+    }
+    printf("no order: b read %d; with spipe_stream_wait b read %d\n", seen[0], seen[1]);
+    return held && seen[0] == 1 && seen[1] == 3;
+}
+
+/* A channel keeps the values, so a may write the next one before b has read the last. */
+static int through_channel(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
+    spipe_channel_t c;
+    int             right = 1;
+    SPIPE_CHECK(spipe_channel_create(&c, sizeof(int), 2));
+    for (int k = 0; k < VALUES; ++k) {
+        SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, a, &value[0], k));
+        SPIPE_CHECK(spipe_channel_send(&c, a, &value[0]));
+        SPIPE_CHECK(spipe_channel_recv(&c, b, &value[1]));
+        SPIPE_CHECK(SPIPE_LAUNCH(append, 1, 1, 0, b, seen, k, &value[1]));
+    }
+    SPIPE_CHECK(cudaStreamSynchronize(b));
+    SPIPE_CHECK(spipe_channel_destroy(&c));
+    for (int k = 0; k < VALUES; ++k) right &= seen[k] == k;
+    printf("through a channel came %s\n", right ? "every value, in order" : "wrong values");
+    return right;
+}
+
+int main(void) {
+    cudaStream_t s[2];
+    int         *value, *seen, right;
+    ex_begin();
+    for (int k : {0, 1}) {
+        SPIPE_CHECK(spipe_stream_create(&s[k], SPIPE_PRIORITY_DEFAULT));
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&host[k], BYTES));
+        SPIPE_CHECK(cudaMalloc((void **)&dev[k], BYTES));
+        ex_fill(host[k], BIG);
+    }
+    SPIPE_CHECK(cudaMalloc((void **)&value, 2 * sizeof *value));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&seen, VALUES * sizeof *seen));
+    right = side_by_side(s[0], s[1]) & hand_over(s[0], s[1], value, seen);
+    right &= through_channel(s[0], s[1], value, seen);
+    for (int k : {0, 1}) {
+        SPIPE_CHECK(cudaFree(dev[k]));
+        SPIPE_CHECK(spipe_pinned_free(host[k]));
+        SPIPE_CHECK(cudaStreamDestroy(s[k]));
+    }
+    SPIPE_CHECK(spipe_pinned_free(seen));
+    SPIPE_CHECK(cudaFree(value));
+    return ex_verdict(right);
+}

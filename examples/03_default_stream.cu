@@ -1,0 +1,119 @@
+/*  03_default_stream.cu -- what "no stream given" means: eight host threads launch a kernel each.
+
+    nvcc -O3 -I.. -o 03_default_stream 03_default_stream.cu && ./03_default_stream
+    nvcc -O3 -I.. --default-stream per-thread -o 03_per_thread 03_default_stream.cu
+                                                                     (without a GPU: make examples)
+    You learn   stream 0 is the legacy stream, which waits for all others and they for it, unless
+                the program is built the second way: then it is one stream a host thread.
+    Mind        per-thread streams, and those of cudaStreamCreate, are not non-blocking: both wait
+                for the legacy stream if anybody (a library, say) uses it. Those made with
+                cudaStreamNonBlocking do not; spipe_stream_create makes no others. A #define in a
+                .cu is too late for the second way: nvcc has included the runtime before line 1.
+    Expect      (hostcuda)                        8 kernels of 1 ms   wait for the legacy stream
+                    stream 0: the legacy one             8.04 ms           yes
+                    cudaStreamLegacy                     8.04 ms           yes
+                    cudaStreamPerThread                  1.00 ms           yes
+                    a non-blocking stream each           1.05 ms           no
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
+
+enum { THREADS = 8, SMALL = 4096, BYTES = SMALL * sizeof(unsigned) };
+typedef enum kind { LEGACY, PER_THREAD, NON_BLOCKING } kind_t;
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* --default-stream per-thread */
+static const kind_t stream_0 = PER_THREAD;
+#else
+static const kind_t stream_0 = LEGACY;
+#endif
+
+typedef struct job {
+    pthread_t    thread;
+    cudaStream_t stream, own;
+    cudaEvent_t  begin, end;
+    unsigned    *host, *y; /* pinned; device */
+} job_t;
+
+static unsigned *x, steps; /* what the threads read, and scratch; how long the kernels are */
+static pthread_mutex_t   queueing = PTHREAD_MUTEX_INITIALIZER; /* three calls that are one */
+static pthread_barrier_t all_queued;
+
+static void *launch_one(void *user) {
+    const job_t *j = (const job_t *)user;
+    pthread_mutex_lock(&queueing);
+    SPIPE_CHECK(cudaEventRecord(j->begin, j->stream));
+    SPIPE_CHECK(ex_busy(j->y, x, steps, SMALL, j->stream));
+    SPIPE_CHECK(cudaEventRecord(j->end, j->stream));
+    pthread_mutex_unlock(&queueing);
+    SPIPE_CHECK(cudaMemcpyAsync(j->host, j->y, BYTES, cudaMemcpyDefault, j->stream));
+    pthread_barrier_wait(&all_queued);
+    SPIPE_CHECK(cudaStreamSynchronize(j->stream));
+    return NULL;
+}
+
+/* Eight threads after a kernel of 5 ms in the legacy stream; 1 if the order promised was kept. */
+static int run(const char *name, kind_t kind, job_t *jobs, cudaEvent_t *legacy) {
+    float begin[THREADS], end[THREADS], free_at, first = 1e30f, soonest = 1e30f, last = 0;
+    int   right = 1, overlaps = 0;
+    for (job_t *j = jobs; j < jobs + THREADS; ++j) memset(j->host, 0, BYTES);
+    SPIPE_CHECK(cudaEventRecord(legacy[0], cudaStreamLegacy));
+    SPIPE_CHECK(ex_busy(x + SMALL, x + SMALL, 5 * steps, 5 * SMALL, cudaStreamLegacy));
+    SPIPE_CHECK(cudaEventRecord(legacy[1], cudaStreamLegacy));
+    for (job_t *j = jobs; j < jobs + THREADS; ++j) {
+        if (pthread_create(&j->thread, NULL, launch_one, j) != 0) exit(1);
+    }
+    for (job_t *j = jobs; j < jobs + THREADS; ++j) pthread_join(j->thread, NULL);
+    SPIPE_CHECK(cudaDeviceSynchronize());
+    SPIPE_CHECK(cudaEventElapsedTime(&free_at, legacy[0], legacy[1]));
+    for (int k = 0; k < THREADS; ++k) {
+        SPIPE_CHECK(cudaEventElapsedTime(&begin[k], legacy[0], jobs[k].begin));
+        SPIPE_CHECK(cudaEventElapsedTime(&end[k], legacy[0], jobs[k].end));
+        if (begin[k] < first) first = begin[k];
+        if (end[k] < soonest) soonest = end[k];
+        if (end[k] > last) last = end[k];
+        for (int i = 0; i < k; ++i) overlaps += begin[i] < end[k] && begin[k] < end[i];
+        right &= ex_busy_right(jobs[k].host, steps, SMALL);
+    }
+    const int waits = soonest > free_at; /* else the kernels of 1 ms end before that of 5 ms */
+    if (waits) first = free_at;
+    printf("    %-36s %6.2f ms          %s\n", name, (double)(last - first), waits ? "yes" : "no");
+    return right && (kind != LEGACY || !overlaps) && (kind == NON_BLOCKING || waits);
+}
+
+int main(void) {
+    job_t       jobs[THREADS];
+    cudaEvent_t legacy[2];
+    ex_begin();
+    pthread_barrier_init(&all_queued, NULL, THREADS);
+    SPIPE_CHECK(cudaMalloc((void **)&x, 6 * BYTES));
+    steps = ex_busy_steps(x + SMALL, SMALL, 1.0);
+    for (cudaEvent_t &e : legacy) SPIPE_CHECK(cudaEventCreate(&e));
+    for (job_t &j : jobs) {
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&j.host, BYTES));
+        SPIPE_CHECK(cudaMalloc((void **)&j.y, BYTES));
+        SPIPE_CHECK(spipe_stream_create(&j.own, SPIPE_PRIORITY_DEFAULT));
+        SPIPE_CHECK(cudaEventCreate(&j.begin));
+        SPIPE_CHECK(cudaEventCreate(&j.end));
+    }
+    ex_fill(jobs->host, SMALL);
+    SPIPE_CHECK(cudaMemcpy(x, jobs->host, BYTES, cudaMemcpyHostToDevice));
+    printf("%38s8 kernels of 1 ms   wait for the legacy stream\n", "");
+    for (job_t &j : jobs) j.stream = NULL;
+    const char *what = stream_0 == LEGACY ? "stream 0: the legacy one" : "stream 0: the thread's";
+    int right = run(what, stream_0, jobs, legacy);
+    for (job_t &j : jobs) j.stream = cudaStreamLegacy;
+    right &= run("cudaStreamLegacy", LEGACY, jobs, legacy);
+    for (job_t &j : jobs) j.stream = cudaStreamPerThread;
+    right &= run("cudaStreamPerThread", PER_THREAD, jobs, legacy);
+    for (job_t &j : jobs) j.stream = j.own;
+    right &= run("a non-blocking stream each", NON_BLOCKING, jobs, legacy);
+    for (job_t &j : jobs) {
+        SPIPE_CHECK(cudaEventDestroy(j.end));
+        SPIPE_CHECK(cudaEventDestroy(j.begin));
+        SPIPE_CHECK(cudaStreamDestroy(j.own));
+        SPIPE_CHECK(cudaFree(j.y));
+        SPIPE_CHECK(spipe_pinned_free(j.host));
+    }
+    for (cudaEvent_t e : legacy) SPIPE_CHECK(cudaEventDestroy(e));
+    SPIPE_CHECK(cudaFree(x));
+    pthread_barrier_destroy(&all_queued);
+    return ex_verdict(right);
+}

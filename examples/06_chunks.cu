@@ -1,0 +1,78 @@
+/*  06_chunks.cu -- cut one job into N chunks: what the model promises, and what comes of it.
+
+    nvcc -O3 -I.. -o 06_chunks 06_chunks.cu && ./06_chunks           (without a GPU: make examples)
+
+    You learn   with copy in, kernel and copy out of T each, one after the other is 3 T. In N chunks
+                the first takes 3 T/N and each other T/N more: (N + 2) T/N, at best 3 x faster. More
+                chunks gain less and less while each costs its fixed part: there is a best N.
+    Mind        four chunks, as most texts have it, promise 2 x and leave a third on the table. And
+                the model leaves out that copies both ways at once are each slower than alone, which
+                no number of chunks gets back. streampipe picks the chunk if you do not.
+    Expect      (hostcuda) one after the other: 0.922 ms, so T = 0.307 ms
+                      N   modelled   model      faster by   model
+                      1    0.922 ms   0.922 ms     1.00 x     1.00 x
+                      4    0.485 ms   0.461 ms     1.90 x     2.00 x
+                     16    0.407 ms   0.346 ms     2.27 x     2.67 x
+                     64    0.603 ms   0.317 ms     1.53 x     2.91 x
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
+
+#include <math.h>
+
+enum { N_ELEMENTS = (1 << 22) + 37, MOST_CHUNKS = 64, TRIES = EX_HOSTCUDA ? 1 : 5 };
+
+/* The closed form, with T = a third of the serial time. */
+static double model_ms(double serial_ms, double chunks) {
+    return (chunks + 2.0) * (serial_ms / 3.0) / chunks;
+}
+
+/* The least of some runs: what disturbs a run makes it longer, never shorter. */
+static double run_ms(const spipe_desc_t *d, unsigned *y, unsigned steps, int *right) {
+    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for some stacks */
+    double            best = 1e30;
+    if (!p) exit(1);
+    SPIPE_CHECK(spipe_pipeline_create(p, d, NULL));
+    for (int k = 0; k < TRIES; ++k) {
+        memset(y, 0, N_ELEMENTS * sizeof *y);
+        const double start = ex_now_ms();
+        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+        best = fmin(best, ex_now_ms() - start);
+        *right &= ex_busy_right(y, steps, N_ELEMENTS);
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    free(p);
+    return best;
+}
+
+int main(void) {
+    const size_t bytes = N_ELEMENTS * sizeof(unsigned);
+    unsigned    *x, *y, *dev;
+    int          right = 1;
+    ex_begin();
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, bytes));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));
+    SPIPE_CHECK(cudaMalloc((void **)&dev, bytes));
+    ex_fill(x, N_ELEMENTS);
+    unsigned steps = ex_busy_steps(dev, N_ELEMENTS, ex_copy_ms(dev, x, bytes));
+    SPIPE_CHECK(cudaFree(dev));
+
+    spipe_desc_t d = spipe_desc_default();
+    d.count = d.chunk = N_ELEMENTS;
+    d.schedule = SPIPE_SERIAL;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "busy", ex_busy_stage, &steps);
+    const double serial = run_ms(&d, y, steps, &right);
+    printf("one after the other: %.3f ms, so T = %.3f ms\n", serial, serial / 3);
+    printf("      N   " EX_TIMES "   model      faster by   model\n");
+    d.schedule = SPIPE_ENGINES;
+    for (size_t n = 1; n <= MOST_CHUNKS; n *= 2) {
+        d.chunk = (N_ELEMENTS + n - 1) / n; /* rounded up: the last chunk is the shorter one */
+        const double ms = run_ms(&d, y, steps, &right), model = model_ms(serial, (double)n);
+        printf("     %2zu   %6.3f ms  %6.3f ms   %6.2f x   %6.2f x\n", n, ms, model, serial / ms,
+               serial / model);
+    }
+    SPIPE_CHECK(spipe_pinned_free(y));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    return ex_verdict(right);
+}
