@@ -1,25 +1,21 @@
 /*  10_loader.cu -- a prefetching loader: files to the GPU, a few ahead, every batch delivered once.
 
-    nvcc -O3 -I.. -o 10_loader 10_loader.cu
-
-    You learn: a source is the loader, the stage is the loop body. The library reads up to `depth`
-    files ahead on a thread of its own, from file to pinned slot to device, while the GPU works.
-
-    A loader seen in many tutorials (MultiStreamDataLoader) yields buffer i, fills it with the batch
-    just fetched, and at the end empties buffers i .. n-1. But all n are full then: those before i
-    are never yielded: `files % n` batches lost. It also refills a buffer that may still be read.
-    Here neither can happen: there is no second loop for the rest, and a slot is filled again only
-    when an event says that the stages have left it.
-
-    Expected output (the last column counts what that loop would yield):
-         files  serial  4 ahead  that loop
-             4       4        4        4   0 lost
-             5       5        5        4   1 lost
-             7       7        7        4   3 lost
-             8       8        8        8   0 lost      (and 0, 1, 3, 9 and 13 files)
-        every batch came once, whole, and in order
- */
-#include "streampipe.h"
+    nvcc -O3 -I.. -o 10_loader 10_loader.cu && ./10_loader          (without a GPU: make examples)
+    You learn   a source is the loader, the stage is the loop body. The library reads up to `depth`
+                files ahead on a thread of its own, from file to pinned slot to device, while the
+                GPU works.
+    Mind        a loader seen in many tutorials (MultiStreamDataLoader) yields buffer i, fills it
+                with the batch just fetched, and at the end empties buffers i .. n-1. But all n are
+                full then, and those before i never come out: `files % n` batches lost. It also
+                refills a buffer that the GPU may still read. Here there is no second loop for the
+                rest, and a slot is filled again when an event says that the stages have left it.
+    Expect      (hostcuda) files  serial  4 ahead    that loop
+                     4       4        4        4   0 lost
+                     5       5        5        4   1 lost
+                     7       7        7        4   3 lost
+                     8       8        8        8   0 lost
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
 
 #include <unistd.h>
 
@@ -95,6 +91,7 @@ int main(void) {
     loader_t              l = {"/tmp/loader.XXXXXX", "", 0, 0};
     state_t               want;
     unsigned              k, i, wrong = 0;
+    ex_begin();
     if (!mkdtemp(l.folder)) return 1;
     memset(&want, 0, sizeof want);
     printf("%10s%8s%9s%13s\n", "files", "serial", "4 ahead", "that loop");
@@ -115,6 +112,5 @@ int main(void) {
     }
     for (i = 0; i < l.num_files; ++i) remove(name_of(&l, i));
     rmdir(l.folder);
-    puts(wrong ? "WRONG: a batch is lost or torn" : "every batch came once, whole, and in order");
-    return wrong ? 1 : 0;
+    return ex_verdict(wrong == 0); /* every batch once, whole, and in order */
 }

@@ -1,21 +1,18 @@
 /*  12_inference.cu -- inference in three stages over a stream of requests, batch after batch.
 
-    nvcc -O3 -I.. -o 12_inference 12_inference.cu
+    nvcc -O3 -I.. -o 12_inference 12_inference.cu && ./12_inference (without a GPU: make examples)
     nvcc -O3 -I.. -DUSE_CUBLAS -o 12_inference 12_inference.cu -lcublas    (the product by cuBLAS)
-
-    You learn: preprocess -> encode -> decode of ONE batch is a chain, and three streams make it no
-    shorter. What overlaps is batch k's decoding with k+1's encoding and k+2's copy in. The usual
-    MultiStreamVLMPipeline has a stream and an event for each stage, and then synchronises after
-    every batch: there is never a second batch to overlap with. A library call, here cuBLAS, is a
-    stage like any other: it must be told the stage's stream.
-
-    Expected output (times differ; on hostcuda they are modelled):
-        hostcuda h200 (modelled), 768 requests in batches of 96, product by a plain kernel
-        batch after batch    0.215 ms
-        pipelined            0.148 ms
-        every answer is the CPU's
- */
+    You learn   preprocess -> encode -> decode of ONE batch is a chain, and three streams make it no
+                shorter. What overlaps is batch k's decoding with k+1's encoding and k+2's copy in.
+                A library call, here cuBLAS, is a stage like any other: tell it the stage's stream.
+    Mind        the usual MultiStreamVLMPipeline has a stream and an event for each stage, and then
+                synchronises after every batch: there is never a second batch to overlap with.
+    Expect      (hostcuda) 768 requests in batches of 96, product by a plain kernel
+                batch after batch    0.215 ms
+                pipelined            0.148 ms
+                right: the CPU finds the same                                                     */
 #include "12_product.cuh" /* product_stage: by cuBLAS or by a kernel */
+#include "ex_common.h"
 
 enum { REQUESTS = 768, BATCH = 96, PIXELS = 8 * 8, FEATURES = 3 * PIXELS, CLASSES = 32 };
 enum { PICTURE, WEIGHTS, FEATURE, SCORE, ANSWER }; /* the buffers; an element is one request */
@@ -87,11 +84,10 @@ static int count_wrong(const model_t *m) {
 
 int main(void) {
     static model_t m;
-    spipe_device_t device;
     cudaStream_t   stream;
     uint32_t       x = 1;
     int            i, wrong;
-    SPIPE_CHECK(spipe_device_get(&device, -1));
+    ex_begin();
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&m.pictures, REQUESTS * FEATURES));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&m.answers, REQUESTS * 3 * sizeof(uint32_t)));
@@ -99,8 +95,7 @@ int main(void) {
         m.pictures[i] = (unsigned char)((x = x * 1664525u + 1013904223u) >> 24);
     for (i = 0; i < CLASSES * FEATURES; ++i)
         m.weights[i] = (float)((x = x * 1664525u + 1013904223u) >> 28) / 8 - 1;
-    printf("%s, %d requests in batches of %d, product by %s\n", device.name, REQUESTS, BATCH,
-           PRODUCT_BY);
+    printf("%d requests in batches of %d, product by %s\n", REQUESTS, BATCH, PRODUCT_BY);
     infer(&m, SPIPE_SERIAL, stream, "batch after batch");
     wrong = count_wrong(&m);
     infer(&m, SPIPE_SCHEDULE_AUTO, stream, "pipelined");
@@ -108,6 +103,5 @@ int main(void) {
     SPIPE_CHECK(spipe_pinned_free(m.answers));
     SPIPE_CHECK(spipe_pinned_free(m.pictures));
     SPIPE_CHECK(cudaStreamDestroy(stream));
-    puts(wrong ? "WRONG: an answer is not the CPU's" : "every answer is the CPU's");
-    return wrong ? 1 : 0;
+    return ex_verdict(wrong == 0);
 }

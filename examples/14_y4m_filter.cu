@@ -1,24 +1,23 @@
 /*  14_y4m_filter.cu -- a video filter: Y4M from standard input to standard output, of any length.
 
-    nvcc -O3 -I.. -o y4m_filter 14_y4m_filter.cu
+    nvcc -O3 -I.. -o y4m_filter 14_y4m_filter.cu && ./y4m_filter    (without a GPU: make examples)
     ffmpeg -v error -i in.mp4 -f yuv4mpegpipe - | y4m_filter sobel | ffmpeg -v error -i - out.mp4
     y4m_filter negate|sobel|gblur        without an argument it checks itself against the CPU
-
-    You learn: a source and a sink make an endless pipeline in fixed memory. The element is a whole
-    frame. A filter looks at neighbours, and were pixels or rows the elements, those of a chunk's
-    last row would lie in the next chunk, in another plane or in another frame. So each plane ends
-    at its own border, whose pixels are repeated. (One picture larger than a chunk: spipe_set_halo.)
-
-    gblur is ffmpeg's gblur=sigma=1.5:steps=6, six exponentials that come near a Gaussian. All sums
-    are whole numbers, the same on every machine. tests/cli/y4m_filter.sh compares with ffmpeg.
-
-    Expected output, without an argument:
-        negate W61 H47 C420jpeg  5 frames, 0 bytes wrong
-        negate W33 H18 C444      5 frames, 0 bytes wrong
-        ... and so for 50 x 9 C411, 1 x 1 Cmono, sobel and gblur
- */
+    You learn   a source and a sink make an endless pipeline in fixed memory. The element is a whole
+                frame. A filter looks at neighbours, and were pixels or rows the elements, those of
+                a chunk's last row would lie in the next chunk, in another plane or in another
+                frame. So each plane ends at its own border, whose pixels are repeated. (For one
+                picture larger than a chunk there is spipe_set_halo.)
+    Mind        gblur is ffmpeg's gblur=sigma=1.5:steps=6, six exponentials that come near a
+                Gaussian. All sums are whole numbers, the same on every machine. In
+                tests/cli/y4m_filter.sh ffmpeg is the judge of all three filters.
+    Expect      (hostcuda) negate W61 H47 C420jpeg  5 frames, 0 bytes wrong
+                negate W33 H18 C444      5 frames, 0 bytes wrong
+                gblur  W1 H1 Cmono       5 frames, 0 bytes wrong
+                right: the CPU finds the same                                                     */
 #include "14_filters.cuh" /* filter_stage, and what it does to a pixel */
 #include "14_y4m.h"       /* y4m_read, the source, and y4m_write, the sink */
+#include "ex_common.h"
 
 #include <signal.h>
 
@@ -97,10 +96,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "y4m_filter: %s\n", v.problem);
         return 1;
     }
+    ex_begin();
     for (int i = 0; i < 12; ++i) {
         const size_t wrong = count_wrong(names[i / 4], sizes[i % 4]);
         printf("%-6s %-16s  5 frames, %zu bytes wrong\n", names[i / 4], sizes[i % 4], wrong);
         all += wrong;
     }
-    return all ? 1 : 0;
+    return ex_verdict(all == 0);
 }

@@ -1,23 +1,22 @@
 /*  16_graph_replay.cu -- a pipeline and a kernel of your own, captured once, replayed as one graph.
 
-    nvcc -O3 -I.. -o 16_graph_replay 16_graph_replay.cu
-
-    You learn: spipe_enqueue puts a whole run into the order of your stream, between what is on it
-    already and what comes next, and so into a graph when that stream is being captured. A replay
-    is one call for hundreds of copies and launches, which pays where chunks are small: measured on
-    an H200, 1.2 to 1.7 times faster with chunks of 64 KiB, no gain from 256 KiB on.
-
-    A graph keeps addresses, not values: fill the same arrays again between replays, and keep arrays
-    and pipeline alive as long as the graph. Pin the arrays; pageable ones would be staged by host
-    functions. Stages must only enqueue: no allocation and no synchronisation while capturing.
-
-    Expected output (times differ; on hostcuda they are modelled):
-        hostcuda h200 (modelled), 64 chunks of 64 KiB
-        issued call by call   0.604 ms a run
-        replayed as a graph   0.445 ms a run
-        12 runs with new numbers each, 0 sums are wrong
- */
-#include "streampipe.h"
+    nvcc -O3 -I.. -o 16_graph_replay 16_graph_replay.cu && ./16_graph_replay
+                                                                     (without a GPU: make examples)
+    You learn   spipe_enqueue puts a whole run into the order of your stream, between what is on it
+                and what comes next, and so into a graph when that stream is being captured. A
+                replay is one call for hundreds of copies and launches, which pays where chunks are
+                small: measured on an H200, 1.2 to 1.7 times faster with chunks of 64 KiB, no gain
+                from 256 KiB on.
+    Mind        a graph keeps addresses, not values: fill the same arrays again between replays, and
+                keep arrays and pipeline alive as long as the graph. Pin the arrays; pageable ones
+                would be staged by host functions. Stages must only enqueue: no allocation and no
+                synchronisation while capturing.
+    Expect      (hostcuda) 64 chunks of 64 KiB
+                issued call by call   0.604 ms a run
+                replayed as a graph   0.445 ms a run
+                12 runs with new numbers each, 0 sums are wrong
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
 
 enum { COUNT = 1 << 20, CHUNK = 16384, RUNS = 6 };
 
@@ -77,11 +76,10 @@ static int run(job_t *j, cudaStream_t stream, cudaGraphExec_t graph, const char 
 int main(void) {
     job_t           j;
     spipe_desc_t    d = spipe_desc_default();
-    spipe_device_t  device;
     cudaStream_t    stream;
     cudaGraph_t     graph;
     cudaGraphExec_t exec;
-    SPIPE_CHECK(spipe_device_get(&device, -1));
+    ex_begin();
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&j.x, COUNT * sizeof *j.x));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&j.sum, sizeof *j.sum));
@@ -93,7 +91,7 @@ int main(void) {
     spipe_add_output(&d, j.y, sizeof *j.y); /* device memory: the output stays where it is needed */
     spipe_add_stage(&d, "square", square_stage, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&j.pipeline, &d, NULL));
-    printf("%s, %d chunks of %d KiB\n", device.name, COUNT / CHUNK, CHUNK * 4 / 1024);
+    printf("%d chunks of %d KiB\n", COUNT / CHUNK, CHUNK * 4 / 1024);
     int wrong = run(&j, stream, NULL, "issued call by call");
 
     SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -111,5 +109,5 @@ int main(void) {
     SPIPE_CHECK(spipe_pinned_free(j.x));
     SPIPE_CHECK(cudaStreamDestroy(stream));
     printf("%d runs with new numbers each, %d sums are wrong\n", 2 * RUNS, wrong);
-    return wrong ? 1 : 0;
+    return ex_verdict(wrong == 0);
 }

@@ -1,16 +1,14 @@
 /*  17_python.cu -- a pipeline for Python: three C functions in a shared object.
 
     nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
-    python3 17_python.py ./lib17_python.so            on a PyTorch stream, with PyTorch tensors
-    nvcc -O3 -I.. -o 17_python 17_python.cu           the same from C, as below
-
-    You learn: Python needs no binding generator, only functions of plain C types: pointers, sizes
-    and a stream, which is what tensor.data_ptr() and stream.cuda_stream are. spipe_enqueue puts the
-    run between what PyTorch has queued on that stream and what it queues next; nothing waits.
-
-    Expected output (of the program in C; 17_python.py prints its own):
-        1000003 numbers, enqueued three times: 0 are wrong
- */
+    python3 17_python.py ./lib17_python.so             on a PyTorch stream, with PyTorch tensors
+    nvcc -O3 -I.. -o 17_python 17_python.cu && ./17_python           the same calls, made from C
+    You learn   Python needs no binding generator, only functions of plain C types: pointers, sizes
+                and a stream, which is what tensor.data_ptr() and stream.cuda_stream are.
+                spipe_enqueue puts the run between what PyTorch has queued on that stream and what
+                it queues next; nothing waits.
+    Mind        what Python must know is on top of 17_python.py.
+    Expect      (hostcuda) 1000003 numbers, enqueued three times: 0 are wrong                     */
 #include "streampipe.h"
 
 static __global__ void square(const float *x, float *y, size_t n) {
