@@ -1,0 +1,38 @@
+#!/bin/sh
+# python.sh -- example 17 as its user has it: the wrapper built as a shared object, called by Python.
+# With PyTorch and a GPU it runs as it stands; on hostcuda with a stand-in for PyTorch.
+# Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty; CXX,
+# NVCC.
+. tests/cli/tap.sh
+
+command -v python3 >/dev/null || skip_all "python3 is not installed"
+[ -z "$SAN" ] || skip_all "Python is not instrumented; the sanitizers see 17_python itself"
+[ -f examples/17_python.cu ] || skip_all "there is no examples/17_python.cu"
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
+so=$dir/lib17_python.so
+
+if [ "$BACKEND" = cuda ]; then
+    "${NVCC:-nvcc}" -O2 -I. -shared -Xcompiler -fPIC -o "$so" examples/17_python.cu 2>"$dir/err"
+else
+    "${CXX:-g++}" -std=c++14 -O2 -fPIC -shared -pthread -x c++ -include cuda_runtime.h -I. -Itests/hostcuda/include \
+        -o "$so" examples/17_python.cu tests/hostcuda/*.cpp 2>"$dir/err"
+fi
+ok $? "the wrapper builds as a shared object$(head -n 1 "$dir/err")"
+
+run() { # RULE [VARIABLE=VALUE]
+    rule=$1
+    shift
+    env "$@" python3 examples/17_python.py "$so" >"$dir/out" 2>"$dir/err"
+    status=$?
+    if [ $status = 77 ]; then skip "$rule" "$(sed 's/^skipped: //' "$dir/out")"
+    else test $status = 0 && grep -q "as it must be" "$dir/out"; ok $? "$rule: $(cat "$dir/out" "$dir/err" | tail -n 1)"
+    fi
+}
+run "on a PyTorch stream, with PyTorch tensors" PYTHONDONTWRITEBYTECODE=1
+if [ "$BACKEND" = cuda ]; then
+    skip "on a stand-in for PyTorch" "it is for hostcuda"
+else
+    # hostcuda ends with 97 if a stream, an event or memory is left.
+    run "on a stand-in for PyTorch, and nothing is left behind" PYTHONPATH=tests/cli/standin PYTHONDONTWRITEBYTECODE=1
+fi
+done_testing
