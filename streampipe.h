@@ -3141,14 +3141,19 @@ SPIPE_API int spipe_priv_replays(const spipe_pipeline_t *p) {
     return p->replay && (p->num_runs < 4 ? p->num_runs >= 2 : p->best_ms[1] < p->best_ms[0]);
 }
 SPIPE_API void spipe_priv_learn(spipe_pipeline_t *p, int replayed) {
-    const spipe_report_t report = p->report;
-    double              *best = &p->best_ms[replayed];
+    const spipe_report_t  report = p->report;
+    const spipe_failure_t failure = p->failure;
+    const size_t          moved[2] = {p->moved[0], p->moved[1]};
+    double               *best = &p->best_ms[replayed];
     if (p->num_runs == 4) return;
     if (p->num_runs == 0 && spipe_priv_can_replay(p)) {
         spipe_priv_begin(p);
         spipe_priv_record_replay(p);
         p->completed = p->num_loads;
         memcpy(p->replay_moved, p->moved, sizeof p->moved);
+        memcpy(p->moved, moved, sizeof moved);
+        p->failure = failure; /* of the run, not of the capture */
+        p->failed = 0;
         p->report = report;
     }
     if (p->num_runs % 2 == 0 || report.wall_ms < *best) *best = report.wall_ms;

@@ -35,21 +35,21 @@ static double both_ms(int side_by_side, unsigned *host, unsigned *dev, unsigned 
 /* The gate holds the stream, so "too early" is too early on the fastest GPU. */
 static int too_early(cudaStream_t s, int *dev, int *seen) {
     ex_gate_t gate;
-    int       by_memcpy, held;
+    int       held;
     SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, s, dev, -1));
     SPIPE_CHECK(cudaStreamSynchronize(s));
-    *seen = -1;
+    seen[0] = seen[1] = -1;
     SPIPE_CHECK(ex_gate_close(&gate, s));
     SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, s, dev, 7));
     SPIPE_CHECK(cudaMemcpyAsync(seen, dev, sizeof *seen, cudaMemcpyDeviceToHost, s));
-    const int early = *seen; /* the call returned; the copy has not begun */
-    SPIPE_CHECK(cudaMemcpy(&by_memcpy, dev, sizeof by_memcpy, cudaMemcpyDeviceToHost));
+    const int early = seen[0]; /* the call returned; the copy has not begun */
+    SPIPE_CHECK(cudaMemcpy(&seen[1], dev, sizeof *seen, cudaMemcpyDeviceToHost));
     held = ex_gate_open(&gate, s); /* and waits for s */
     printf("read after cudaMemcpyAsync, no wait      %2d   the copy had not begun\n", early);
     printf("cudaMemcpy beside a non-blocking stream  %2d   it waits for another stream\n",
-           by_memcpy);
-    printf("read after cudaStreamSynchronize         %2d\n", *seen);
-    return held && early == -1 && by_memcpy == -1 && *seen == 7;
+           seen[1]);
+    printf("read after cudaStreamSynchronize         %2d\n", seen[0]);
+    return held && early == -1 && seen[1] == -1 && seen[0] == 7;
 }
 
 int main(void) {
@@ -59,7 +59,7 @@ int main(void) {
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT)); /* non-blocking, as all here */
     SPIPE_CHECK(spipe_pinned_alloc((void **)&host, BYTES));
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&seen, sizeof *seen));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&seen, 2 * sizeof *seen));
     SPIPE_CHECK(cudaMalloc((void **)&dev, BYTES));
     SPIPE_CHECK(cudaMalloc((void **)&number, sizeof *number));
     const unsigned steps = ex_busy_steps(dev, N, 0.85);

@@ -1,0 +1,310 @@
+/*  test_choices.cu -- what the library chooses by itself changes how fast a run is, never what comes
+    out: small chunks copied several at a time, arrays worked on in place, runs replayed as a graph,
+    several arrays in one copy. */
+#include "pipe_common.h"
+
+enum { CHUNK = 64, CHUNKS = 512, N = CHUNK * CHUNKS + 17 };
+
+/* ---- What a stage saw ------------------------------------------------------------------------ */
+
+typedef struct seen {
+    pipe_mix_args_t args;
+    size_t          calls, next, elements, fail_at;
+    int             in_order;
+} seen_t;
+
+static cudaError_t watched_stage(const spipe_chunk_t *c, void *user) {
+    seen_t *s = (seen_t *)user;
+    s->in_order &= c->index == s->next && c->first == c->index * CHUNK && c->total == N;
+    s->next = c->index + 1;
+    s->elements += c->count;
+    ++s->calls;
+    if (c->index == s->fail_at) return cudaErrorLaunchOutOfResources;
+    return pipe_mix_stage(c, &s->args);
+}
+
+static seen_t new_seen(void) {
+    seen_t s;
+    memset(&s, 0, sizeof s);
+    s.args.out = 1;
+    s.args.elem_bytes = 1;
+    s.in_order = 1;
+    s.fail_at = SPIPE_AUTO;
+    return s;
+}
+
+static spipe_desc_t describe(pipe_array_t x, pipe_array_t y, seen_t *s) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", watched_stage, s);
+    return d;
+}
+
+static size_t num_wrong(pipe_array_t x, pipe_array_t y, size_t n) {
+    size_t i, wrong = !pipe_guard_whole(y);
+    for (i = 0; i < n; ++i) wrong += y.at[i] != pipe_mix(x.at[i], i);
+    return wrong;
+}
+
+/* ---- Small chunks ---------------------------------------------------------------------------- */
+
+static void test_batch(void) {
+    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    seen_t           s = new_seen();
+    spipe_desc_t     d = describe(x, y, &s);
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.chunk = CHUNK;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+    tap_ok(p.batch > 1 && num_wrong(x, y, N) == 0, "small chunks are copied several at a time");
+    tap_ok(s.in_order && s.calls == CHUNKS + 1 && s.elements == N,
+           "and the stage still sees each of them, in order, with its own place");
+    tap_ok(r.chunk == CHUNK && r.num_chunks == CHUNKS + 1 && r.chunks_done == CHUNKS + 1 &&
+               r.failure.chunks_whole == CHUNKS + 1 && r.count_done == N,
+           "and the report counts them");
+    s.fail_at = 300;
+    pipe_poison(y);
+    tap_ok(spipe_pipeline_run(&p, &r) == cudaErrorLaunchOutOfResources && r.failure.chunk == 300 &&
+               r.failure.stage == 0 && r.failure.chunks_whole <= 300 &&
+               num_wrong(x, y, r.failure.chunks_whole * CHUNK) == 0,
+           "one that fails is named, and those told to be whole are: %s", r.failure.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    d.depth = 4;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    tap_ok(p.batch == 1 && p.desc.depth == 4, "depth says how much memory: then one at a time");
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+static __global__ void sum3_kernel(const unsigned char *x, unsigned char *y, size_t n) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)blockDim.x * gridDim.x) {
+        const unsigned char *at = x + i; /* one before and one after are there */
+        y[i] = (unsigned char)(at[-1] + 2 * at[0] + 3 * at[1]);
+    }
+}
+
+static cudaError_t sum3_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(sum3_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
+                        c->count);
+}
+
+static void test_batch_with_halo(void) {
+    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    size_t           i, wrong = 0;
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.count = N;
+    d.chunk = CHUNK;
+    spipe_set_halo(&d, spipe_add_input(&d, x.at, 1), 1, 1, SPIPE_EDGE_ZERO);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "sum", sum3_stage, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
+    for (i = 0; i < N; ++i) {
+        const int before = i > 0 ? x.at[i - 1] : 0, after = i + 1 < N ? x.at[i + 1] : 0;
+        wrong += y.at[i] != (unsigned char)(before + 2 * x.at[i] + 3 * after);
+    }
+    tap_ok(p.batch > 1 && wrong == 0, "chunks of a batch see each other as neighbours");
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* ---- In place -------------------------------------------------------------------------------- */
+
+/* The schedule chosen for a stage that touches each element once; SPIPE_SCHEDULE_AUTO: wrong. */
+static spipe_schedule_t chosen_for(int once, int memory, size_t count, int two_stages, int halo) {
+    pipe_array_t    x = pipe_array_new(count, memory), y = pipe_array_new(count, memory);
+    pipe_mix_args_t args = {0, 1, 1}, again = {1, 1, 1};
+    spipe_desc_t    d = spipe_desc_default();
+    spipe_report_t  r;
+    size_t          i, wrong = 0;
+    int             stage;
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.count = count;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    if (halo) spipe_set_halo(&d, 0, 1, 1, SPIPE_EDGE_CLAMP);
+    stage = spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    if (once) spipe_stage_once(&d, stage);
+    if (two_stages) spipe_stage_once(&d, spipe_add_stage(&d, "again", pipe_mix_stage, &again));
+    SPIPE_CHECK_RUN(&d, &r);
+    for (i = 0; i < count; ++i) {
+        const unsigned char v = pipe_mix(x.at[i], i);
+        wrong += y.at[i] != (two_stages ? pipe_mix(v, i) : v);
+    }
+    pipe_free(&x);
+    pipe_free(&y);
+    return wrong ? SPIPE_SCHEDULE_AUTO : r.schedule;
+}
+
+static void test_in_place(void) {
+    const size_t small = 100003, large = ((size_t)16 << 20) + 1;
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 0) == SPIPE_MAPPED,
+           "a small total in pinned memory is worked on in place by a stage that touches it once");
+    tap_ok(chosen_for(0, PIPE_PINNED, small, 0, 0) == SPIPE_ENGINES, "not by one that may not");
+    tap_ok(chosen_for(1, PIPE_PAGEABLE, small, 0, 0) == SPIPE_ENGINES, "not in pageable memory");
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 1, 0) == SPIPE_ENGINES, "not by two stages");
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 1) == SPIPE_ENGINES, "not with a halo");
+    tap_ok(chosen_for(1, PIPE_PINNED, large, 0, 0) == SPIPE_ENGINES, "not a large total");
+    tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_MAPPED, "one element");
+}
+
+/* ---- Replay ---------------------------------------------------------------------------------- */
+
+static void test_replay(void) {
+    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    pipe_array_t     z = pipe_array_new(N, PIPE_PINNED);
+    seen_t           s = new_seen();
+    spipe_desc_t     d = describe(x, y, &s);
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    size_t           wrong = 0, calls, bytes = 0;
+    int              k, replayed = 0;
+    d.chunk = CHUNK;
+    spipe_stage_fixed(&d, 0);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 8; ++k) {
+        pipe_randomise(x);
+        pipe_poison(y);
+        s.next = 0;
+        calls = s.calls;
+        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        wrong += num_wrong(x, y, N) + (r.chunks_done != CHUNKS + 1) + (r.bytes_in != N);
+        wrong += r.replayed && s.calls != calls;
+        replayed += r.replayed;
+        bytes += r.bytes_in + r.bytes_out;
+    }
+    tap_ok(wrong == 0 && replayed >= 2 && bytes == 16 * (size_t)N,
+           "runs of a fixed stage replay as a graph, with new data each time, when that is faster");
+    SPIPE_CHECK(spipe_pipeline_set_host(&p, 1, z.at));
+    for (wrong = 0, k = 0; k < 5; ++k) {
+        pipe_randomise(x);
+        pipe_poison(z);
+        SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
+        wrong += num_wrong(x, z, N);
+    }
+    tap_ok(wrong == 0, "another array is another graph");
+    SPIPE_CHECK(spipe_pipeline_set_count(&p, 1000));
+    for (wrong = 0, k = 0; k < 5; ++k) {
+        pipe_randomise(x);
+        pipe_poison(z);
+        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        wrong += num_wrong(x, z, 1000) + (z.at[1000] != 0xA5) + (r.count_done != 1000);
+    }
+    tap_ok(wrong == 0, "another count, too");
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+    pipe_free(&z);
+}
+
+static cudaError_t waiting_stage(const spipe_chunk_t *c, void *user) {
+    const cudaError_t e = pipe_mix_stage(c, user);
+    return e == cudaSuccess ? cudaStreamSynchronize(c->stream) : e; /* no capture allows that */
+}
+
+static void test_no_replay(void) {
+    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    pipe_mix_args_t  args = {0, 1, 1};
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    size_t           wrong = 0;
+    int              k, replayed = 0;
+    d.count = N;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    d.chunk = N / 5;
+    spipe_stage_fixed(&d, spipe_add_stage(&d, "waits", waiting_stage, &args));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 6; ++k) {
+        pipe_randomise(x);
+        pipe_poison(y);
+        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        wrong += num_wrong(x, y, N);
+        replayed += r.replayed;
+    }
+    tap_ok(wrong == 0 && replayed == 0 && cudaPeekAtLastError() == cudaSuccess,
+           "a stage that cannot be captured is called, as ever");
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* ---- Several arrays -------------------------------------------------------------------------- */
+
+static __global__ void three_kernel(const unsigned char *a, const unsigned short *b,
+                                    const unsigned *c, unsigned char *s, unsigned *t, size_t n) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)blockDim.x * gridDim.x) {
+        s[i] = (unsigned char)(a[i] + b[i]);
+        t[i] = c[i] + 3u * b[i];
+    }
+}
+
+static cudaError_t three_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(three_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, const unsigned short),
+                        SPIPE_BUF(c, 2, const unsigned), SPIPE_BUF(c, 3, unsigned char),
+                        SPIPE_BUF(c, 4, unsigned), c->count);
+}
+
+/* Of these arrays the first `pinned` are pinned. */
+static void test_several_arrays(int pinned) {
+    static const size_t bytes[5] = {1, 2, 4, 1, 4};
+    pipe_array_t        a[5];
+    spipe_desc_t        d = spipe_desc_default();
+    spipe_report_t      r;
+    size_t              i, wrong = 0;
+    int                 k;
+    for (k = 0; k < 5; ++k) {
+        a[k] = pipe_array_new(N * bytes[k], k < pinned ? PIPE_PINNED : PIPE_PAGEABLE);
+        pipe_randomise(a[k]);
+    }
+    pipe_poison(a[3]);
+    pipe_poison(a[4]);
+    d.count = N;
+    d.chunk = 1000;
+    d.staging = SPIPE_STAGING_COPY;
+    for (k = 0; k < 3; ++k) spipe_add_input(&d, a[k].at, bytes[k]);
+    for (k = 3; k < 5; ++k) spipe_add_output(&d, a[k].at, bytes[k]);
+    spipe_add_stage(&d, "three", three_stage, NULL);
+    SPIPE_CHECK_RUN(&d, &r);
+    for (i = 0; i < N; ++i) {
+        unsigned short b;
+        unsigned       c, t;
+        memcpy(&b, a[1].at + 2 * i, sizeof b);
+        memcpy(&c, a[2].at + 4 * i, sizeof c);
+        memcpy(&t, a[4].at + 4 * i, sizeof t);
+        wrong += a[3].at[i] != (unsigned char)(a[0].at[i] + b) || t != c + 3u * b;
+    }
+    wrong += !pipe_guard_whole(a[3]) || !pipe_guard_whole(a[4]);
+    tap_ok(wrong == 0 && r.bytes_in == 7 * (size_t)N && r.bytes_out == 5 * (size_t)N,
+           "three arrays in and two out, %d of the five pinned", pinned);
+    for (k = 0; k < 5; ++k) pipe_free(&a[k]);
+}
+
+int main(void) {
+    int k;
+    test_batch();
+    test_batch_with_halo();
+    test_in_place();
+    test_replay();
+    test_no_replay();
+    for (k = 0; k <= 5; ++k) test_several_arrays(k);
+    return tap_done();
+}
