@@ -2,7 +2,7 @@
 
     Cuts any array, file or endless source into chunks and runs them through your kernels while
     copies in, kernels and copies out overlap. Also the parts it is made of: streams by priority,
-    leased stream pools, events, timers, pinned memory, host calls, channels between streams.
+    leased stream pools, events, pinned memory, host calls (and more in streampipe_parts.h).
     C99, C++11 and CUDA C++ alike. MIT licence: see the end of this file.
 
     USE IT   copy this file beside your program and #include it: nothing to define, nothing to
@@ -46,7 +46,7 @@ END EXAMPLE
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
       3  >>device     copy engines, priorities, pageable access, NUMA node
-      4  >>streams    streams by priority name, waiting, leased pool, scope
+      4  >>streams    streams by priority name, waiting, leased pool
       5  >>events     untimed events
       6  >>memory     pinned allocation, pinning in place, "is this pinned?"
       7  >>hostcalls  host functions in a stream's order
@@ -227,13 +227,6 @@ typedef struct spipe_stream_pool {
     spipe_priv_sync_t *sync;
 } spipe_stream_pool_t;
 
-/* A stream leased for a while: use stream; the other members are private. */
-typedef struct spipe_scope {
-    cudaStream_t         stream;
-    cudaStream_t         parent;
-    spipe_stream_pool_t *pool;
-} spipe_scope_t;
-
 /*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
     name; a non-blocking stream of it, free of the legacy default stream; one stream waits for
     another.
@@ -285,21 +278,6 @@ SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream
 SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
-
-/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
-
-    scope      out/in  scope->stream is the leased stream. It starts after what is on parent at
-                       begin; what is put on parent after end starts after all that is on it.
-    pool       in      where the stream is leased from, between begin and end.
-    parent     in      the stream to fork from and join.
-    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
-               stream back whatever happens; ending a zeroed or ended scope is fine.
-    Blocks     begin: until a stream is free. end: no.
-    Threads    one scope, one thread; a pool serves many.   Callback  no.
-    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
-SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
-                                        cudaStream_t parent);
-SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
 
 /* ---- 5 >>events ---------------------------------------------------------------------------- */
 /*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
@@ -547,6 +525,7 @@ typedef struct spipe_report {
     size_t           chunk, depth;             /* as chosen */
     spipe_schedule_t schedule;
     int              staged;                   /* 1 = pageable arrays went through pinned slots */
+    const char      *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
     size_t           threads;                  /* host threads each way */
     int              num_stages, num_streams;
     int              replayed;                 /* 1 = by a CUDA graph, which was faster */
@@ -1150,30 +1129,6 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
-                                        cudaStream_t parent) {
-    cudaError_t e;
-    if (!scope) return cudaErrorInvalidValue;
-    memset(scope, 0, sizeof *scope);
-    SPIPE_TRY(spipe_stream_acquire(pool, &scope->stream));
-    scope->parent = parent;
-    scope->pool = pool;
-    e = spipe_stream_wait(scope->stream, parent);
-    if (e != cudaSuccess) {
-        (void)spipe_stream_release(pool, scope->stream);
-        memset(scope, 0, sizeof *scope);
-    }
-    return e;
-}
-SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
-    cudaError_t e;
-    if (!scope || !scope->pool) return cudaSuccess;
-    e = spipe_stream_wait(scope->parent, scope->stream);
-    spipe_priv_keep(&e, spipe_stream_release(scope->pool, scope->stream));
-    memset(scope, 0, sizeof *scope);
-    return e;
-}
-
 /* ---- 5 events ------------------------------------------------------------------------------ */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
@@ -1556,9 +1511,6 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
     p->path[i] = SPIPE_PRIV_DIRECT;
     if (!b->host) return cudaSuccess; /* no elements, so nothing will be copied */
     SPIPE_TRY(spipe_priv_memory_type(b->host, &type, &device_pointer));
-    if (staging == SPIPE_STAGING_AUTO) {
-        staging = p->facts.host_page_tables ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_COPY;
-    }
     if (type == SPIPE_PRIV_PAGEABLE && staging == SPIPE_STAGING_REGISTER && p->desc.count > 0) {
         if (spipe_pin(b->host, p->desc.count * b->elem_bytes) == cudaSuccess) {
             p->registered[i] = 1;
@@ -1649,20 +1601,29 @@ SPIPE_API size_t spipe_priv_best_bytes(double total) {
     return bytes;
 }
 /* Without a total, 4 MiB. */
-SPIPE_API size_t spipe_priv_choose_chunk(const spipe_pipeline_t *p) {
+SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
     const size_t        mib = (size_t)1 << 20;
     size_t              moved, held, bytes = 4 * mib, chunk;
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
-    if (spipe_priv_all_in_place(p) && d->count > 0) return d->count; /* nothing to overlap */
+    if (spipe_priv_all_in_place(p) && d->count > 0) {
+        p->report.why_chunk = "the whole: without copies nothing is to overlap";
+        return d->count;
+    }
+    p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
         const double total = (double)d->count * (double)moved;
         if (p->one_shot && p->direct_pageable && d->count > 0 && total < SPIPE_PRIV_SMALL) {
-            return d->count; /* CUDA would wait between chunks */
+            p->report.why_chunk = "the whole: CUDA would wait between chunks";
+            return d->count;
         }
         bytes = spipe_priv_best_bytes(total);
-        if (spipe_priv_stages_arrays(p)) bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
+        p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
+        if (spipe_priv_stages_arrays(p)) {
+            p->report.why_chunk = "pinned slots that the cache holds";
+            bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
+        }
     }
     chunk = bytes / moved;
     while (chunk > 1 && (double)chunk * (double)held * (double)d->depth >
@@ -1701,14 +1662,17 @@ SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
 SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     size_t        moved, held;
+    p->report.why_schedule = "as asked";
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
     spipe_priv_element_bytes(d, &moved, &held);
     if (d->num_stages == 1 && d->stages[0].once && d->chunk == SPIPE_AUTO &&
         p->facts.map_host_memory && (double)d->count * (double)moved <= 16777216.0) {
+        p->report.why_schedule = "a small total, touched once: copies would take longer";
         d->schedule = SPIPE_MAPPED;
         SPIPE_TRY(spipe_priv_choose_paths(p));
         if (spipe_priv_all_in_place(p)) return cudaSuccess;
     }
+    p->report.why_schedule = "both copy engines and the kernels work at once";
     d->schedule = SPIPE_ENGINES;
     return spipe_priv_choose_paths(p);
 }
@@ -1782,7 +1746,13 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     }
     spipe_priv_element_bytes(d, &moved, &held);
     total = (double)d->count * (double)moved;
-    if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < SPIPE_PRIV_SMALL) {
+    p->report.why_staging = d->staging != SPIPE_STAGING_AUTO ? "as asked"
+                            : "through pinned slots by threads: CUDA's own way blocks";
+    if (d->staging == SPIPE_STAGING_AUTO && p->facts.host_page_tables) {
+        p->report.why_staging = "the GPU reads the host's pages at full speed";
+        d->staging = SPIPE_STAGING_DIRECT;
+    } else if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < SPIPE_PRIV_SMALL) {
+        p->report.why_staging = "left to CUDA: for so little, setting up takes longer";
         d->staging = SPIPE_STAGING_DIRECT; /* setting up to stage would cost more than it saves */
     }
     SPIPE_TRY(spipe_priv_choose_schedule(p));
@@ -1809,6 +1779,8 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         d->depth += d->depth % 2; /* slots take turns on two kernel streams */
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
     }
+    p->report.why_chunk = p->batch > 1 ? "as asked; so small that several are copied at once"
+                                       : "as asked";
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
     p->load = d->chunk * p->batch;
     if (p->one_shot && !spipe_priv_endless(d) && d->depth > d->count / p->load + 1) {
@@ -3241,6 +3213,7 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->num_streams = p->num_streams;
     r->threads = fill > drain ? fill : drain;
     r->staged = spipe_priv_stages_arrays(p);
+    if (!r->staged && !p->direct_pageable) r->why_staging = "no pageable array";
     if (to) *to = *r;
 }
 /* Frees in reverse order of making, whatever part of it was made. */
@@ -3464,9 +3437,11 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     if (r->depth > 0) {
         fprintf(to, "  work      %zu elements in %zu chunks of %zu, %d stage%s\n", r->count_done,
                 r->chunks_done, r->chunk, r->num_stages, r->num_stages == 1 ? "" : "s");
-        fprintf(to, "  schedule  %s, %zu slots, %d streams, %s\n", spipe_schedule_name(r->schedule),
-                r->depth, r->num_streams,
-                r->staged ? "pageable arrays staged" : "no staging of arrays");
+        fprintf(to, "  chunk     %s\n", r->why_chunk);
+        fprintf(to, "  schedule  %s, %zu slots, %d streams%s: %s\n",
+                spipe_schedule_name(r->schedule), r->depth, r->num_streams,
+                r->replayed ? ", replayed" : "", r->why_schedule);
+        fprintf(to, "  staging   %s\n", r->why_staging);
         fprintf(to, "  host      %zu threads each way\n", r->threads);
         fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n",
                 (double)r->device_bytes / 1048576.0, (double)r->pinned_bytes / 1048576.0);

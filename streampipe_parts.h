@@ -1,5 +1,5 @@
 /*  streampipe_parts.h -- parts for programs that drive streams themselves: a worker, channels, an
-    event pool, a timer. Optional; needs streampipe.h beside it, and nothing else does.
+    event pool, scopes, a timer. Optional; needs streampipe.h beside it, and nothing else does.
 
     A WORKER runs your functions on a host thread when streams get there, and they may call CUDA, so
     that the end of one batch can queue the next:
@@ -12,8 +12,8 @@
         SPIPE_CHECK(spipe_worker_destroy(&worker));
 
     A CHANNEL hands values from one stream to another without the host waiting; an EVENT POOL keeps
-    untimed events for reuse; a TIMER is a stopwatch on a stream. Examples: 01, 02 and 09. The rules
-    of streampipe.h hold here too. */
+    untimed events for reuse; a SCOPE leases a side stream for a stretch of code; a TIMER is a
+    stopwatch on a stream. Examples: 01, 02, 09 and 11. The rules of streampipe.h hold here too. */
 #ifndef STREAMPIPE_PARTS_H
 #define STREAMPIPE_PARTS_H
 
@@ -117,7 +117,30 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
 SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 
-/* ---- 4 >>timer ----------------------------------------------------------------------------- */
+/* ---- 4 >>scope ----------------------------------------------------------------------------- */
+/* A stream leased for a while: use stream; the other members are private. */
+typedef struct spipe_scope {
+    cudaStream_t         stream;
+    cudaStream_t         parent;
+    spipe_stream_pool_t *pool;
+} spipe_scope_t;
+
+/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
+
+    scope      out/in  scope->stream is the leased stream. It starts after what is on parent at
+                       begin; what is put on parent after end starts after all that is on it.
+    pool       in      where the stream is leased from, between begin and end.
+    parent     in      the stream to fork from and join.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
+               stream back whatever happens; ending a zeroed or ended scope is fine.
+    Blocks     begin: until a stream is free. end: no.
+    Threads    one scope, one thread; a pool serves many.   Callback  no.
+    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent);
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
+
+/* ---- 5 >>timer ----------------------------------------------------------------------------- */
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
@@ -372,7 +395,32 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     return e;
 }
 
-/* ---- 4 timer ------------------------------------------------------------------------------- */
+/* ---- 4 scope ------------------------------------------------------------------------------- */
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent) {
+    cudaError_t e;
+    if (!scope) return cudaErrorInvalidValue;
+    memset(scope, 0, sizeof *scope);
+    SPIPE_TRY(spipe_stream_acquire(pool, &scope->stream));
+    scope->parent = parent;
+    scope->pool = pool;
+    e = spipe_stream_wait(scope->stream, parent);
+    if (e != cudaSuccess) {
+        (void)spipe_stream_release(pool, scope->stream);
+        memset(scope, 0, sizeof *scope);
+    }
+    return e;
+}
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
+    cudaError_t e;
+    if (!scope || !scope->pool) return cudaSuccess;
+    e = spipe_stream_wait(scope->parent, scope->stream);
+    spipe_priv_keep(&e, spipe_stream_release(scope->pool, scope->stream));
+    memset(scope, 0, sizeof *scope);
+    return e;
+}
+
+/* ---- 5 timer ------------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     cudaError_t e = cudaSuccess;
     if (!timer) return cudaSuccess;
