@@ -1,0 +1,2055 @@
+/*  streampipe_tools.h 0.1.0 -- look at CUDA stream pipelines while you build them.
+
+    An optional companion of streampipe.h: timelines as pictures, a model that says how long a
+    pipeline will take before there is one, and a doctor that says why nothing overlaps. Programs
+    that only run pipelines do not need it. C99, C++11 and CUDA C++ alike. MIT licence.
+
+    USE IT   copy it beside streampipe.h and #include it: nothing to define, nothing more to link.
+
+    A COMPLETE PROGRAM       gcc -std=c99 picture.c -lcudart -lpthread
+BEGIN EXAMPLE picture.c
+    #include "streampipe_tools.h"
+
+    int main(void) {
+        static spipe_span_t spans[1000];
+        spipe_timeline_t    t = spipe_timeline_default();
+        spipe_model_t       m = spipe_model_default();
+        double              ms;
+        t.spans = spans;
+        t.capacity = 1000;
+        m.device = spipe_model_preset("h200");
+        m.count = 64 << 20;                    // elements
+        m.chunk = 8 << 20;                     // elements in a chunk: 8 chunks
+        m.in_bytes = m.out_bytes = 32 << 20;   // of a chunk: an element is a float
+        m.num_stages = 1;
+        m.stage_ms[0] = 0.6;                   // a kernel, for one chunk
+        SPIPE_CHECK(spipe_model_run(&m, &t, &ms));
+        SPIPE_CHECK(spipe_timeline_print(&t, stdout, 100));
+        SPIPE_CHECK(spipe_timeline_write_svg(&t, "timeline.svg"));
+        SPIPE_CHECK(spipe_timeline_write_html(&t, "timeline.html"));   // zooms
+        SPIPE_CHECK(spipe_timeline_write_trace(&t, "timeline.json"));  // for ui.perfetto.dev
+        SPIPE_CHECK(spipe_doctor(NULL, NULL, stdout));                 // why nothing overlaps
+        return 0;
+    }
+END EXAMPLE
+
+    CONTENTS (search for the anchor; the second half repeats the order as code)
+      1  >>spans     what a timeline consists of
+      2  >>pictures  a chart for the terminal, SVG, HTML, Chrome trace
+      3  >>json      the report as JSON
+      4  >>model     how long a pipeline takes on a device, without one
+      5  >>doctor    what keeps work from overlapping on this machine
+
+    READING THE PICTURES   A row is an engine: host threads that fill, the copy engine in, each
+    stage, the copy engine out, host threads that drain. Work of one row that overlaps takes more
+    rows. A colour (a digit on the terminal) is a chunk, or a group of chunks where there are too
+    many; gaps show the background. At the right stands how much of the time the row is busy.
+    Times that come from a model and not from a clock are labelled "modelled" everywhere.
+
+    FILES are written beside their place and renamed when whole, so a file is there whole or not
+    at all (devices and pipes are written as they are). They name no outside resource.
+*/
+#ifndef STREAMPIPE_TOOLS_H
+#define STREAMPIPE_TOOLS_H
+
+#include "streampipe.h"
+#include <errno.h>
+#include <sys/stat.h>
+
+/* ============================================================================================
+   >>api    every public type and function, tool by tool
+   ============================================================================================ */
+
+/* ---- 1 >>spans ----------------------------------------------------------------------------- */
+/* BEGIN moves to streampipe.h */
+typedef enum spipe_span_kind {
+    SPIPE_SPAN_FILL = 0, /* host threads fill a pinned slot (staging, sources) */
+    SPIPE_SPAN_IN,       /* copy host to device */
+    SPIPE_SPAN_STAGE,    /* a stage on the device */
+    SPIPE_SPAN_HOST,     /* a host stage */
+    SPIPE_SPAN_OUT,      /* copy device to host */
+    SPIPE_SPAN_DRAIN     /* host threads empty a pinned slot (staging, sinks) */
+} spipe_span_kind_t;
+
+/* One piece of work on one engine. */
+typedef struct spipe_span {
+    spipe_span_kind_t kind;
+    int    stage;               /* number of the stage; -1 for copies, fill, drain */
+    int    lane;                /* which of the streams that do this kind of work, from 0 */
+    size_t chunk;
+    double begin_ms, end_ms;    /* since the run began */
+} spipe_span_t;
+
+/* What a run did and when, in memory of the user's. */
+typedef struct spipe_timeline {
+    spipe_span_t *spans;        /* the user's array */
+    size_t        capacity;     /* room in it */
+    size_t        num_spans;    /* filled */
+    size_t        num_lost;     /* spans for which there was no room */
+    double        wall_ms;
+    int           modelled;     /* 1 = times come from a model, not a clock; shown as "modelled" */
+    int           num_stages;
+    const char   *stage_names[SPIPE_MAX_STAGES];
+    char          device[64];
+} spipe_timeline_t;
+/* END moves to streampipe.h */
+
+/*  spipe_timeline_default -- a timeline with no room yet: assign spans and capacity.
+
+    Returns    the timeline.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API spipe_timeline_t spipe_timeline_default(void);
+
+/* ---- 2 >>pictures -------------------------------------------------------------------------- */
+/*  spipe_timeline_print -- a chart of the timeline for a terminal.
+
+    timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
+                       are not numbers are left out and counted.
+    to         in      an open file.
+    columns    in      width of the chart in characters; below 40 and above 400 those are taken.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorOperatingSystem (cannot be written).
+    Blocks     as long as the file does.   Threads  any.   Callback  yes.   Capture  yes.
+    Allocates  host memory for a copy of the spans, freed before return. */
+SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FILE *to,
+                                           int columns);
+
+/*  spipe_timeline_write_svg -- a picture for a page or a document, in light and dark.
+    spipe_timeline_write_html -- a page that zooms and pans, and tells each operation's chunk,
+    stage, start and length under the pointer.
+    spipe_timeline_write_trace -- a Chrome trace for Perfetto, chrome://tracing and speedscope.
+
+    timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
+                       are not numbers are left out and counted.
+    path       in      the file; replaced when there is one.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorOperatingSystem (cannot be written whole: errno says why, and the file is
+               as it was before).
+    Blocks     as long as the file does.   Threads  any; one path, one thread at a time.
+    Callback   yes.   Capture  yes.
+    Allocates  host memory for a copy of the spans, freed before return. */
+SPIPE_API cudaError_t spipe_timeline_write_svg(const spipe_timeline_t *timeline, const char *path);
+SPIPE_API cudaError_t spipe_timeline_write_html(const spipe_timeline_t *timeline,
+                                                const char *path);
+SPIPE_API cudaError_t spipe_timeline_write_trace(const spipe_timeline_t *timeline,
+                                                 const char *path);
+
+/* ---- 3 >>json ------------------------------------------------------------------------------ */
+/*  spipe_report_write_json -- a report as one JSON object, a member for each of its fields.
+
+    report     in      filled by a run. Times that are not numbers become null; units are in the
+                       members' names, as in the struct.
+    path       in      the file; replaced when there is one.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorOperatingSystem (cannot be written whole; the file is as it was before).
+    Blocks     as long as the file does.   Threads  any; one path, one thread at a time.
+    Callback   yes.   Capture  yes.   Allocates  a file name, freed before return. */
+SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path);
+
+/* ---- 4 >>model ----------------------------------------------------------------------------- */
+/* A device, as far as it decides what overlaps. Measure yours and assign what differs. */
+typedef struct spipe_model_device {
+    char   name[32];
+    int    copy_engines;       /* 2: one for each direction; 1: both share it */
+    int    hardware_queues;    /* 1: each engine takes its work in the order of issue, ready or
+                                  not (before Kepler); more: whatever is ready */
+    int    late_signal;        /* 1: of kernels issued back to back none is known to be done
+                                  before the last is (Fermi) */
+    int    concurrent_kernels; /* 1: a kernel may start while another has not ended */
+    double h2d_gbps, d2h_gbps; /* pinned memory, one direction alone */
+    double both_ways;          /* each direction's rate while both are busy: times this */
+    double copy_lost_us;       /* a copy holds its engine so long beside its bytes */
+    double launch_latency_us;  /* between a kernel being free to run and its first block */
+    double call_copy_us;       /* host time of a call: cudaMemcpyAsync ... */
+    double call_launch_us;     /* ... a kernel launch ... */
+    double call_event_us;      /* ... recording or waiting for an event */
+} spipe_model_device_t;
+
+/* A pipeline and a device. Get one from spipe_model_default, assign what you want different. */
+typedef struct spipe_model {
+    size_t           count, chunk;        /* elements in the whole and in a chunk */
+    size_t           depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: 4) */
+    spipe_schedule_t schedule;            /* (default: SPIPE_ENGINES, which AUTO means too) */
+    int              kernel_streams;      /* of ENGINES; 1 with an ordered stage (default: 2) */
+    double           in_bytes, out_bytes; /* copied for a full chunk; 0 = no such copy */
+    int              copies_in, copies_out;         /* calls they take: buffers (default: 1) */
+    int              num_stages;                    /* in a chain */
+    double           stage_ms[SPIPE_MAX_STAGES];    /* of a full chunk, with the device to itself */
+    double           stage_share[SPIPE_MAX_STAGES]; /* of the device that its kernel fills, so that
+                                                       others run beside it (default: 1) */
+    int              stage_host[SPIPE_MAX_STAGES];  /* 1 = a host stage (default: 0) */
+    const char      *stage_names[SPIPE_MAX_STAGES]; /* for the timeline; kept, not copied */
+    double           fill_gbps, drain_gbps; /* of one host thread that stages pageable memory; 0 =
+                                               no staging that way (default) */
+    int              threads;             /* host threads each way, and for host stages */
+    spipe_model_device_t device;          /* (default: "ideal") */
+} spipe_model_t;
+
+/*  spipe_model_default -- no work, four slots, SPIPE_ENGINES on the device "ideal".
+    spipe_model_preset -- a device by name.
+
+    name       in      "h200": measured on one (PCIe 5.0 x16). "ideal": nothing costs anything but
+                       bytes, 10 GB/s each way, and stages. "c1060", "c2050", "k20c": Teslas on
+                       PCIe 2.0, for the published table.
+    Returns    model: the description. device: the device; with name[0] == 0 when it is not known.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API spipe_model_t spipe_model_default(void);
+SPIPE_API spipe_model_device_t spipe_model_preset(const char *name);
+
+/*  spipe_model_run -- simulate a run by events: from the first byte in to the last byte out.
+
+    m          in      SPIPE_SERIAL, DEPTH_FIRST, BREADTH_FIRST or ENGINES. Stages form a chain; the
+                       copies that a host stage adds are not modelled; the last chunk's bytes and
+                       times are in proportion to its elements.
+    timeline   out     what would happen when, marked as modelled; may be NULL. Its spans and
+                       capacity are the caller's; what has no room is counted in num_lost.
+    ms         out     modelled time of the run; may be NULL.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a member out of range or not a number);
+               cudaErrorNotSupported (SPIPE_MAPPED, which has no steps to model).
+    Blocks     for about a quarter of a microsecond an operation.
+    Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *timeline,
+                                      double *ms);
+
+/* ---- 5 >>doctor ---------------------------------------------------------------------------- */
+typedef cudaError_t (*spipe_launch_fn)(cudaStream_t stream, void *user);
+
+/* What the doctor is to look at, beside the current device. Get one from spipe_doctor_default. */
+typedef struct spipe_doctor_desc {
+    const void         *pointer;     /* host memory that you copy from or to (default: NULL) */
+    size_t              bytes;       /* length of it; 0 = look at the first byte only */
+    const cudaStream_t *streams;     /* the streams that you use (default: NULL) */
+    size_t              num_streams;
+    spipe_launch_fn     launch;      /* launches a kernel of yours on a stream, so that two can be
+                                        tried side by side (default: NULL) */
+    void               *user;        /* handed to launch */
+    size_t              probe_bytes; /* copied each way to measure (default: 16 MiB); 0 = do not */
+} spipe_doctor_desc_t;
+
+typedef enum spipe_finding {
+    SPIPE_FIND_DRIVER = 0,     /* is the driver as new as the runtime? */
+    SPIPE_FIND_COPY_ENGINES,   /* are there two, so that both directions can run at once? */
+    SPIPE_FIND_KERNELS,        /* can kernels of different streams run at once? */
+    SPIPE_FIND_PRIORITIES,     /* are there stream priorities? */
+    SPIPE_FIND_MEMORY,         /* does the device have memory of its own? */
+    SPIPE_FIND_NUMA,           /* is this thread on the NUMA node that the GPU hangs on? */
+    SPIPE_FIND_LAUNCHES,       /* is CUDA_LAUNCH_BLOCKING unset? */
+    SPIPE_FIND_WATCHERS,       /* is no profiler or sanitizer attached? */
+    SPIPE_FIND_CONNECTIONS,    /* is there a hardware connection for each stream? */
+    SPIPE_FIND_PINNED,         /* seeds' checklist 1: do transfers use pinned memory? */
+    SPIPE_FIND_NON_BLOCKING,   /* 2: are streams non-blocking? */
+    SPIPE_FIND_DIFFERENT,      /* 3: is work put on different streams? */
+    SPIPE_FIND_DEFERRED,       /* 4: does a copy return at once, so that waiting can be deferred? */
+    SPIPE_FIND_BOTH_WAYS,      /* 5: do copies both ways overlap, as measured? */
+    SPIPE_FIND_ISSUE_ORDER,    /* does work wait only for what it needs, as measured? */
+    SPIPE_FIND_TWO_KERNELS,    /* do two of your kernels overlap, as measured? */
+    SPIPE_NUM_FINDINGS
+} spipe_finding_t;
+
+typedef enum spipe_verdict {
+    SPIPE_VERDICT_NONE = 0,
+    SPIPE_VERDICT_OK,
+    SPIPE_VERDICT_LOOK
+} spipe_verdict_t;
+
+/* What the doctor found. Overlap: 1 = the shorter of two operations is wholly hidden, 0 = one
+   waits for the other; -1 = not measured. */
+typedef struct spipe_checkup {
+    spipe_device_t  device;
+    spipe_verdict_t verdict[SPIPE_NUM_FINDINGS];
+    int             num_look;                  /* how many are _LOOK */
+    double          in_ms, out_ms, both_ms;    /* probe_bytes copied alone and both ways */
+    double          copies_overlap;
+    double          order_overlap; /* a copy, with the copy that one issued before it waits for */
+    double          kernel_ms, kernels_overlap;
+} spipe_checkup_t;
+
+/*  spipe_doctor_default -- look at the device only, and measure with 16 MiB each way.
+    spipe_doctor -- look at the current device, at memory and streams; measure what overlaps; say
+    what to change.
+
+    d          in      NULL = spipe_doctor_default. Its first two streams, where there are two, are
+                       those measured with.
+    checkup    out     what was found; may be NULL.
+    to         in      an open file for the text, a line for each finding and a cure where one is
+                       needed; may be NULL.
+    Returns    cudaSuccess, whatever is found; cudaErrorInvalidValue; cudaErrorOperatingSystem
+               (to cannot be written); any error of the CUDA calls made, of launch, or left by
+               earlier work.
+    Blocks     yes: a few milliseconds, and until the streams' earlier work has ended.
+    Threads    any; a quiet device measures best.   Callback  no.   Capture  no.
+    Allocates  2 x probe_bytes of device and of pinned memory, two streams and some events, freed
+               before return. */
+SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void);
+SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                   FILE *to);
+
+/* ============================================================================================
+   >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+/* ---- numbers, text and files -------------------------------------------------------------- */
+/* Printed by hand: printf would put a comma where the locale has one. v is within +-1e15. */
+SPIPE_API void spipe_priv_put(FILE *f, double v, int decimals) {
+    unsigned long long scale = 1, n;
+    int                i;
+    for (i = 0; i < decimals; ++i) scale *= 10;
+    if (v < 0.0) fputc('-', f);
+    n = (unsigned long long)((v < 0.0 ? -v : v) * (double)scale + 0.5);
+    fprintf(f, "%llu", n / scale);
+    if (decimals > 0) fprintf(f, ".%0*llu", decimals, n % scale);
+}
+/* False for infinities and what is not a number too. */
+SPIPE_API int spipe_priv_is_number(double v, double least, double most) {
+    return v >= least && v <= most;
+}
+
+/* The next character of UTF-8; 0xFFFD, and one byte on, where the bytes are none. */
+SPIPE_API unsigned long spipe_priv_next_char(const unsigned char **at) {
+    static const unsigned long least[] = {0, 0x80, 0x800, 0x10000};
+    const unsigned char       *s = *at;
+    unsigned long              c = *s;
+    int more = c < 0x80 ? 0 : c < 0xC0 ? -1 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3, i;
+    *at = s + 1;
+    if (more < 0 || c > 0xF4) return 0xFFFD;
+    if (more == 0) return c;
+    c &= 0x3FUL >> more;
+    for (i = 1; i <= more; ++i) {
+        if ((s[i] & 0xC0) != 0x80) return 0xFFFD;
+        c = c << 6 | (s[i] & 0x3FUL);
+    }
+    if (c < least[more] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return 0xFFFD;
+    *at = s + 1 + more;
+    return c;
+}
+
+enum { SPIPE_PRIV_PLAIN, SPIPE_PRIV_XML, SPIPE_PRIV_JSON };
+
+/* Writes at most max characters of a name so that it cannot be taken for anything else; gives how
+   many. Control characters would move a cursor or end the XML: a question mark. JSON also stands
+   inside an HTML script, which "</" or "<!--" would end. */
+SPIPE_API int spipe_priv_put_text(FILE *f, const char *text, int form, int max) {
+    const unsigned char *at = (const unsigned char *)(text ? text : "");
+    int                  n = 0;
+    for (; *at && n < max; ++n) {
+        const unsigned char *from = at;
+        unsigned long        c = spipe_priv_next_char(&at);
+        if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xFFFE || c == 0xFFFF) c = '?';
+        if (c == 0x2028 || c == 0x2029) c = ' '; /* ends a line of JavaScript */
+        if (c == 0xFFFD) {
+            fputs(form == SPIPE_PRIV_PLAIN ? "?" : "\xEF\xBF\xBD", f);
+        } else if (c >= 0x80) {
+            (void)fwrite(from, 1, (size_t)(at - from), f);
+        } else if (form == SPIPE_PRIV_PLAIN || !strchr("<>&\"'\\", (int)c)) {
+            fputc((int)c, f);
+        } else if (form == SPIPE_PRIV_XML) {
+            fprintf(f, "&#%lu;", c);
+        } else {
+            fprintf(f, "\\u%04lx", c);
+        }
+    }
+    return n;
+}
+
+/* A file that is there whole or not at all. */
+typedef struct spipe_priv_file {
+    FILE       *f;
+    const char *path;
+    char       *part; /* written first; NULL where path is a device or a pipe */
+} spipe_priv_file_t;
+
+SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *path) {
+    struct stat st;
+    file->f = NULL;
+    file->path = path;
+    file->part = NULL;
+    if (!path || !path[0]) return cudaErrorInvalidValue;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) {
+        const size_t n = strlen(path);
+        file->part = (char *)malloc(n + 6);
+        if (!file->part) return cudaErrorMemoryAllocation;
+        memcpy(file->part, path, n);
+        memcpy(file->part + n, ".part", 6);
+    }
+    file->f = fopen(file->part ? file->part : path, "wb");
+    if (file->f) return cudaSuccess;
+    free(file->part);
+    return cudaErrorOperatingSystem;
+}
+/* A full disk may show only when the last bytes are flushed. Keeps errno as the fault left it. */
+SPIPE_API cudaError_t spipe_priv_file_close(spipe_priv_file_t *file, cudaError_t e) {
+    int fault = ferror(file->f), why;
+    if (fflush(file->f) != 0) fault = 1;
+    why = errno;
+    if (fclose(file->f) != 0 && !fault) fault = 1, why = errno;
+    if (e == cudaSuccess && fault) e = cudaErrorOperatingSystem;
+    if (file->part) {
+#if defined(_WIN32)
+        if (e == cudaSuccess) (void)remove(file->path); /* rename does not replace there */
+#endif
+        if (e == cudaSuccess && rename(file->part, file->path) != 0) {
+            why = errno;
+            e = cudaErrorOperatingSystem;
+        }
+        if (e != cudaSuccess) (void)remove(file->part);
+        free(file->part);
+    }
+    if (e != cudaSuccess) errno = why;
+    return e;
+}
+
+/* ---- 1 spans ------------------------------------------------------------------------------- */
+SPIPE_API spipe_timeline_t spipe_timeline_default(void) {
+    spipe_timeline_t t;
+    memset(&t, 0, sizeof t);
+    return t;
+}
+
+/* ---- 2 pictures: the rows ------------------------------------------------------------------ */
+enum { SPIPE_PRIV_MAX_ROWS = 64, SPIPE_PRIV_MAX_COLUMNS = 400, SPIPE_PRIV_HUES = 8 };
+
+typedef struct spipe_priv_row {
+    spipe_span_kind_t kind;
+    int               stage, number, lane; /* number: of the rows of this kind and stage */
+    size_t            first, num_bars;
+    double            end_ms, busy_ms;
+} spipe_priv_row_t;
+
+typedef struct spipe_priv_bar {
+    spipe_span_t span; /* first, so that both sort alike */
+    int          row;
+} spipe_priv_bar_t;
+
+/* A timeline as all pictures show it: clean numbers, sorted by row and time, no overlap in rows. */
+typedef struct spipe_priv_chart {
+    const spipe_timeline_t *timeline;
+    spipe_priv_bar_t       *bars;
+    size_t                  num_bars, num_chunks, num_left_out;
+    size_t                  per_hue; /* chunks that share a colour */
+    double                  wall_ms;
+    int                     num_rows;
+    spipe_priv_row_t        rows[SPIPE_PRIV_MAX_ROWS];
+} spipe_priv_chart_t;
+
+SPIPE_API int spipe_priv_bar_order(const void *left, const void *right) {
+    const spipe_priv_bar_t *a = (const spipe_priv_bar_t *)left;
+    const spipe_priv_bar_t *b = (const spipe_priv_bar_t *)right;
+    if (a->row != b->row) return a->row < b->row ? -1 : 1;
+    if (a->span.kind != b->span.kind) return a->span.kind < b->span.kind ? -1 : 1;
+    if (a->span.stage != b->span.stage) return a->span.stage < b->span.stage ? -1 : 1;
+    if (a->span.begin_ms != b->span.begin_ms) return a->span.begin_ms < b->span.begin_ms ? -1 : 1;
+    if (a->span.end_ms != b->span.end_ms) return a->span.end_ms < b->span.end_ms ? -1 : 1;
+    return a->span.chunk < b->span.chunk ? -1 : a->span.chunk > b->span.chunk;
+}
+
+/* Takes over the spans that can be drawn: nanoseconds within 30 years, which all formats keep. */
+SPIPE_API void spipe_priv_chart_take(spipe_priv_chart_t *c) {
+    const spipe_timeline_t *t = c->timeline;
+    const double            most = 1e12;
+    size_t                  i;
+    for (i = 0; i < t->num_spans; ++i) {
+        spipe_priv_bar_t *bar = &c->bars[c->num_bars];
+        spipe_span_t     *s = &bar->span;
+        *s = t->spans[i];
+        bar->row = 0;
+        if (!spipe_priv_is_number(s->begin_ms, -most, most) ||
+            !spipe_priv_is_number(s->end_ms, -most, most) || (int)s->kind < SPIPE_SPAN_FILL ||
+            s->kind > SPIPE_SPAN_DRAIN) {
+            ++c->num_left_out;
+            continue;
+        }
+        if (s->begin_ms < 0.0) s->begin_ms = 0.0;
+        if (s->end_ms < s->begin_ms) s->end_ms = s->begin_ms;
+        if (s->kind != SPIPE_SPAN_STAGE && s->kind != SPIPE_SPAN_HOST) s->stage = -1;
+        if (s->chunk >= c->num_chunks) c->num_chunks = s->chunk + 1;
+        if (s->end_ms > c->wall_ms) c->wall_ms = s->end_ms;
+        ++c->num_bars;
+    }
+}
+
+/* The row that is free when the span begins: the one of its own lane, else the first. Clocks
+   disagree by a microsecond or two; that is no overlap. */
+SPIPE_API int spipe_priv_chart_row(spipe_priv_chart_t *c, int first, const spipe_span_t *s) {
+    const double half = (s->end_ms - s->begin_ms) / 2.0, slack = half < 0.002 ? half : 0.002;
+    int          r, found = -1;
+    for (r = first; r < c->num_rows; ++r) {
+        if (c->rows[r].end_ms > s->begin_ms + slack) continue;
+        if (found < 0 || (c->rows[r].lane == s->lane && c->rows[found].lane != s->lane)) found = r;
+    }
+    if (found < 0 && c->num_rows < SPIPE_PRIV_MAX_ROWS) {
+        found = c->num_rows++;
+        memset(&c->rows[found], 0, sizeof c->rows[found]);
+        c->rows[found].kind = s->kind;
+        c->rows[found].stage = s->stage;
+        c->rows[found].number = found - first;
+    }
+    if (found >= 0) c->rows[found].lane = s->lane;
+    return found;
+}
+
+SPIPE_API void spipe_priv_chart_rows(spipe_priv_chart_t *c) {
+    size_t i, kept = 0;
+    int    first = 0;
+    for (i = 0; i < c->num_bars; ++i) {
+        spipe_priv_bar_t  bar = c->bars[i];
+        spipe_priv_row_t *row;
+        if (i > 0 && (c->bars[i - 1].span.kind != bar.span.kind ||
+                      c->bars[i - 1].span.stage != bar.span.stage)) {
+            first = c->num_rows;
+        }
+        bar.row = spipe_priv_chart_row(c, first, &bar.span);
+        if (bar.row < 0) {
+            ++c->num_left_out;
+            c->bars[i].row = SPIPE_PRIV_MAX_ROWS; /* behind all others */
+            continue;
+        }
+        row = &c->rows[bar.row];
+        if (bar.span.begin_ms < row->end_ms) bar.span.begin_ms = row->end_ms;
+        if (bar.span.end_ms < bar.span.begin_ms) bar.span.end_ms = bar.span.begin_ms;
+        row->end_ms = bar.span.end_ms;
+        row->busy_ms += bar.span.end_ms - bar.span.begin_ms;
+        ++row->num_bars;
+        ++kept;
+        c->bars[i] = bar;
+    }
+    qsort(c->bars, c->num_bars, sizeof *c->bars, spipe_priv_bar_order);
+    c->num_bars = kept;
+    for (first = 1; first < c->num_rows; ++first) {
+        c->rows[first].first = c->rows[first - 1].first + c->rows[first - 1].num_bars;
+    }
+}
+
+SPIPE_API cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c, const spipe_timeline_t *t) {
+    if (!t || t->num_spans > t->capacity || (t->num_spans > 0 && !t->spans)) {
+        return cudaErrorInvalidValue;
+    }
+    memset(c, 0, sizeof *c);
+    c->timeline = t;
+    c->bars = (spipe_priv_bar_t *)malloc((t->num_spans + 1) * sizeof *c->bars);
+    if (!c->bars) return cudaErrorMemoryAllocation;
+    if (spipe_priv_is_number(t->wall_ms, 0.0, 1e12)) c->wall_ms = t->wall_ms;
+    spipe_priv_chart_take(c);
+    if (!(c->wall_ms > 0.0)) c->wall_ms = 1e-3; /* nothing ran: an axis all the same */
+    qsort(c->bars, c->num_bars, sizeof *c->bars, spipe_priv_bar_order);
+    spipe_priv_chart_rows(c);
+    c->per_hue = (c->num_chunks + 63) / 64;
+    if (c->per_hue < 1) c->per_hue = 1;
+    return cudaSuccess;
+}
+SPIPE_API void spipe_priv_chart_destroy(spipe_priv_chart_t *c) { free(c->bars); }
+
+SPIPE_API const char *spipe_priv_span_name(spipe_span_kind_t kind) {
+    static const char *const names[] = {"fill", "copy in", "stage", "host", "copy out", "drain"};
+    return names[kind];
+}
+/* "copy in", "stage blur", "stage blur #2"; gives how many characters it took. */
+SPIPE_API int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c, const spipe_priv_row_t *r,
+                                   int form, int max) {
+    const char *name = NULL;
+    char        number[32] = "";
+    int         n;
+    if (r->stage >= 0 && r->stage < SPIPE_MAX_STAGES) name = c->timeline->stage_names[r->stage];
+    n = spipe_priv_put_text(f, spipe_priv_span_name(r->kind), form, max);
+    if (r->kind == SPIPE_SPAN_STAGE || r->kind == SPIPE_SPAN_HOST) {
+        if (!name || !name[0]) snprintf(number, sizeof number, "%d", r->stage);
+        n += spipe_priv_put_text(f, " ", form, max - n);
+        n += spipe_priv_put_text(f, number[0] ? number : name, form, max - n - (r->number ? 4 : 0));
+    }
+    snprintf(number, sizeof number, " #%d", r->number + 1);
+    if (r->number > 0) n += spipe_priv_put_text(f, number, form, max - n);
+    return n;
+}
+/* "NVIDIA H200, 8 chunks, 2.345 ms, modelled" */
+SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
+    const spipe_timeline_t *t = c->timeline;
+    char                    device[sizeof t->device + 1];
+    memcpy(device, t->device, sizeof t->device);
+    device[sizeof t->device] = 0;
+    spipe_priv_put_text(f, device[0] ? device : "no device", form, 64);
+    fprintf(f, ", %zu chunk%s, ", c->num_chunks, c->num_chunks == 1 ? "" : "s");
+    spipe_priv_put(f, c->wall_ms, c->wall_ms < 1.0 ? 5 : 3);
+    fputs(" ms", f);
+    if (t->modelled) fputs(", modelled", f);
+    if (t->num_lost + c->num_left_out > 0) {
+        fprintf(f, ", %zu operations not shown", t->num_lost + c->num_left_out);
+    }
+}
+/* Distance of the marks on a time axis of about num marks: 1, 2 or 5 times a power of ten. */
+SPIPE_API double spipe_priv_tick(double wall_ms, int num, int *decimals) {
+    double step = 1e-6;
+    int    i = 0;
+    while (step * num < wall_ms) {
+        step *= i % 3 == 1 ? 2.5 : 2.0;
+        ++i;
+    }
+    *decimals = i / 3 < 6 ? 6 - i / 3 : 0;
+    return step;
+}
+
+/* ---- 2 pictures: for the terminal ---------------------------------------------------------- */
+typedef struct spipe_priv_cell {
+    double busy_ms, most_ms; /* of all chunks, of the one that has most of it */
+    size_t chunk;
+} spipe_priv_cell_t;
+
+/* '.' idle, ':' busy for less than half, a digit: one chunk has most of it, '#': several do */
+SPIPE_API char spipe_priv_cell_char(const spipe_priv_cell_t *cell, double cell_ms) {
+    if (cell->busy_ms < 0.02 * cell_ms) return '.';
+    if (cell->busy_ms < 0.5 * cell_ms) return ':';
+    return cell->most_ms < 0.499 * cell_ms ? '#' : (char)('0' + cell->chunk % 10);
+}
+
+SPIPE_API void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
+                                    const spipe_priv_row_t *row, int columns) {
+    spipe_priv_cell_t cells[SPIPE_PRIV_MAX_COLUMNS];
+    const double      cell_ms = c->wall_ms / columns;
+    size_t            i;
+    int               k;
+    memset(cells, 0, sizeof cells);
+    for (i = row->first; i < row->first + row->num_bars; ++i) {
+        const spipe_span_t *s = &c->bars[i].span;
+        for (k = (int)(s->begin_ms / cell_ms); k < columns && k * cell_ms < s->end_ms; ++k) {
+            const double from = k * cell_ms, to_ms = from + cell_ms;
+            const double ms = (s->end_ms < to_ms ? s->end_ms : to_ms) -
+                              (s->begin_ms > from ? s->begin_ms : from);
+            cells[k].busy_ms += ms;
+            if (ms > cells[k].most_ms) cells[k].most_ms = ms, cells[k].chunk = s->chunk;
+        }
+    }
+    for (k = 0; k < columns; ++k) fputc(spipe_priv_cell_char(&cells[k], cell_ms), to);
+}
+
+/* The marks, and below them their times. */
+SPIPE_API void spipe_priv_print_axis(FILE *to, const spipe_priv_chart_t *c, int indent,
+                                     int columns) {
+    int          decimals, k, mark = 0, at = 0;
+    const double step = spipe_priv_tick(c->wall_ms, columns / 12, &decimals);
+    fprintf(to, "%*s ", indent, "");
+    for (k = 0; k < columns; ++k) {
+        const int here = (int)(mark * step / c->wall_ms * columns + 0.5) == k;
+        fputc(here ? '+' : '-', to);
+        mark += here;
+    }
+    fprintf(to, "\n%*s ", indent, "");
+    for (k = 0; k < mark; ++k) {
+        const int column = (int)(k * step / c->wall_ms * columns + 0.5);
+        double    whole = k * step;
+        fprintf(to, "%*s", column - at, "");
+        spipe_priv_put(to, whole, decimals);
+        for (at = column + 1 + (decimals > 0) + decimals; whole >= 10.0; whole /= 10.0) ++at;
+    }
+    fputs(" ms\n", to);
+}
+
+SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FILE *to,
+                                           int columns) {
+    enum { LABEL = 16, USE = 8 };
+    spipe_priv_chart_t c;
+    int                r;
+    if (!to) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
+    if (columns < 40) columns = 40;
+    if (columns > SPIPE_PRIV_MAX_COLUMNS) columns = SPIPE_PRIV_MAX_COLUMNS;
+    columns -= LABEL + USE;
+    fputs("timeline: ", to);
+    spipe_priv_put_title(to, &c, SPIPE_PRIV_PLAIN);
+    fputc('\n', to);
+    for (r = 0; r < c.num_rows; ++r) {
+        const int n = spipe_priv_put_label(to, &c, &c.rows[r], SPIPE_PRIV_PLAIN, LABEL - 1);
+        fprintf(to, "%*s|", LABEL - n, "");
+        spipe_priv_print_row(to, &c, &c.rows[r], columns);
+        fprintf(to, "|%4.0f %%\n", 100.0 * c.rows[r].busy_ms / c.wall_ms);
+    }
+    spipe_priv_print_axis(to, &c, LABEL, columns);
+    fputs("a digit: the last of a chunk's number; # several chunks, : busy for less than half, "
+          ". idle\n", to);
+    spipe_priv_chart_destroy(&c);
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}
+
+/* ---- 2 pictures: SVG ----------------------------------------------------------------------- */
+enum { SPIPE_PRIV_LEFT = 150, SPIPE_PRIV_WIDE = 840, SPIPE_PRIV_TOP = 62, SPIPE_PRIV_STEP = 34,
+       SPIPE_PRIV_HIGH = 26 };
+
+SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
+    static const char *const hues[SPIPE_PRIV_HUES] = {"#5b8fd6", "#f2a03d", "#62b46a", "#e8717a",
+                                                      "#4fbcb5", "#dcc13f", "#b48ad0", "#a98267"};
+    const int height = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + 44;
+    int       i;
+    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1060 %d\" "
+               "font-family=\"system-ui,sans-serif\" font-size=\"13\">\n<title>", height);
+    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
+    fputs("</title>\n<style>\n"
+          ".p{fill:#fff}.l{fill:#eef0f3}.t{fill:#1d2430}.s{fill:#5c6675}.n{fill:#10151d}\n"
+          ".g{stroke:#c9ced6;stroke-width:1}\n", f);
+    for (i = 0; i < SPIPE_PRIV_HUES; ++i) fprintf(f, ".h%d{fill:%s}", i, hues[i]);
+    fputs("\n@media (prefers-color-scheme:dark){\n"
+          ".p{fill:#14181f}.l{fill:#222934}.t{fill:#e6e9ee}.s{fill:#9aa4b2}.g{stroke:#3a4351}}\n"
+          "</style>\n", f);
+    fprintf(f, "<rect class=\"p\" width=\"1060\" height=\"%d\"/>\n"
+               "<text class=\"t\" x=\"12\" y=\"24\" font-size=\"16\">", height);
+    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
+    fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">a row is an engine; ", f);
+    if (c->per_hue == 1) fputs("a colour is a chunk", f);
+    else fprintf(f, "a colour is %zu chunks in a row", c->per_hue);
+    fputs("; at the right, how much of the time it is busy</text>\n", f);
+}
+
+SPIPE_API void spipe_priv_svg_axis(FILE *f, const spipe_priv_chart_t *c) {
+    const int    bottom = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP;
+    int          decimals, k;
+    const double step = spipe_priv_tick(c->wall_ms, 10, &decimals);
+    for (k = 0; k * step <= c->wall_ms; ++k) {
+        const double x = SPIPE_PRIV_LEFT + SPIPE_PRIV_WIDE * (k * step / c->wall_ms);
+        fputs("<path class=\"g\" d=\"M", f);
+        spipe_priv_put(f, x, 1);
+        fprintf(f, " %dV%d\"/><text class=\"s\" text-anchor=\"middle\" x=\"", SPIPE_PRIV_TOP - 6,
+                bottom + 4);
+        spipe_priv_put(f, x, 1);
+        fprintf(f, "\" y=\"%d\">", bottom + 20);
+        spipe_priv_put(f, k * step, decimals);
+        fputs(k == 0 ? " ms</text>\n" : "</text>\n", f);
+    }
+}
+
+/* What stands under the pointer; left out where there are so many that nobody could aim at one. */
+SPIPE_API void spipe_priv_svg_hint(FILE *f, const spipe_priv_chart_t *c,
+                                   const spipe_priv_row_t *row, const spipe_span_t *s) {
+    fprintf(f, "<title>chunk %zu, ", s->chunk);
+    spipe_priv_put_label(f, c, row, SPIPE_PRIV_XML, 40);
+    fputs(": ", f);
+    spipe_priv_put(f, s->begin_ms, 5);
+    fputs(" ms + ", f);
+    spipe_priv_put(f, s->end_ms - s->begin_ms, 5);
+    fputs(" ms</title>", f);
+}
+
+SPIPE_API void spipe_priv_svg_row(FILE *f, const spipe_priv_chart_t *c, int r) {
+    const spipe_priv_row_t *row = &c->rows[r];
+    const int               y = SPIPE_PRIV_TOP + r * SPIPE_PRIV_STEP;
+    const double            scale = SPIPE_PRIV_WIDE / c->wall_ms;
+    size_t                  i;
+    fprintf(f, "<g>\n<rect class=\"l\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
+            SPIPE_PRIV_LEFT, y, SPIPE_PRIV_WIDE, SPIPE_PRIV_HIGH);
+    fprintf(f, "<text class=\"t\" x=\"12\" y=\"%d\">", y + 18);
+    spipe_priv_put_label(f, c, row, SPIPE_PRIV_XML, 18);
+    fprintf(f, "</text>\n<text class=\"s\" text-anchor=\"end\" x=\"1048\" y=\"%d\">%.0f %%"
+               "</text>\n", y + 18, 100.0 * row->busy_ms / c->wall_ms);
+    for (i = row->first; i < row->first + row->num_bars; ++i) {
+        const spipe_span_t *s = &c->bars[i].span;
+        const double        x = SPIPE_PRIV_LEFT + s->begin_ms * scale;
+        const double        w = (s->end_ms - s->begin_ms) * scale;
+        fprintf(f, "<rect class=\"h%d\" y=\"%d\" height=\"%d\" x=\"",
+                (int)(s->chunk / c->per_hue % SPIPE_PRIV_HUES), y, SPIPE_PRIV_HIGH);
+        spipe_priv_put(f, x, 3);
+        fputs("\" width=\"", f);
+        spipe_priv_put(f, w, 3);
+        fputs(c->num_bars > 1000 ? "\"/>\n" : "\">", f);
+        if (c->num_bars > 1000) continue;
+        spipe_priv_svg_hint(f, c, row, s);
+        fputs("</rect>\n", f);
+        if (w < 26.0) continue;
+        fputs("<text class=\"n\" text-anchor=\"middle\" x=\"", f);
+        spipe_priv_put(f, x + w / 2, 2);
+        fprintf(f, "\" y=\"%d\">%zu</text>\n", y + 18, s->chunk);
+    }
+    fputs("</g>\n", f);
+}
+
+SPIPE_API cudaError_t spipe_timeline_write_svg(const spipe_timeline_t *timeline,
+                                               const char *path) {
+    spipe_priv_chart_t c;
+    spipe_priv_file_t  file;
+    cudaError_t        e;
+    int                r;
+    SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
+    e = spipe_priv_file_open(&file, path);
+    if (e == cudaSuccess) {
+        spipe_priv_svg_head(file.f, &c);
+        for (r = 0; r < c.num_rows; ++r) spipe_priv_svg_row(file.f, &c, r);
+        spipe_priv_svg_axis(file.f, &c);
+        fputs("</svg>\n", file.f);
+        e = spipe_priv_file_close(&file, e);
+    }
+    spipe_priv_chart_destroy(&c);
+    return e;
+}
+
+/* ---- 2 pictures: HTML ---------------------------------------------------------------------- */
+/* The page's parts, line by line: a C string may be no longer than 4,095 characters. */
+SPIPE_API void spipe_priv_put_lines(FILE *f, const char *const *lines) {
+    for (; *lines; ++lines) fprintf(f, "%s\n", *lines);
+}
+
+SPIPE_API void spipe_priv_html_style(FILE *f) {
+    static const char *const lines[] = {
+        "<style>",
+        ":root{color-scheme:light dark;--p:#fff;--l:#eef0f3;--t:#1d2430;--s:#5c6675;--g:#c9ced6}",
+        "@media (prefers-color-scheme:dark){",
+        ":root{--p:#14181f;--l:#222934;--t:#e6e9ee;--s:#9aa4b2;--g:#3a4351}}",
+        "body{margin:0;padding:12px 16px;background:var(--p);color:var(--t);",
+        "font:14px system-ui,sans-serif}",
+        "h1{font-size:17px;font-weight:600;margin:0 0 4px}p{margin:0 0 10px;color:var(--s)}",
+        "canvas{display:block;width:100%;cursor:grab;touch-action:none;outline-offset:2px}",
+        "canvas:active{cursor:grabbing}",
+        "#tip{position:fixed;display:none;padding:6px 9px;border-radius:5px;background:var(--t);",
+        "color:var(--p);font-size:13px;white-space:pre;pointer-events:none}",
+        "</style>", NULL};
+    spipe_priv_put_lines(f, lines);
+}
+
+SPIPE_API void spipe_priv_html_draw(FILE *f) {
+    static const char *const lines[] = {
+        "const hues=['#5b8fd6','#f2a03d','#62b46a','#e8717a','#4fbcb5','#dcc13f','#b48ad0',",
+        "'#a98267'],cv=document.querySelector('canvas'),tip=document.querySelector('#tip'),",
+        "L=150,R=58,T=8,S=34,H=26,W=D.wall;let a=0,b=W,mx=-1,my=-1;",
+        "const css=n=>getComputedStyle(document.documentElement).getPropertyValue(n);",
+        "const wide=()=>Math.max(50,cv.clientWidth-L-R),X=t=>L+(t-a)/(b-a)*wide();",
+        "function step(){let s=1e-6,i=0;while(s<(b-a)*90/wide()){",
+        "s*=i%3==1?2.5:2;i++}return[s,Math.max(0,6-Math.floor(i/3))]}",
+        "function draw(){",
+        "const q=devicePixelRatio||1,w=cv.clientWidth,h=T+D.rows.length*S+30;",
+        "cv.style.height=h+'px';cv.width=w*q;cv.height=h*q;",
+        "const g=cv.getContext('2d');g.scale(q,q);g.font='13px system-ui,sans-serif';",
+        "g.textBaseline='middle';const text=css('--t'),soft=css('--s');",
+        "let lo=Infinity,hi=0;for(const s of D.spans)if(s[3]>a&&s[2]<b){",
+        "lo=Math.min(lo,s[1]);hi=Math.max(hi,s[1])}",
+        "const per=Math.max(1,Math.ceil((hi-lo+1)/64));",
+        "D.rows.forEach((r,i)=>{const y=T+i*S;g.fillStyle=css('--l');g.fillRect(L,y,wide(),H);",
+        "g.fillStyle=text;g.textAlign='left';g.fillText(r[0],0,y+H/2,L-8);",
+        "g.fillStyle=soft;g.textAlign='right';g.fillText(r[1]+' %',w-2,y+H/2)});",
+        "g.save();g.beginPath();g.rect(L,0,wide(),h);g.clip();g.textAlign='center';",
+        "for(const s of D.spans){if(s[3]<a||s[2]>b)continue;",
+        "const x=X(s[2]),e=X(s[3]),y=T+s[0]*S;",
+        "g.fillStyle=hues[Math.floor(s[1]/per)%hues.length];g.fillRect(x,y,e-x,H);",
+        "const l=Math.max(x,L),m=Math.min(e,L+wide());",
+        "if(m-l>9+8*(''+s[1]).length){g.fillStyle='#10151d';g.fillText(s[1],(l+m)/2,y+H/2)}}",
+        "g.restore();const[d,n]=step();g.strokeStyle=css('--g');g.fillStyle=soft;",
+        "for(let k=Math.ceil(a/d);k*d<=b;k++){const x=X(k*d);g.beginPath();g.moveTo(x,T-6);",
+        "g.lineTo(x,h-24);g.stroke();g.textAlign='center';",
+        "g.fillText((k*d).toFixed(n)+(k*d==0||a>0&&k==Math.ceil(a/d)?' ms':''),x,h-12)}",
+        "document.querySelector('#per').textContent=per==1?'a colour is a chunk':",
+        "'a colour is '+per+' chunks in a row'}", NULL};
+    spipe_priv_put_lines(f, lines);
+}
+
+SPIPE_API void spipe_priv_html_move(FILE *f) {
+    static const char *const lines[] = {
+        "function view(x,y){let n=Math.min(Math.max(y-x,W*1e-6,1e-6),W);",
+        "x=Math.min(Math.max(x,0),W-n);a=x;b=x+n;draw();hover()}",
+        "function zoom(k,t){view(t-(t-a)*k,t+(b-t)*k)}",
+        "const at=x=>a+(x-L)/wide()*(b-a);",
+        "function hover(){let hit=null;const r=Math.floor((my-T)/S),t=at(mx);",
+        "if(mx>=L&&mx<=L+wide()&&my-T-r*S<=H){const near=(b-a)/wide()*3;let best=near;",
+        "for(const s of D.spans){if(s[0]!=r)continue;",
+        "const d=Math.max(s[2]-t,t-s[3],0);if(d<best||d==0){best=d;hit=s;if(d==0)break}}}",
+        "tip.style.display=hit?'block':'none';if(!hit)return;",
+        "tip.textContent='chunk '+hit[1]+'\\n'+D.rows[hit[0]][0]+'\\nstart  '+hit[2].toFixed(6)+",
+        "' ms\\nlength '+(hit[3]-hit[2]).toFixed(6)+' ms'+(D.modelled?'\\nmodelled':'');",
+        "const o=cv.getBoundingClientRect(),x=o.left+mx+14,y=o.top+my+14;",
+        "tip.style.left=Math.min(x,innerWidth-tip.offsetWidth-4)+'px';",
+        "tip.style.top=Math.min(y,innerHeight-tip.offsetHeight-4)+'px'}",
+        "cv.addEventListener('wheel',e=>{e.preventDefault();",
+        "if(Math.abs(e.deltaX)>Math.abs(e.deltaY)){const d=e.deltaX/wide()*(b-a);view(a+d,b+d)}",
+        "else zoom(Math.exp(e.deltaY*.002),at(e.offsetX))},{passive:false});",
+        "let grab=null;",
+        "cv.addEventListener('pointerdown',e=>{grab=[e.offsetX,a,b];",
+        "cv.setPointerCapture(e.pointerId)});",
+        "cv.addEventListener('pointerup',()=>grab=null);",
+        "cv.addEventListener('pointermove',e=>{mx=e.offsetX;my=e.offsetY;",
+        "if(grab){const d=(grab[0]-mx)/wide()*(grab[2]-grab[1]);",
+        "view(grab[1]+d,grab[2]+d)}hover()});",
+        "cv.addEventListener('pointerleave',()=>{mx=-1;hover()});",
+        "cv.addEventListener('dblclick',()=>view(0,W));",
+        "addEventListener('keydown',e=>{const d=(b-a)/8,m=(a+b)/2,k={",
+        "ArrowLeft:()=>view(a-d,b-d),ArrowRight:()=>view(a+d,b+d),ArrowUp:()=>zoom(.7,m),",
+        "ArrowDown:()=>zoom(1/.7,m),'+':()=>zoom(.7,m),'=':()=>zoom(.7,m),'-':()=>zoom(1/.7,m),",
+        "'0':()=>view(0,W),Home:()=>view(0,b-a),End:()=>view(W-b+a,W)}[e.key];",
+        "if(k&&!e.ctrlKey&&!e.metaKey&&!e.altKey){e.preventDefault();k()}});",
+        "addEventListener('resize',draw);",
+        "matchMedia('(prefers-color-scheme:dark)').addEventListener('change',draw);draw();", NULL};
+    spipe_priv_put_lines(f, lines);
+}
+
+/* D: what the script draws. A row: label, busy %; a span: row, chunk, begin, end. */
+SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
+    size_t i;
+    int    r;
+    fputs("const D={wall:", f);
+    spipe_priv_put(f, c->wall_ms, 6);
+    fprintf(f, ",modelled:%d,rows:[", c->timeline->modelled != 0);
+    for (r = 0; r < c->num_rows; ++r) {
+        fputs(r > 0 ? ",[\"" : "[\"", f);
+        spipe_priv_put_label(f, c, &c->rows[r], SPIPE_PRIV_JSON, 40);
+        fprintf(f, "\",%.0f]", 100.0 * c->rows[r].busy_ms / c->wall_ms);
+    }
+    fputs("],spans:[\n", f);
+    for (i = 0; i < c->num_bars; ++i) {
+        fprintf(f, "[%d,%zu,", c->bars[i].row, c->bars[i].span.chunk);
+        spipe_priv_put(f, c->bars[i].span.begin_ms, 6);
+        fputc(',', f);
+        spipe_priv_put(f, c->bars[i].span.end_ms, 6);
+        fputs(i + 1 < c->num_bars ? "],\n" : "]\n", f);
+    }
+    fputs("]};\n", f);
+}
+
+SPIPE_API cudaError_t spipe_timeline_write_html(const spipe_timeline_t *timeline,
+                                                const char *path) {
+    spipe_priv_chart_t c;
+    spipe_priv_file_t  file;
+    cudaError_t        e;
+    SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
+    e = spipe_priv_file_open(&file, path);
+    if (e == cudaSuccess) {
+        FILE *f = file.f;
+        fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+              "<meta name=\"viewport\" content=\"width=device-width\">\n<title>", f);
+        spipe_priv_put_title(f, &c, SPIPE_PRIV_XML);
+        fputs("</title>\n", f);
+        spipe_priv_html_style(f);
+        fputs("</head><body>\n<h1>", f);
+        spipe_priv_put_title(f, &c, SPIPE_PRIV_XML);
+        fputs("</h1>\n<p>A row is an engine; <span id=\"per\"></span>. Wheel or + and - zoom, "
+              "drag or arrows move, 0 shows all; point at an operation to see its chunk and "
+              "times.</p>\n<canvas tabindex=\"0\" role=\"img\" aria-label=\"timeline: ", f);
+        spipe_priv_put_title(f, &c, SPIPE_PRIV_XML);
+        fputs("\"></canvas>\n<div id=\"tip\"></div>\n<script>\n", f);
+        spipe_priv_html_data(f, &c);
+        spipe_priv_html_draw(f);
+        spipe_priv_html_move(f);
+        fputs("</script>\n</body></html>\n", f);
+        e = spipe_priv_file_close(&file, e);
+    }
+    spipe_priv_chart_destroy(&c);
+    return e;
+}
+
+/* ---- 2 pictures: Chrome trace -------------------------------------------------------------- */
+SPIPE_API void spipe_priv_trace_row(FILE *f, const spipe_priv_chart_t *c, int r) {
+    fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,"
+               "\"args\":{\"name\":\"", r + 1);
+    spipe_priv_put_label(f, c, &c->rows[r], SPIPE_PRIV_JSON, 80);
+    fprintf(f, "\"}},\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":1,\"tid\":%d,"
+               "\"args\":{\"sort_index\":%d}}", r + 1, r + 1);
+}
+
+/* Times are microseconds with three decimals. Both ends are rounded and then subtracted: neighbours
+   that touch must not overlap by a rounding. The name gives the colour, so it is the chunk's. */
+SPIPE_API void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
+                                     const spipe_priv_bar_t *bar) {
+    const unsigned long long begin = (unsigned long long)(bar->span.begin_ms * 1e6 + 0.5);
+    const unsigned long long end = (unsigned long long)(bar->span.end_ms * 1e6 + 0.5);
+    fprintf(f, ",\n{\"ph\":\"X\",\"name\":\"chunk %zu\",\"cat\":\"%s\",\"pid\":1,\"tid\":%d,"
+               "\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,\"args\":{\"chunk\":%zu,\"what\":\"",
+            bar->span.chunk, spipe_priv_span_name(bar->span.kind), bar->row + 1, begin / 1000,
+            begin % 1000, (end - begin) / 1000, (end - begin) % 1000, bar->span.chunk);
+    spipe_priv_put_label(f, c, &c->rows[bar->row], SPIPE_PRIV_JSON, 80);
+    fprintf(f, "\"%s}}", c->timeline->modelled ? ",\"time\":\"modelled\"" : "");
+}
+
+SPIPE_API cudaError_t spipe_timeline_write_trace(const spipe_timeline_t *timeline,
+                                                 const char *path) {
+    spipe_priv_chart_t c;
+    spipe_priv_file_t  file;
+    cudaError_t        e;
+    size_t             i;
+    int                r;
+    SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
+    e = spipe_priv_file_open(&file, path);
+    if (e == cudaSuccess) {
+        FILE *f = file.f;
+        fprintf(f, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"streampipe\","
+                   "\"modelled\":%s},\n\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\","
+                   "\"pid\":1,\"tid\":0,\"args\":{\"name\":\"streampipe: ",
+                c.timeline->modelled ? "true" : "false");
+        spipe_priv_put_title(f, &c, SPIPE_PRIV_JSON);
+        fputs("\"}}", f);
+        for (r = 0; r < c.num_rows; ++r) spipe_priv_trace_row(f, &c, r);
+        for (i = 0; i < c.num_bars; ++i) spipe_priv_trace_span(f, &c, &c.bars[i]);
+        fputs("\n]}\n", f);
+        e = spipe_priv_file_close(&file, e);
+    }
+    spipe_priv_chart_destroy(&c);
+    return e;
+}
+
+/* ---- 3 json -------------------------------------------------------------------------------- */
+typedef enum spipe_priv_member_kind {
+    SPIPE_PRIV_SIZE, SPIPE_PRIV_INT, SPIPE_PRIV_DOUBLE, SPIPE_PRIV_TEXT, SPIPE_PRIV_ERROR,
+    SPIPE_PRIV_SCHEDULE
+} spipe_priv_member_kind_t;
+
+typedef struct spipe_priv_member {
+    const char              *name;
+    spipe_priv_member_kind_t kind;
+    size_t                   at, bytes;
+} spipe_priv_member_t;
+
+/* A member of struct type, by its place: so that a new field is one more line in a table. */
+#define SPIPE_PRIV_MEMBER(type, kind, field) \
+    {#field, kind, offsetof(type, field), sizeof(((type *)0)->field)}
+
+SPIPE_API void spipe_priv_put_member(FILE *f, const spipe_priv_member_t *m, const void *object) {
+    const char *at = (const char *)object + m->at;
+    double      v;
+    switch (m->kind) {
+    case SPIPE_PRIV_SIZE: /* SPIPE_AUTO: none, or not known */
+        if (*(const size_t *)(const void *)at == SPIPE_AUTO) fputs("null", f);
+        else fprintf(f, "%zu", *(const size_t *)(const void *)at);
+        break;
+    case SPIPE_PRIV_INT: fprintf(f, "%d", *(const int *)(const void *)at); break;
+    case SPIPE_PRIV_DOUBLE:
+        v = *(const double *)(const void *)at;
+        if (spipe_priv_is_number(v, -1e12, 1e12)) spipe_priv_put(f, v, 6);
+        else fputs("null", f);
+        break;
+    case SPIPE_PRIV_TEXT:
+        fputc('"', f);
+        if (memchr(at, 0, m->bytes)) spipe_priv_put_text(f, at, SPIPE_PRIV_JSON, INT_MAX);
+        fputc('"', f);
+        break;
+    case SPIPE_PRIV_ERROR:
+        fprintf(f, "\"%s\"", cudaGetErrorName(*(const cudaError_t *)(const void *)at));
+        break;
+    case SPIPE_PRIV_SCHEDULE:
+        fprintf(f, "\"%s\"", spipe_schedule_name(*(const spipe_schedule_t *)(const void *)at));
+        break;
+    }
+}
+SPIPE_API void spipe_priv_put_members(FILE *f, const spipe_priv_member_t *m, size_t n,
+                                      const void *object, const char *indent) {
+    size_t i;
+    for (i = 0; i < n; ++i) {
+        fprintf(f, "%s%s\"%s\": ", i > 0 ? ",\n" : "", indent, m[i].name);
+        spipe_priv_put_member(f, &m[i], object);
+    }
+}
+
+SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *report) {
+    static const spipe_priv_member_t members[] = {
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_TEXT, device),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, total),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, count_done),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, num_chunks),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, chunks_done),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, chunk),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, depth),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SCHEDULE, schedule),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_INT, staged),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, threads),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_INT, num_stages),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_INT, num_streams),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, bytes_in),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, bytes_out),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, device_bytes),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, pinned_bytes),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_DOUBLE, setup_ms),
+        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_DOUBLE, wall_ms)};
+    static const spipe_priv_member_t failure[] = {
+        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_ERROR, error),
+        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_INT, stage),
+        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_SIZE, chunk),
+        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_SIZE, chunks_whole),
+        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_TEXT, message)};
+    fprintf(f, "{\n  \"streampipe\": \"%d.%d.%d\",\n", SPIPE_VERSION_MAJOR, SPIPE_VERSION_MINOR,
+            SPIPE_VERSION_PATCH);
+    spipe_priv_put_members(f, members, sizeof members / sizeof *members, report, "  ");
+    fputs(",\n  \"failure\": {\n", f);
+    spipe_priv_put_members(f, failure, sizeof failure / sizeof *failure, &report->failure, "    ");
+    fputs("\n  }\n}\n", f);
+}
+
+SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path) {
+    spipe_priv_file_t file;
+    if (!report) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_file_open(&file, path));
+    spipe_priv_report_members(file.f, report);
+    return spipe_priv_file_close(&file, cudaSuccess);
+}
+
+/* ---- 4 model ------------------------------------------------------------------------------- */
+SPIPE_API spipe_model_device_t spipe_priv_device_ideal(void) {
+    spipe_model_device_t d;
+    memset(&d, 0, sizeof d);
+    memcpy(d.name, "ideal", 6);
+    d.copy_engines = 2;
+    d.hardware_queues = 8;
+    d.concurrent_kernels = 1;
+    d.h2d_gbps = d.d2h_gbps = 10.0;
+    d.both_ways = 1.0;
+    return d;
+}
+/* Measured on one H200, PCIe 5.0 x16; the launch latency is a round number of the right size. */
+SPIPE_API spipe_model_device_t spipe_priv_device_h200(void) {
+    spipe_model_device_t d = spipe_priv_device_ideal();
+    memcpy(d.name, "h200", 5);
+    d.h2d_gbps = 55.4;
+    d.d2h_gbps = 55.3;
+    d.both_ways = 50.7 / 55.4;
+    d.copy_lost_us = 2.2;
+    d.launch_latency_us = 3.0;
+    d.call_copy_us = 1.9;
+    d.call_launch_us = 3.8;
+    d.call_event_us = 0.27;
+    return d;
+}
+/* PCIe 2.0 x16 carries 8 GB/s each way: 76 % of that as payload of a read (64 bytes a packet), 84 %
+   of a write (128 bytes), less acknowledgements. The requests and acknowledgements of the other
+   direction take 5 % more. Starting a copy took about 10 us then, a launch 5-7 us. */
+SPIPE_API spipe_model_device_t spipe_priv_device_tesla(const char *name, int copy_engines,
+                                                       int hardware_queues, int late_signal) {
+    spipe_model_device_t d = spipe_priv_device_ideal();
+    snprintf(d.name, sizeof d.name, "%s", name);
+    d.copy_engines = copy_engines;
+    d.hardware_queues = hardware_queues;
+    d.late_signal = late_signal;
+    d.concurrent_kernels = copy_engines > 1; /* from Fermi on */
+    d.h2d_gbps = 5.7;
+    d.d2h_gbps = 6.2;
+    d.both_ways = 0.95;
+    d.copy_lost_us = 8.0;
+    d.launch_latency_us = 5.0;
+    d.call_copy_us = 4.0;
+    d.call_launch_us = 5.0;
+    d.call_event_us = 0.27;
+    return d;
+}
+
+SPIPE_API spipe_model_device_t spipe_model_preset(const char *name) {
+    spipe_model_device_t none;
+    if (name && strcmp(name, "ideal") == 0) return spipe_priv_device_ideal();
+    if (name && strcmp(name, "h200") == 0) return spipe_priv_device_h200();
+    if (name && strcmp(name, "c1060") == 0) return spipe_priv_device_tesla(name, 1, 1, 0);
+    if (name && strcmp(name, "c2050") == 0) return spipe_priv_device_tesla(name, 2, 1, 1);
+    if (name && strcmp(name, "k20c") == 0) return spipe_priv_device_tesla(name, 2, 32, 0);
+    memset(&none, 0, sizeof none);
+    return none;
+}
+
+SPIPE_API spipe_model_t spipe_model_default(void) {
+    spipe_model_t m;
+    int           s;
+    memset(&m, 0, sizeof m);
+    m.depth = 4;
+    m.schedule = SPIPE_ENGINES;
+    m.kernel_streams = 2;
+    m.copies_in = m.copies_out = m.threads = 1;
+    for (s = 0; s < SPIPE_MAX_STAGES; ++s) m.stage_share[s] = 1.0;
+    m.device = spipe_priv_device_ideal();
+    return m;
+}
+
+/* Engines. Host threads are engines too: as many as there are threads. */
+enum { SPIPE_PRIV_ON_FILL = 0, SPIPE_PRIV_ON_COPY0, SPIPE_PRIV_ON_COPY1, SPIPE_PRIV_ON_SMS,
+       SPIPE_PRIV_ON_HOST, SPIPE_PRIV_ON_DRAIN, SPIPE_PRIV_NUM_ENGINES };
+
+/* What an actor's present step is at: something before it is not done; the host has still to issue
+   it, or it has a latency to wait; free to run; running; done, but not known to be (Fermi); all of
+   its chunks are done. */
+enum { SPIPE_PRIV_BLOCKED = 0, SPIPE_PRIV_TIMED, SPIPE_PRIV_READY, SPIPE_PRIV_RUNNING,
+       SPIPE_PRIV_HELD, SPIPE_PRIV_OVER };
+
+/* A step that every chunk goes through. Times in ms, of a full chunk. */
+typedef struct spipe_priv_step {
+    spipe_span_kind_t kind;
+    int               stage, engine;
+    int               run_end;          /* the last of the stages that share a stream with it */
+    double            lost, span, share; /* held beside its bytes; its bytes or work */
+    double            call, calls_before; /* host time to issue it, and the steps before it */
+} spipe_priv_step_t;
+
+/* Does steps first .. last of the chunks of one slot, one after another. A slot has three at most:
+   its fill, what happens on the device, and its drain, since pinned memory is free earlier. */
+typedef struct spipe_priv_actor {
+    size_t chunk, seq; /* seq: where in the order of issue its step stands */
+    int    state, slot, first, last, step, in_bytes, server;
+    double ready, begin, left, since, rate, until;
+} spipe_priv_actor_t;
+
+typedef struct spipe_priv_sim {
+    const spipe_model_t *m;
+    spipe_timeline_t    *timeline;
+    spipe_priv_step_t    steps[SPIPE_MAX_STAGES + 4];
+    spipe_priv_actor_t   actors[3 * SPIPE_MAX_DEPTH];
+    size_t               num_chunks, depth, wave; /* wave: chunks issued step by step together */
+    int                  num_steps, num_actors, in, out; /* in, out: those steps, -1 = none */
+    int                  device_first, device_last;
+    double               now, calls, last_fraction;
+    size_t               next_seq[SPIPE_PRIV_NUM_ENGINES];   /* with one hardware queue: ... */
+    size_t               next_wave[SPIPE_PRIV_NUM_ENGINES], next_at[SPIPE_PRIV_NUM_ENGINES];
+    int                  next_step[SPIPE_PRIV_NUM_ENGINES];  /* ... whose turn it is */
+    int                  num_running[SPIPE_PRIV_NUM_ENGINES];
+    int                  running[SPIPE_PRIV_NUM_ENGINES][3 * SPIPE_MAX_DEPTH]; /* as started */
+    unsigned             servers[SPIPE_PRIV_NUM_ENGINES];    /* host threads that are busy */
+} spipe_priv_sim_t;
+
+SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
+    const spipe_model_device_t *d = &m->device;
+    const double                most = 1e9;
+    int                         s, good;
+    good = m->depth >= 1 && m->depth <= SPIPE_MAX_DEPTH && m->num_stages >= 0 &&
+           m->num_stages <= SPIPE_MAX_STAGES && (m->chunk > 0 || m->count == 0) &&
+           m->kernel_streams >= 1 && m->threads >= 1 && m->copies_in >= 0 && m->copies_out >= 0;
+    good = good && spipe_priv_is_number(m->in_bytes, 0.0, 1e15) &&
+           spipe_priv_is_number(m->out_bytes, 0.0, 1e15) &&
+           spipe_priv_is_number(m->fill_gbps, 0.0, most) &&
+           spipe_priv_is_number(m->drain_gbps, 0.0, most);
+    good = good && d->copy_engines >= 1 && d->hardware_queues >= 1 &&
+           spipe_priv_is_number(d->h2d_gbps, 1e-9, most) &&
+           spipe_priv_is_number(d->d2h_gbps, 1e-9, most) &&
+           spipe_priv_is_number(d->both_ways, 1e-3, 1.0) &&
+           spipe_priv_is_number(d->copy_lost_us, 0.0, most) &&
+           spipe_priv_is_number(d->launch_latency_us, 0.0, most) &&
+           spipe_priv_is_number(d->call_copy_us, 0.0, most) &&
+           spipe_priv_is_number(d->call_launch_us, 0.0, most) &&
+           spipe_priv_is_number(d->call_event_us, 0.0, most);
+    for (s = 0; good && s < m->num_stages; ++s) {
+        good = spipe_priv_is_number(m->stage_ms[s], 0.0, most) &&
+               spipe_priv_is_number(m->stage_share[s], 1e-6, 1.0);
+    }
+    return good;
+}
+
+SPIPE_API spipe_priv_step_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_span_kind_t kind,
+                                                 int stage, int engine, double span, double call) {
+    spipe_priv_step_t *step = &sim->steps[sim->num_steps++];
+    memset(step, 0, sizeof *step);
+    step->kind = kind;
+    step->stage = stage;
+    step->engine = engine;
+    step->span = span;
+    step->share = 1.0;
+    step->call = call;
+    step->calls_before = sim->calls;
+    sim->calls += call;
+    return step;
+}
+
+/* What the host calls for a step, beside the work itself: with ENGINES a wait for the step before
+   it and a record for the step after it. */
+SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
+    const spipe_model_t        *m = sim->m;
+    const spipe_model_device_t *d = &m->device;
+    const int    engines = m->schedule == SPIPE_ENGINES || m->schedule == SPIPE_SCHEDULE_AUTO;
+    const double event = engines ? 2.0 * d->call_event_us * 1e-3 : 0.0;
+    const int    copy1 = d->copy_engines > 1 ? SPIPE_PRIV_ON_COPY1 : SPIPE_PRIV_ON_COPY0;
+    int          s;
+    sim->in = sim->out = -1;
+    if (m->in_bytes > 0.0 && m->fill_gbps > 0.0) {
+        spipe_priv_sim_step(sim, SPIPE_SPAN_FILL, -1, SPIPE_PRIV_ON_FILL,
+                            m->in_bytes / (m->fill_gbps * 1e6), 0.0);
+    }
+    sim->device_first = sim->num_steps;
+    if (m->in_bytes > 0.0) {
+        sim->in = sim->num_steps;
+        spipe_priv_sim_step(sim, SPIPE_SPAN_IN, -1, SPIPE_PRIV_ON_COPY0,
+                            m->in_bytes / (d->h2d_gbps * 1e6),
+                            m->copies_in * d->call_copy_us * 1e-3 + event)
+            ->lost = m->copies_in * d->copy_lost_us * 1e-3;
+    }
+    for (s = 0; s < m->num_stages; ++s) {
+        const int          host = m->stage_host[s];
+        spipe_priv_step_t *step =
+            spipe_priv_sim_step(sim, host ? SPIPE_SPAN_HOST : SPIPE_SPAN_STAGE, s,
+                                host ? SPIPE_PRIV_ON_HOST : SPIPE_PRIV_ON_SMS, m->stage_ms[s],
+                                host ? 0.0 : d->call_launch_us * 1e-3 + event);
+        if (!host) step->share = m->stage_share[s];
+    }
+    if (m->out_bytes > 0.0) {
+        sim->out = sim->num_steps;
+        spipe_priv_sim_step(sim, SPIPE_SPAN_OUT, -1, copy1, m->out_bytes / (d->d2h_gbps * 1e6),
+                            m->copies_out * d->call_copy_us * 1e-3 + event)
+            ->lost = m->copies_out * d->copy_lost_us * 1e-3;
+    }
+    sim->device_last = sim->num_steps - 1;
+    if (m->out_bytes > 0.0 && m->drain_gbps > 0.0) {
+        spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN, -1, SPIPE_PRIV_ON_DRAIN,
+                            m->out_bytes / (m->drain_gbps * 1e6), 0.0);
+    }
+    for (s = sim->num_steps - 1; s >= 0; --s) { /* stages in a row on the device share a stream */
+        const int on = s + 1 < sim->num_steps && sim->steps[s].kind == SPIPE_SPAN_STAGE &&
+                       sim->steps[s + 1].kind == SPIPE_SPAN_STAGE;
+        sim->steps[s].run_end = on ? sim->steps[s + 1].run_end : s;
+    }
+}
+
+SPIPE_API void spipe_priv_sim_actors(spipe_priv_sim_t *sim, int first, int last) {
+    size_t slot;
+    for (slot = 0; slot < sim->depth && first <= last; ++slot) {
+        spipe_priv_actor_t *a = &sim->actors[sim->num_actors++];
+        memset(a, 0, sizeof *a);
+        a->slot = (int)slot;
+        a->chunk = slot;
+        a->first = a->step = first;
+        a->last = last;
+        if (slot >= sim->num_chunks) a->state = SPIPE_PRIV_OVER;
+    }
+}
+
+SPIPE_API void spipe_priv_sim_begin(spipe_priv_sim_t *sim, const spipe_model_t *m,
+                                    spipe_timeline_t *timeline) {
+    int e, s;
+    memset(sim, 0, offsetof(spipe_priv_sim_t, running));
+    memset(sim->servers, 0, sizeof sim->servers);
+    sim->m = m;
+    sim->timeline = timeline;
+    sim->depth = m->schedule == SPIPE_SERIAL ? 1 : m->depth;
+    sim->wave = m->schedule == SPIPE_BREADTH_FIRST ? sim->depth : 1;
+    if (m->count > 0) {
+        const size_t last = (m->count - 1) % m->chunk + 1;
+        sim->num_chunks = (m->count - 1) / m->chunk + 1;
+        sim->last_fraction = last == m->chunk ? 1.0 : (double)last / (double)m->chunk;
+    }
+    spipe_priv_sim_steps(sim);
+    spipe_priv_sim_actors(sim, sim->device_first, sim->device_last);
+    spipe_priv_sim_actors(sim, 0, sim->device_first - 1);
+    spipe_priv_sim_actors(sim, sim->device_last + 1, sim->num_steps - 1);
+    for (e = 0; e < SPIPE_PRIV_NUM_ENGINES; ++e) {
+        for (s = sim->device_first; s <= sim->device_last && sim->steps[s].engine != e;) ++s;
+        sim->next_step[e] = s;
+        sim->next_seq[e] = (size_t)(s - sim->device_first) *
+                           (sim->wave < sim->num_chunks ? sim->wave : sim->num_chunks);
+    }
+}
+
+/* Chunks issued together with chunk, and the first of them. */
+SPIPE_API size_t spipe_priv_sim_wave(const spipe_priv_sim_t *sim, size_t chunk, size_t *first) {
+    *first = sim->wave == 1 ? chunk : chunk - chunk % sim->wave;
+    return sim->wave < sim->num_chunks - *first ? sim->wave : sim->num_chunks - *first;
+}
+/* Where a step of a chunk stands in the order of issue, and when the host has issued it. */
+SPIPE_API double spipe_priv_sim_issue(const spipe_priv_sim_t *sim, size_t chunk, int step,
+                                      size_t *seq) {
+    const size_t num = (size_t)(sim->device_last - sim->device_first + 1);
+    size_t       first, together = spipe_priv_sim_wave(sim, chunk, &first);
+    *seq = first * num + (size_t)(step - sim->device_first) * together + (chunk - first);
+    return (double)first * sim->calls + (double)together * sim->steps[step].calls_before +
+           (double)(chunk - first + 1) * sim->steps[step].call;
+}
+
+/* Whether the device is past a step of a chunk. The first depth actors are the device work. */
+SPIPE_API int spipe_priv_sim_past(const spipe_priv_sim_t *sim, size_t chunk, int step) {
+    const spipe_priv_actor_t *a = &sim->actors[sim->depth == 1 ? 0 : chunk % sim->depth];
+    return a->chunk > chunk || (a->chunk == chunk && a->step > step);
+}
+/* The same for a chunk so many before this one; there may be none. */
+SPIPE_API int spipe_priv_sim_past_back(const spipe_priv_sim_t *sim, size_t chunk, size_t back,
+                                       int step) {
+    return chunk < back || spipe_priv_sim_past(sim, chunk - back, step);
+}
+
+/* Whether all that an actor's step waits for is done: what is before it in its stream, what it
+   reads, and the memory that it writes. Within a slot the order of steps sees to that. */
+SPIPE_API int spipe_priv_sim_may(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    const int    engines = sim->m->schedule == SPIPE_ENGINES ||
+                           sim->m->schedule == SPIPE_SCHEDULE_AUTO;
+    const size_t depth = sim->depth, streams = (size_t)sim->m->kernel_streams;
+    const int    fills = sim->device_first > 0, drains = sim->device_last + 1 < sim->num_steps;
+    const spipe_priv_step_t *step = &sim->steps[a->step];
+    if (step->kind == SPIPE_SPAN_FILL) {
+        return spipe_priv_sim_past_back(sim, a->chunk, depth, sim->in);
+    }
+    if (step->kind == SPIPE_SPAN_DRAIN) return spipe_priv_sim_past(sim, a->chunk, sim->out);
+    if (step->kind == SPIPE_SPAN_IN) {
+        if (fills && sim->actors[depth + (size_t)a->slot].chunk <= a->chunk) return 0;
+        return !engines || spipe_priv_sim_past_back(sim, a->chunk, 1, a->step);
+    }
+    if (step->kind == SPIPE_SPAN_OUT) {
+        const size_t drain = fills ? 2 * depth : depth;
+        if (drains && sim->actors[drain + (size_t)a->slot].chunk < a->chunk) return 0;
+        return !engines || spipe_priv_sim_past_back(sim, a->chunk, 1, a->step);
+    }
+    if (step->kind == SPIPE_SPAN_HOST) return 1;
+    return !engines || spipe_priv_sim_past_back(sim, a->chunk, streams, step->run_end);
+}
+
+SPIPE_API void spipe_priv_sim_ready(spipe_priv_sim_t *sim) {
+    int i;
+    for (i = 0; i < sim->num_actors; ++i) {
+        spipe_priv_actor_t *a = &sim->actors[i];
+        if (a->state == SPIPE_PRIV_BLOCKED && spipe_priv_sim_may(sim, a)) {
+            const spipe_priv_step_t *step = &sim->steps[a->step];
+            a->state = SPIPE_PRIV_TIMED;
+            a->ready = sim->now;
+            if (a->first == sim->device_first) {
+                const double issued = spipe_priv_sim_issue(sim, a->chunk, a->step, &a->seq);
+                if (issued > a->ready) a->ready = issued;
+            } else {
+                a->seq = a->chunk;
+            }
+            if (step->kind == SPIPE_SPAN_STAGE) {
+                a->ready += sim->m->device.launch_latency_us * 1e-3;
+            }
+        }
+        if (a->state == SPIPE_PRIV_TIMED && a->ready <= sim->now) a->state = SPIPE_PRIV_READY;
+    }
+}
+
+/* A new rate. The end is worked out anew only when the rate changes, so that sums stay exact. */
+SPIPE_API void spipe_priv_sim_rate(const spipe_priv_sim_t *sim, spipe_priv_actor_t *a,
+                                   double rate) {
+    if (rate == a->rate) return;
+    if (a->rate > 0.0) a->left -= (sim->now - a->since) * a->rate;
+    a->since = sim->now;
+    a->rate = rate;
+    a->until = rate > 0.0 ? sim->now + a->left / rate : 1e300;
+}
+SPIPE_API void spipe_priv_sim_span(const spipe_priv_sim_t *sim, spipe_priv_actor_t *a,
+                                   double span) {
+    a->left = span;
+    a->since = sim->now;
+    a->rate = -1.0;
+    spipe_priv_sim_rate(sim, a, 1.0);
+}
+SPIPE_API double spipe_priv_sim_length(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    const double span = sim->steps[a->step].span;
+    return a->chunk + 1 == sim->num_chunks ? span * sim->last_fraction : span;
+}
+
+/* Moves an engine's turn on to the next operation of its own in the order of issue. */
+SPIPE_API void spipe_priv_sim_turn(spipe_priv_sim_t *sim, int engine) {
+    const size_t num = (size_t)(sim->device_last - sim->device_first + 1);
+    size_t       first, together = spipe_priv_sim_wave(sim, sim->next_wave[engine], &first);
+    int          s = sim->next_step[engine];
+    if (++sim->next_at[engine] == together) {
+        sim->next_at[engine] = 0;
+        for (++s; s <= sim->device_last && sim->steps[s].engine != engine;) ++s;
+        if (s > sim->device_last) {
+            sim->next_wave[engine] += together;
+            if (sim->next_wave[engine] >= sim->num_chunks) return; /* that was its last */
+            together = spipe_priv_sim_wave(sim, sim->next_wave[engine], &first);
+            for (s = sim->device_first; sim->steps[s].engine != engine;) ++s;
+        }
+        sim->next_step[engine] = s;
+    }
+    sim->next_seq[engine] = sim->next_wave[engine] * num +
+                            (size_t)(s - sim->device_first) * together + sim->next_at[engine];
+}
+
+/* The one that an idle engine takes: ready first, or with one hardware queue issued first. */
+SPIPE_API spipe_priv_actor_t *spipe_priv_sim_pick(spipe_priv_sim_t *sim, int engine) {
+    const int strict = sim->m->device.hardware_queues == 1 && engine >= SPIPE_PRIV_ON_COPY0 &&
+                       engine <= SPIPE_PRIV_ON_SMS;
+    spipe_priv_actor_t *best = NULL;
+    int                 i;
+    for (i = 0; i < sim->num_actors; ++i) {
+        spipe_priv_actor_t *a = &sim->actors[i];
+        if (a->state != SPIPE_PRIV_READY || sim->steps[a->step].engine != engine) continue;
+        if (strict && a->seq != sim->next_seq[engine]) continue;
+        if (!best || a->ready < best->ready || (a->ready <= best->ready && a->seq < best->seq)) {
+            best = a;
+        }
+    }
+    if (best && strict) spipe_priv_sim_turn(sim, engine);
+    return best;
+}
+
+/* Kernels share the device in the order they started: each gets the share it can fill, as far as
+   there is one. Gives what is left. */
+SPIPE_API double spipe_priv_sim_share(spipe_priv_sim_t *sim) {
+    double free_share = 1.0;
+    int    i;
+    for (i = 0; i < sim->num_running[SPIPE_PRIV_ON_SMS]; ++i) {
+        spipe_priv_actor_t *a = &sim->actors[sim->running[SPIPE_PRIV_ON_SMS][i]];
+        const double        want = sim->steps[a->step].share;
+        const double        got = want < free_share ? want : free_share;
+        spipe_priv_sim_rate(sim, a, got / want);
+        free_share -= got;
+        if (free_share < 1e-12) free_share = 0.0;
+    }
+    return free_share;
+}
+
+SPIPE_API int spipe_priv_sim_has_room(spipe_priv_sim_t *sim, int engine) {
+    const int running = sim->num_running[engine];
+    if (engine == SPIPE_PRIV_ON_COPY0 || engine == SPIPE_PRIV_ON_COPY1) return running == 0;
+    if (engine != SPIPE_PRIV_ON_SMS) {
+        return running < (sim->m->threads < SPIPE_MAX_THREADS ? sim->m->threads
+                                                              : SPIPE_MAX_THREADS);
+    }
+    if (running > 0 && !sim->m->device.concurrent_kernels) return 0;
+    return spipe_priv_sim_share(sim) > 0.0;
+}
+
+SPIPE_API void spipe_priv_sim_start(spipe_priv_sim_t *sim) {
+    const int copy0 = SPIPE_PRIV_ON_COPY0, copy1 = SPIPE_PRIV_ON_COPY1;
+    int       e;
+    for (e = 0; e < SPIPE_PRIV_NUM_ENGINES; ++e) {
+        while (spipe_priv_sim_has_room(sim, e)) {
+            spipe_priv_actor_t *a = spipe_priv_sim_pick(sim, e);
+            if (!a) break;
+            a->state = SPIPE_PRIV_RUNNING;
+            a->begin = sim->now;
+            a->in_bytes = !(sim->steps[a->step].lost > 0.0);
+            for (a->server = 0; (sim->servers[e] >> a->server & 1u) && a->server < 31;) ++a->server;
+            sim->servers[e] |= 1u << a->server;
+            spipe_priv_sim_span(sim, a, a->in_bytes ? spipe_priv_sim_length(sim, a)
+                                                    : sim->steps[a->step].lost);
+            sim->running[e][sim->num_running[e]++] = (int)(a - sim->actors);
+        }
+    }
+    (void)spipe_priv_sim_share(sim);
+    if (sim->num_running[copy0] && sim->num_running[copy1]) {
+        spipe_priv_actor_t *a = &sim->actors[sim->running[copy0][0]];
+        spipe_priv_actor_t *b = &sim->actors[sim->running[copy1][0]];
+        const double        rate = a->in_bytes && b->in_bytes ? sim->m->device.both_ways : 1.0;
+        spipe_priv_sim_rate(sim, a, rate);
+        spipe_priv_sim_rate(sim, b, rate);
+    } else if (sim->num_running[copy0] || sim->num_running[copy1]) {
+        const int e1 = sim->num_running[copy0] ? copy0 : copy1;
+        spipe_priv_sim_rate(sim, &sim->actors[sim->running[e1][0]], 1.0);
+    }
+}
+
+SPIPE_API void spipe_priv_sim_record(spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    const int engines = sim->m->schedule == SPIPE_ENGINES ||
+                        sim->m->schedule == SPIPE_SCHEDULE_AUTO;
+    const spipe_priv_step_t *step = &sim->steps[a->step];
+    spipe_timeline_t        *t = sim->timeline;
+    spipe_span_t            *s;
+    if (!t) return;
+    if (t->num_spans >= t->capacity) {
+        ++t->num_lost;
+        return;
+    }
+    s = &t->spans[t->num_spans++];
+    s->kind = step->kind;
+    s->stage = step->stage;
+    s->lane = engines ? 0 : a->slot;
+    if (step->kind == SPIPE_SPAN_STAGE && engines) {
+        s->lane = (int)(a->chunk % (size_t)sim->m->kernel_streams);
+    }
+    if (step->engine == SPIPE_PRIV_ON_FILL || step->engine >= SPIPE_PRIV_ON_HOST) {
+        s->lane = a->server;
+    }
+    s->chunk = a->chunk;
+    s->begin_ms = a->begin;
+    s->end_ms = sim->now;
+}
+
+/* On to the next step, or to the slot's next chunk. */
+SPIPE_API void spipe_priv_sim_advance(spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
+    a->state = SPIPE_PRIV_BLOCKED;
+    if (++a->step <= a->last) return;
+    a->step = a->first;
+    a->chunk += sim->depth;
+    if (a->chunk >= sim->num_chunks) a->state = SPIPE_PRIV_OVER;
+}
+
+/* Late signal (Fermi): while the kernel issued right behind it is not done, nobody is told. */
+SPIPE_API int spipe_priv_sim_holds(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    size_t first, together, seq;
+    if (!sim->m->device.late_signal || sim->wave == 1) return 0;
+    if (sim->steps[a->step].kind != SPIPE_SPAN_STAGE) return 0;
+    together = spipe_priv_sim_wave(sim, a->chunk, &first);
+    return a->chunk + 1 < first + together && !spipe_priv_sim_past(sim, a->chunk + 1, a->step) &&
+           spipe_priv_sim_issue(sim, a->chunk + 1, a->step, &seq) <= sim->now;
+}
+SPIPE_API void spipe_priv_sim_release(spipe_priv_sim_t *sim, const spipe_priv_actor_t *by) {
+    const int step = by->step;
+    size_t    chunk;
+    for (chunk = by->chunk; chunk % sim->wave != 0; --chunk) {
+        spipe_priv_actor_t *a = &sim->actors[(chunk - 1) % sim->depth];
+        if (a->state != SPIPE_PRIV_HELD || a->chunk != chunk - 1 || a->step != step) return;
+        spipe_priv_sim_advance(sim, a);
+    }
+}
+
+/* Ends what ends now on one engine. */
+SPIPE_API void spipe_priv_sim_end(spipe_priv_sim_t *sim, int engine) {
+    int i, kept = 0;
+    for (i = 0; i < sim->num_running[engine]; ++i) {
+        const int           which = sim->running[engine][i];
+        spipe_priv_actor_t *a = &sim->actors[which];
+        if (a->until > sim->now) {
+            sim->running[engine][kept++] = which;
+            continue;
+        }
+        if (!a->in_bytes) {
+            a->in_bytes = 1;
+            spipe_priv_sim_span(sim, a, spipe_priv_sim_length(sim, a));
+            sim->running[engine][kept++] = which;
+            continue;
+        }
+        sim->servers[engine] &= ~(1u << a->server);
+        spipe_priv_sim_record(sim, a);
+        if (spipe_priv_sim_holds(sim, a)) {
+            a->state = SPIPE_PRIV_HELD;
+            continue;
+        }
+        if (sim->m->device.late_signal && sim->wave > 1) spipe_priv_sim_release(sim, a);
+        spipe_priv_sim_advance(sim, a);
+    }
+    sim->num_running[engine] = kept;
+}
+
+/* When something happens next; 1e300 = never. */
+SPIPE_API double spipe_priv_sim_next(const spipe_priv_sim_t *sim) {
+    double next = 1e300;
+    int    i;
+    for (i = 0; i < sim->num_actors; ++i) {
+        const spipe_priv_actor_t *a = &sim->actors[i];
+        if (a->state == SPIPE_PRIV_RUNNING && a->until < next) next = a->until;
+        if (a->state == SPIPE_PRIV_TIMED && a->ready < next) next = a->ready;
+    }
+    return next;
+}
+
+SPIPE_API void spipe_priv_sim_describe(const spipe_model_t *m, spipe_timeline_t *t) {
+    t->num_spans = t->num_lost = 0;
+    t->modelled = 1;
+    t->wall_ms = 0.0;
+    t->num_stages = m->num_stages;
+    memcpy(t->stage_names, m->stage_names, sizeof t->stage_names);
+    memset(t->device, 0, sizeof t->device);
+    memcpy(t->device, m->device.name, sizeof m->device.name - 1);
+}
+
+SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *timeline,
+                                      double *ms) {
+    spipe_priv_sim_t sim;
+    int              e;
+    if (ms) *ms = 0.0;
+    if (!m || (timeline && timeline->capacity > 0 && !timeline->spans)) {
+        return cudaErrorInvalidValue;
+    }
+    if (m->schedule == SPIPE_MAPPED) return cudaErrorNotSupported;
+    if (!spipe_priv_model_check(m)) return cudaErrorInvalidValue;
+    if (timeline) spipe_priv_sim_describe(m, timeline);
+    if (m->count == 0) return cudaSuccess;
+    spipe_priv_sim_begin(&sim, m, timeline);
+    if (sim.num_steps == 0) return cudaSuccess;
+    for (;;) {
+        double next;
+        spipe_priv_sim_ready(&sim);
+        spipe_priv_sim_start(&sim);
+        next = spipe_priv_sim_next(&sim);
+        if (next >= 1e300) break;
+        sim.now = next;
+        for (e = 0; e < SPIPE_PRIV_NUM_ENGINES; ++e) spipe_priv_sim_end(&sim, e);
+    }
+    for (e = 0; e < sim.num_actors; ++e) {
+        if (sim.actors[e].state != SPIPE_PRIV_OVER) return cudaErrorUnknown; /* a ring of waits */
+    }
+    if (timeline) timeline->wall_ms = sim.now;
+    if (ms) *ms = sim.now;
+    return cudaSuccess;
+}
+
+/* ---- 5 doctor: saying it ------------------------------------------------------------------- */
+typedef struct spipe_priv_doctor {
+    const spipe_doctor_desc_t *d;
+    spipe_checkup_t           *c;
+    FILE                      *to; /* may be NULL */
+} spipe_priv_doctor_t;
+
+/* One finding: a sentence, and where something is to be done the cure. */
+SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_finding_t finding,
+                                     spipe_verdict_t verdict, const char *cure,
+                                     const char *format, ...) {
+    static const char *const words[] = {"-", "ok", "LOOK HERE"};
+    va_list                  args;
+    doc->c->verdict[finding] = verdict;
+    if (verdict == SPIPE_VERDICT_LOOK) ++doc->c->num_look;
+    if (!doc->to) return;
+    fprintf(doc->to, "  %-10s", words[verdict]);
+    va_start(args, format);
+    vfprintf(doc->to, format, args);
+    va_end(args);
+    fputc('\n', doc->to);
+    if (verdict == SPIPE_VERDICT_LOOK) fprintf(doc->to, "            cure: %s\n", cure);
+}
+SPIPE_API void spipe_priv_doctor_head(const spipe_priv_doctor_t *doc, const char *text) {
+    if (doc->to) fprintf(doc->to, "%s\n", text);
+}
+SPIPE_API spipe_verdict_t spipe_priv_verdict(int good) {
+    return good ? SPIPE_VERDICT_OK : SPIPE_VERDICT_LOOK;
+}
+
+/* ---- 5 doctor: the device and the environment ---------------------------------------------- */
+SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
+    const spipe_device_t *f = &doc->c->device;
+    if (doc->to) {
+        fputs("streampipe doctor: ", doc->to);
+        spipe_priv_put_text(doc->to, f->name, SPIPE_PRIV_PLAIN, 64);
+        fprintf(doc->to, ", compute %d.%d, %d multiprocessors, %.1f GiB\n", f->compute_major,
+                f->compute_minor, f->num_sms, (double)f->memory_bytes / 1073741824.0);
+    }
+    spipe_priv_doctor_head(doc, "The device");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DRIVER,
+                          spipe_priv_verdict(f->driver_version >= f->runtime_version),
+                          "update the driver, or build with an older toolkit",
+                          "driver for CUDA %d.%d, runtime %d.%d", f->driver_version / 1000,
+                          f->driver_version % 1000 / 10, f->runtime_version / 1000,
+                          f->runtime_version % 1000 / 10);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, spipe_priv_verdict(f->copy_engines >= 2),
+                          "nothing changes the device: copy in first and out last "
+                          "(SPIPE_BREADTH_FIRST), and copy less",
+                          "%d copy engine%s: %s", f->copy_engines, f->copy_engines == 1 ? "" : "s",
+                          f->copy_engines >= 2 ? "both directions can run at once"
+                                               : "one direction at a time");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, spipe_priv_verdict(f->concurrent_kernels),
+                          "give each kernel enough blocks to fill the device by itself",
+                          "kernels of different streams %s run at once",
+                          f->concurrent_kernels ? "can" : "cannot");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_PRIORITIES,
+                          spipe_priv_verdict(f->priority_greatest < f->priority_least),
+                          "without priorities, keep urgent kernels short and issue them first",
+                          "stream priorities %d .. %d (of kernels; copies have none)",
+                          f->priority_least, f->priority_greatest);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, spipe_priv_verdict(!f->integrated),
+                          "leave the copies out: SPIPE_MAPPED on pinned memory",
+                          f->integrated        ? "it shares the CPU's memory: copies gain nothing"
+                          : f->host_page_tables ? "own memory; it reads pageable memory fast"
+                                                : "own memory, reached by copies");
+}
+
+/* Whether a list as of Linux, "0-3,8", has a number in it. */
+SPIPE_API int spipe_priv_list_has(const char *list, int number) {
+    while (*list) {
+        char      *end;
+        const long from = strtol(list, &end, 10);
+        long       to = from;
+        if (end == list) break;
+        if (*end == '-') to = strtol(end + 1, &end, 10);
+        if (number >= from && number <= to) return 1;
+        list = *end == ',' ? end + 1 : end;
+    }
+    return 0;
+}
+/* Whether this thread may run on a CPU of a NUMA node; -1 = not known. */
+SPIPE_API int spipe_priv_on_node(int node) {
+    char  cpus[4096] = "", status[256], path[64];
+    int   on = -1, cpu;
+    FILE *f;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+    f = node >= 0 ? fopen(path, "r") : NULL;
+    if (!f) return -1;
+    if (!fgets(cpus, (int)sizeof cpus, f)) cpus[0] = 0;
+    fclose(f);
+    f = cpus[0] ? fopen("/proc/self/status", "r") : NULL;
+    while (f && fgets(status, (int)sizeof status, f)) {
+        static const char key[] = "Cpus_allowed_list:\t";
+        if (strncmp(status, key, sizeof key - 1) != 0) continue;
+        for (on = 1, cpu = 0; cpu < 4096 && on; ++cpu) {
+            if (spipe_priv_list_has(status + sizeof key - 1, cpu)) {
+                on = spipe_priv_list_has(cpus, cpu);
+            }
+        }
+    }
+    if (f) fclose(f);
+    return on;
+}
+
+SPIPE_API size_t spipe_priv_connections(void) {
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long  n = text ? strtol(text, NULL, 10) : 8;
+    return n < 1 ? 8 : n > 32 ? 32 : (size_t)n;
+}
+
+SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
+    const char  *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    const char  *watcher = getenv("CUDA_INJECTION64_PATH");
+    const int    blocks = blocking && blocking[0] && strcmp(blocking, "0") != 0;
+    const int    node = doc->c->device.numa_node, on = spipe_priv_on_node(node);
+    const size_t connections = spipe_priv_connections(), streams = doc->d->num_streams;
+    if (!watcher || !watcher[0]) watcher = getenv("NSYS_PROFILING_SESSION_ID");
+    spipe_priv_doctor_head(doc, "The environment");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA,
+                          node < 0 || on < 0 ? SPIPE_VERDICT_NONE : spipe_priv_verdict(on),
+                          "numactl --cpunodebind=N --membind=N, N being that node",
+                          node < 0 ? "NUMA node of the device: not known"
+                                   : "the device hangs on NUMA node %d%s", node,
+                          on == 0 ? ", this thread may run on others" : "");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, spipe_priv_verdict(!blocks),
+                          "unset CUDA_LAUNCH_BLOCKING; sync_each finds faults without it",
+                          blocks ? "CUDA_LAUNCH_BLOCKING is set: every launch waits for its kernel"
+                                 : "CUDA_LAUNCH_BLOCKING is not set");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS,
+                          spipe_priv_verdict(!watcher || !watcher[0]),
+                          "measure without it",
+                          watcher && watcher[0] ? "a profiler or sanitizer is attached: some make "
+                                                  "all work run one after another"
+                                                : "no profiler or sanitizer is attached");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_CONNECTIONS, spipe_priv_verdict(streams <= connections),
+                          "use fewer streams (4 are plenty), or set CUDA_DEVICE_MAX_CONNECTIONS, "
+                          "at most 32, before the program starts",
+                          "%zu streams on %zu hardware connections%s", streams, connections,
+                          streams > connections ? ": some wait for each other" : "");
+}
+
+/* ---- 5 doctor: what the user has ----------------------------------------------------------- */
+SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
+    static const char *const kinds[] = {"pageable", "pinned host memory", "device memory"};
+    const spipe_device_t    *f = &doc->c->device;
+    int                      type = SPIPE_PRIV_PAGEABLE, pinned = 0, good;
+    if (!doc->d->pointer) {
+        spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, SPIPE_VERDICT_NONE, "",
+                              "1 pinned memory for transfers? no pointer was given");
+        return cudaSuccess;
+    }
+    SPIPE_TRY(spipe_priv_memory_type(doc->d->pointer, &type, NULL));
+    SPIPE_TRY(spipe_is_pinned(doc->d->pointer, doc->d->bytes, &pinned));
+    good = pinned || (f->pageable_access && f->host_page_tables);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, spipe_priv_verdict(good),
+                          "let streampipe stage it (the default), or spipe_pin it once if it is "
+                          "sent often",
+                          "1 pinned memory for transfers? it is %s%s",
+                          kinds[type == SPIPE_PRIV_DEVICE ? 2 : type == SPIPE_PRIV_PINNED],
+                          type != SPIPE_PRIV_PAGEABLE && !pinned ? " only at its beginning"
+                          : good                                 ? ""
+                                 : ": an \"asynchronous\" copy blocks, and several take turns");
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
+    const spipe_doctor_desc_t *d = doc->d;
+    size_t                     i, j, legacy = 0, blocking = 0, twice = 0;
+    int                        least = INT_MAX, most = INT_MIN;
+    for (i = 0; i < d->num_streams; ++i) {
+        const cudaStream_t s = d->streams[i];
+        unsigned           flags = 0;
+        int                priority = 0;
+        for (j = 0; j < i && d->streams[j] != s;) ++j;
+        if (j < i) ++twice;
+        if (!s || s == cudaStreamLegacy) {
+            ++legacy;
+            continue;
+        }
+        SPIPE_TRY(cudaStreamGetFlags(s, &flags));
+        SPIPE_TRY(cudaStreamGetPriority(s, &priority));
+        if (!(flags & cudaStreamNonBlocking) && s != cudaStreamPerThread) ++blocking;
+        if (priority > most) most = priority;
+        if (priority < least) least = priority;
+    }
+    if (d->num_streams == 0) {
+        spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, SPIPE_VERDICT_NONE, "",
+                              "2 non-blocking streams? no streams were given");
+        spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT, SPIPE_VERDICT_NONE, "",
+                              "3 different streams? no streams were given");
+        return cudaSuccess;
+    }
+    spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, spipe_priv_verdict(!legacy && !blocking),
+                          "spipe_stream_create, or cudaStreamCreateWithFlags with "
+                          "cudaStreamNonBlocking",
+                          "2 non-blocking streams? of %zu, %zu the legacy default stream, which "
+                          "waits for blocking streams and they for it; %zu blocking",
+                          d->num_streams, legacy, blocking);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT,
+                          spipe_priv_verdict(d->num_streams > 1 && twice == 0),
+                          "a stream for each thing that is to run beside others",
+                          most < least ? "3 different streams? %zu, %zu of them named twice"
+                                       : "3 different streams? %zu, %zu of them named twice; "
+                                         "priorities %d .. %d",
+                          d->num_streams, twice, most, least);
+    return cudaSuccess;
+}
+
+/* ---- 5 doctor: measuring ------------------------------------------------------------------- */
+typedef struct spipe_priv_probe {
+    const spipe_doctor_desc_t *d;
+    cudaStream_t               streams[2], own[2];
+    cudaEvent_t                begin, end, join;
+    void                      *host[2], *device[2];
+    int                        returned; /* 1 = a copy was under way when its call came back */
+} spipe_priv_probe_t;
+
+typedef cudaError_t (*spipe_priv_probe_fn)(spipe_priv_probe_t *p);
+
+SPIPE_API cudaError_t spipe_priv_probe_in(spipe_priv_probe_t *p) {
+    SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], p->d->probe_bytes, cudaMemcpyHostToDevice,
+                              p->streams[0]));
+    p->returned = cudaStreamQuery(p->streams[0]) == cudaErrorNotReady;
+    (void)cudaGetLastError(); /* older runtimes keep cudaErrorNotReady */
+    return cudaSuccess;
+}
+SPIPE_API cudaError_t spipe_priv_probe_out(spipe_priv_probe_t *p) {
+    return cudaMemcpyAsync(p->host[1], p->device[1], p->d->probe_bytes, cudaMemcpyDeviceToHost,
+                           p->streams[1]);
+}
+SPIPE_API cudaError_t spipe_priv_probe_both(spipe_priv_probe_t *p) {
+    SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], p->d->probe_bytes, cudaMemcpyHostToDevice,
+                              p->streams[0]));
+    return spipe_priv_probe_out(p);
+}
+/* In and out on one stream; then out on the other, which needs neither, and should not wait. */
+SPIPE_API cudaError_t spipe_priv_probe_order(spipe_priv_probe_t *p) {
+    SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], p->d->probe_bytes, cudaMemcpyHostToDevice,
+                              p->streams[0]));
+    SPIPE_TRY(cudaMemcpyAsync(p->host[0], p->device[0], p->d->probe_bytes, cudaMemcpyDeviceToHost,
+                              p->streams[0]));
+    return spipe_priv_probe_out(p);
+}
+SPIPE_API cudaError_t spipe_priv_probe_kernel(spipe_priv_probe_t *p) {
+    return p->d->launch(p->streams[0], p->d->user);
+}
+SPIPE_API cudaError_t spipe_priv_probe_kernels(spipe_priv_probe_t *p) {
+    SPIPE_TRY(p->d->launch(p->streams[0], p->d->user));
+    return p->d->launch(p->streams[1], p->d->user);
+}
+
+/* The time of fn's work on the two streams by the GPU's clock: the best of four, of which the first
+   warms up. */
+SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, spipe_priv_probe_fn fn,
+                                            double *ms) {
+    int i;
+    *ms = 1e300;
+    for (i = 0; i < 4; ++i) {
+        float took = 0.0f;
+        SPIPE_TRY(cudaStreamSynchronize(p->streams[0]));
+        SPIPE_TRY(cudaStreamSynchronize(p->streams[1]));
+        SPIPE_TRY(cudaEventRecord(p->begin, p->streams[0]));
+        SPIPE_TRY(cudaStreamWaitEvent(p->streams[1], p->begin, 0));
+        SPIPE_TRY(fn(p));
+        SPIPE_TRY(cudaEventRecord(p->join, p->streams[1]));
+        SPIPE_TRY(cudaStreamWaitEvent(p->streams[0], p->join, 0));
+        SPIPE_TRY(cudaEventRecord(p->end, p->streams[0]));
+        SPIPE_TRY(cudaEventSynchronize(p->end));
+        SPIPE_TRY(cudaEventElapsedTime(&took, p->begin, p->end));
+        if (i > 0 && (double)took < *ms) *ms = (double)took;
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
+                                              const spipe_doctor_desc_t *d) {
+    int i;
+    memset(p, 0, sizeof *p);
+    p->d = d;
+    for (i = 0; i < 2; ++i) {
+        if (d->num_streams < 2) {
+            SPIPE_TRY(spipe_stream_create(&p->own[i], SPIPE_PRIORITY_DEFAULT));
+        }
+        p->streams[i] = d->num_streams < 2 ? p->own[i] : d->streams[i];
+        SPIPE_TRY(spipe_pinned_alloc(&p->host[i], d->probe_bytes));
+        memset(p->host[i], 0, d->probe_bytes);
+        SPIPE_TRY(cudaMalloc(&p->device[i], d->probe_bytes));
+        SPIPE_TRY(cudaMemset(p->device[i], 0, d->probe_bytes));
+    }
+    SPIPE_TRY(cudaEventCreate(&p->begin));
+    SPIPE_TRY(cudaEventCreate(&p->end));
+    return spipe_event_create(&p->join);
+}
+SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
+    int i;
+    for (i = 0; i < 2; ++i) {
+        if (p->streams[i] || p->d->num_streams >= 2) (void)cudaStreamSynchronize(p->streams[i]);
+    }
+    for (i = 0; i < 2; ++i) {
+        if (p->own[i]) (void)cudaStreamDestroy(p->own[i]);
+        if (p->device[i]) (void)cudaFree(p->device[i]);
+        (void)spipe_pinned_free(p->host[i]);
+    }
+    if (p->begin) (void)cudaEventDestroy(p->begin);
+    if (p->end) (void)cudaEventDestroy(p->end);
+    if (p->join) (void)cudaEventDestroy(p->join);
+}
+
+/* How much of the shorter of two times was hidden: 1 = all of it. */
+SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
+    const double less = a < b ? a : b, hidden = less > 0.0 ? (a + b - together) / less : 0.0;
+    return hidden < 0.0 ? 0.0 : hidden > 1.0 ? 1.0 : hidden;
+}
+
+SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int returned) {
+    const spipe_checkup_t *c = doc->c;
+    const double           bytes = (double)doc->d->probe_bytes;
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DEFERRED, spipe_priv_verdict(returned),
+                          "look for CUDA_LAUNCH_BLOCKING, profilers and sanitizers",
+                          "4 synchronisation deferred? the call of a pinned copy came back %s",
+                          returned ? "while it ran" : "only when it was done");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_BOTH_WAYS, spipe_priv_verdict(c->copies_overlap >= 0.5),
+                          "see the lines above; non-blocking streams, pinned memory and two copy "
+                          "engines are what it takes",
+                          "5 overlap? in %.1f GB/s alone, out %.1f, both at once %.1f each: "
+                          "%.0f %% of the shorter is hidden", bytes / c->in_ms * 1e-6,
+                          bytes / c->out_ms * 1e-6, bytes / c->both_ms * 1e-6,
+                          100.0 * c->copies_overlap);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_ISSUE_ORDER, spipe_priv_verdict(c->order_overlap >= 0.5),
+                          "issue step by step (SPIPE_BREADTH_FIRST): streams share a hardware "
+                          "queue or a copy engine",
+                          "order of issue: a copy issued behind one that is not ready %s",
+                          c->order_overlap >= 0.5 ? "does not wait for it" : "waits for it");
+}
+
+SPIPE_API cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
+                                              spipe_priv_probe_t *p) {
+    spipe_checkup_t *c = doc->c;
+    double           ordered = 0.0, kernels = 0.0;
+    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_in, &c->in_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_out, &c->out_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_both, &c->both_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_order, &ordered));
+    c->copies_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, c->both_ms);
+    c->order_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, ordered - c->out_ms);
+    spipe_priv_doctor_judge(doc, p->returned);
+    if (!doc->d->launch) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_kernel, &c->kernel_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_kernels, &kernels));
+    c->kernels_overlap = spipe_priv_hidden(c->kernel_ms, c->kernel_ms, kernels);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_TWO_KERNELS,
+                          spipe_priv_verdict(c->kernels_overlap >= 0.1),
+                          "none is needed if one fills the device; else fewer threads or registers "
+                          "a block let them run side by side",
+                          "two kernels: %.3f ms alone, %.3f ms for two: %.0f %% of one is hidden",
+                          c->kernel_ms, kernels, 100.0 * c->kernels_overlap);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_doctor_measure(const spipe_priv_doctor_t *doc) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    spipe_priv_probe_t           probe;
+    cudaError_t                  e;
+    size_t                       i;
+    if (doc->d->probe_bytes == 0) {
+        spipe_priv_doctor_say(doc, SPIPE_FIND_BOTH_WAYS, SPIPE_VERDICT_NONE, "",
+                              "5 overlap? nothing was to be measured");
+        return cudaSuccess;
+    }
+    for (i = 0; i < 2 && doc->d->num_streams >= 2; ++i) {
+        if (!doc->d->streams[i]) continue;
+        SPIPE_TRY(cudaStreamIsCapturing(doc->d->streams[i], &status));
+        if (status != cudaStreamCaptureStatusNone) return cudaErrorStreamCaptureUnsupported;
+    }
+    e = spipe_priv_probe_create(&probe, doc->d);
+    if (e == cudaSuccess) e = spipe_priv_doctor_probe(doc, &probe);
+    spipe_priv_probe_destroy(&probe);
+    return e;
+}
+
+SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
+    spipe_doctor_desc_t d;
+    memset(&d, 0, sizeof d);
+    d.probe_bytes = (size_t)16 << 20;
+    return d;
+}
+
+SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                   FILE *to) {
+    const spipe_doctor_desc_t plain = spipe_doctor_default();
+    spipe_checkup_t           unseen;
+    spipe_priv_doctor_t       doc;
+    doc.d = d ? d : &plain;
+    doc.c = checkup ? checkup : &unseen;
+    doc.to = to;
+    memset(doc.c, 0, sizeof *doc.c);
+    doc.c->copies_overlap = doc.c->order_overlap = doc.c->kernels_overlap = -1.0;
+    if (doc.d->num_streams > 0 && !doc.d->streams) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_device_get(&doc.c->device, -1));
+    spipe_priv_doctor_device(&doc);
+    spipe_priv_doctor_environment(&doc);
+    spipe_priv_doctor_head(&doc, "The checklist");
+    SPIPE_TRY(spipe_priv_doctor_pointer(&doc));
+    SPIPE_TRY(spipe_priv_doctor_streams(&doc));
+    SPIPE_TRY(spipe_priv_doctor_measure(&doc));
+    if (to) {
+        fprintf(to, "%d of %d to look at\n", doc.c->num_look, (int)SPIPE_NUM_FINDINGS);
+        if (ferror(to)) return cudaErrorOperatingSystem;
+    }
+    return cudaSuccess;
+}
+
+#endif /* STREAMPIPE_TOOLS_H */
+
+/*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */
