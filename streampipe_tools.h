@@ -1226,8 +1226,8 @@ SPIPE_API spipe_priv_step_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_sp
     return step;
 }
 
-/* What the host calls for a step, beside the work itself: with ENGINES a wait for the step before
-   it and a record for the step after it. */
+/* Beside a step's own call, with ENGINES the host records an event behind the step before it and
+   lets this one's stream wait for that; the first step of a chunk waits for its slot. */
 SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     const spipe_model_t        *m = sim->m;
     const spipe_model_device_t *d = &m->device;
@@ -1245,7 +1245,7 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
         sim->in = sim->num_steps;
         spipe_priv_sim_step(sim, SPIPE_SPAN_IN, -1, SPIPE_PRIV_ON_COPY0,
                             m->in_bytes / (d->h2d_gbps * 1e6),
-                            m->copies_in * d->call_copy_us * 1e-3 + event)
+                            m->copies_in * d->call_copy_us * 1e-3)
             ->lost = m->copies_in * d->copy_lost_us * 1e-3;
     }
     for (s = 0; s < m->num_stages; ++s) {
@@ -1263,6 +1263,7 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
             ->lost = m->copies_out * d->copy_lost_us * 1e-3;
     }
     sim->device_last = sim->num_steps - 1;
+    sim->calls += event;
     if (m->out_bytes > 0.0 && m->drain_gbps > 0.0) {
         spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN, -1, SPIPE_PRIV_ON_DRAIN,
                             m->out_bytes / (m->drain_gbps * 1e6), 0.0);
