@@ -377,25 +377,21 @@ SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *
     return cudaErrorOperatingSystem;
 }
 /* A full disk may show only when the last bytes are flushed. Keeps errno as the fault left it. */
-SPIPE_API cudaError_t spipe_priv_file_close(spipe_priv_file_t *file, cudaError_t e) {
-    int fault = ferror(file->f), why;
-    if (fflush(file->f) != 0) fault = 1;
+SPIPE_API cudaError_t spipe_priv_file_close(spipe_priv_file_t *file) {
+    int bad = ferror(file->f), why;
+    bad |= fflush(file->f) != 0;
     why = errno;
-    if (fclose(file->f) != 0 && !fault) fault = 1, why = errno;
-    if (e == cudaSuccess && fault) e = cudaErrorOperatingSystem;
+    if (fclose(file->f) != 0 && !bad) bad = 1, why = errno;
     if (file->part) {
 #if defined(_WIN32)
-        if (e == cudaSuccess) (void)remove(file->path); /* rename does not replace there */
+        if (!bad) (void)remove(file->path); /* rename does not replace there */
 #endif
-        if (e == cudaSuccess && rename(file->part, file->path) != 0) {
-            why = errno;
-            e = cudaErrorOperatingSystem;
-        }
-        if (e != cudaSuccess) (void)remove(file->part);
+        if (!bad && rename(file->part, file->path) != 0) bad = 1, why = errno;
+        if (bad) (void)remove(file->part);
         free(file->part);
     }
-    if (e != cudaSuccess) errno = why;
-    return e;
+    if (bad) errno = why;
+    return bad ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
 /* ---- 1 spans ------------------------------------------------------------------------------- */
@@ -536,7 +532,6 @@ SPIPE_API cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c, const spipe
     if (c->per_hue < 1) c->per_hue = 1;
     return cudaSuccess;
 }
-SPIPE_API void spipe_priv_chart_destroy(spipe_priv_chart_t *c) { free(c->bars); }
 
 SPIPE_API const char *spipe_priv_span_name(spipe_span_kind_t kind) {
     static const char *const names[] = {"fill", "copy in", "stage", "host", "copy out", "drain"};
@@ -565,7 +560,7 @@ SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int fo
     char                    device[sizeof t->device + 1];
     memcpy(device, t->device, sizeof t->device);
     device[sizeof t->device] = 0;
-    spipe_priv_put_text(f, device[0] ? device : "no device", form, 64);
+    spipe_priv_put_text(f, device[0] ? device : "no device", form, 40);
     fprintf(f, ", %zu chunk%s, ", c->num_chunks, c->num_chunks == 1 ? "" : "s");
     spipe_priv_put(f, c->wall_ms, c->wall_ms < 1.0 ? 5 : 3);
     fputs(" ms", f);
@@ -592,13 +587,11 @@ typedef struct spipe_priv_cell {
     size_t chunk;
 } spipe_priv_cell_t;
 
-/* '.' idle, ':' busy for less than half, a digit: one chunk has most of it, '#': several do */
 SPIPE_API char spipe_priv_cell_char(const spipe_priv_cell_t *cell, double cell_ms) {
     if (cell->busy_ms < 0.02 * cell_ms) return '.';
     if (cell->busy_ms < 0.5 * cell_ms) return ':';
     return cell->most_ms < 0.499 * cell_ms ? '#' : (char)('0' + cell->chunk % 10);
 }
-
 SPIPE_API void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
                                     const spipe_priv_row_t *row, int columns) {
     spipe_priv_cell_t cells[SPIPE_PRIV_MAX_COLUMNS];
@@ -609,8 +602,8 @@ SPIPE_API void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
     for (i = row->first; i < row->first + row->num_bars; ++i) {
         const spipe_span_t *s = &c->bars[i].span;
         for (k = (int)(s->begin_ms / cell_ms); k < columns && k * cell_ms < s->end_ms; ++k) {
-            const double from = k * cell_ms, to_ms = from + cell_ms;
-            const double ms = (s->end_ms < to_ms ? s->end_ms : to_ms) -
+            const double from = k * cell_ms, end = from + cell_ms;
+            const double ms = (s->end_ms < end ? s->end_ms : end) -
                               (s->begin_ms > from ? s->begin_ms : from);
             cells[k].busy_ms += ms;
             if (ms > cells[k].most_ms) cells[k].most_ms = ms, cells[k].chunk = s->chunk;
@@ -618,7 +611,6 @@ SPIPE_API void spipe_priv_print_row(FILE *to, const spipe_priv_chart_t *c,
     }
     for (k = 0; k < columns; ++k) fputc(spipe_priv_cell_char(&cells[k], cell_ms), to);
 }
-
 /* The marks, and below them their times. */
 SPIPE_API void spipe_priv_print_axis(FILE *to, const spipe_priv_chart_t *c, int indent,
                                      int columns) {
@@ -640,7 +632,6 @@ SPIPE_API void spipe_priv_print_axis(FILE *to, const spipe_priv_chart_t *c, int 
     }
     fputs(" ms\n", to);
 }
-
 SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FILE *to,
                                            int columns) {
     enum { LABEL = 16, USE = 8 };
@@ -663,7 +654,7 @@ SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FIL
     spipe_priv_print_axis(to, &c, LABEL, columns);
     fputs("a digit: the last of a chunk's number; # several chunks, : busy for less than half, "
           ". idle\n", to);
-    spipe_priv_chart_destroy(&c);
+    free(c.bars);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
@@ -672,33 +663,38 @@ enum { SPIPE_PRIV_LEFT = 150, SPIPE_PRIV_WIDE = 840, SPIPE_PRIV_TOP = 62, SPIPE_
        SPIPE_PRIV_HIGH = 26 };
 
 SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
-    static const char *const hues[SPIPE_PRIV_HUES] = {"#5b8fd6", "#f2a03d", "#62b46a", "#e8717a",
-                                                      "#4fbcb5", "#dcc13f", "#b48ad0", "#a98267"};
-    const int height = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + 44;
-    int       i;
+    static const char *const hues[SPIPE_PRIV_HUES] = {"5b8fd6", "f2a03d", "62b46a", "e8717a",
+                                                      "4fbcb5", "dcc13f", "b48ad0", "a98267"};
+    int                      i;
     fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1060 %d\" "
-               "font-family=\"system-ui,sans-serif\" font-size=\"13\">\n<title>", height);
+               "font-family=\"system-ui,sans-serif\" font-size=\"13\">\n<title>",
+            SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + 34);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
-    fputs("</title>\n<style>\n"
-          ".p{fill:#fff}.l{fill:#eef0f3}.t{fill:#1d2430}.s{fill:#5c6675}.n{fill:#10151d}\n"
-          ".g{stroke:#c9ced6;stroke-width:1}\n", f);
-    for (i = 0; i < SPIPE_PRIV_HUES; ++i) fprintf(f, ".h%d{fill:%s}", i, hues[i]);
-    fputs("\n@media (prefers-color-scheme:dark){\n"
-          ".p{fill:#14181f}.l{fill:#222934}.t{fill:#e6e9ee}.s{fill:#9aa4b2}.g{stroke:#3a4351}}\n"
-          "</style>\n", f);
-    fprintf(f, "<rect class=\"p\" width=\"1060\" height=\"%d\"/>\n"
-               "<text class=\"t\" x=\"12\" y=\"24\" font-size=\"16\">", height);
+    fputs("</title>\n<style>\nsvg{background:#fff}.l{fill:#eef0f3}.t{fill:#1d2430}"
+          ".s{fill:#5c6675}.n{fill:#10151d}.g{stroke:#c9ced6}\n", f);
+    for (i = 0; i < SPIPE_PRIV_HUES; ++i) fprintf(f, ".h%d{fill:#%s}", i, hues[i]);
+    fputs("\n@media (prefers-color-scheme:dark){\nsvg{background:#14181f}.l{fill:#222934}"
+          ".t{fill:#e6e9ee}.s{fill:#9aa4b2}.g{stroke:#3a4351}}\n</style>\n"
+          "<text class=\"t\" x=\"12\" y=\"24\" font-size=\"16\">", f);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
-    fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">a row is an engine; ", f);
-    if (c->per_hue == 1) fputs("a colour is a chunk", f);
-    else fprintf(f, "a colour is %zu chunks in a row", c->per_hue);
-    fputs("; at the right, how much of the time it is busy</text>\n", f);
+    fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">A row is an engine; a colour is ", f);
+    if (c->per_hue == 1) fputs("a chunk", f);
+    else fprintf(f, "%zu neighbouring chunks", c->per_hue);
+    fputs("; at the right, how much of the time it is busy.</text>\n", f);
 }
-
-SPIPE_API void spipe_priv_svg_axis(FILE *f, const spipe_priv_chart_t *c) {
+/* The rows' grounds, their labels, and the time axis, all behind the bars. */
+SPIPE_API void spipe_priv_svg_ground(FILE *f, const spipe_priv_chart_t *c) {
     const int    bottom = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP;
-    int          decimals, k;
+    int          decimals, k, y = SPIPE_PRIV_TOP;
     const double step = spipe_priv_tick(c->wall_ms, 10, &decimals);
+    for (k = 0; k < c->num_rows; ++k, y += SPIPE_PRIV_STEP) {
+        fprintf(f, "<rect class=\"l\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
+                   "<text class=\"t\" x=\"12\" y=\"%d\">",
+                SPIPE_PRIV_LEFT, y, SPIPE_PRIV_WIDE, SPIPE_PRIV_HIGH, y + 18);
+        spipe_priv_put_label(f, c, &c->rows[k], SPIPE_PRIV_XML, 18);
+        fprintf(f, "</text><text class=\"s\" text-anchor=\"end\" x=\"1048\" y=\"%d\">%.0f %%"
+                   "</text>\n", y + 18, 100.0 * c->rows[k].busy_ms / c->wall_ms);
+    }
     for (k = 0; k * step <= c->wall_ms; ++k) {
         const double x = SPIPE_PRIV_LEFT + SPIPE_PRIV_WIDE * (k * step / c->wall_ms);
         fputs("<path class=\"g\" d=\"M", f);
@@ -711,68 +707,51 @@ SPIPE_API void spipe_priv_svg_axis(FILE *f, const spipe_priv_chart_t *c) {
         fputs(k == 0 ? " ms</text>\n" : "</text>\n", f);
     }
 }
-
-/* What stands under the pointer; left out where there are so many that nobody could aim at one. */
-SPIPE_API void spipe_priv_svg_hint(FILE *f, const spipe_priv_chart_t *c,
-                                   const spipe_priv_row_t *row, const spipe_span_t *s) {
-    fprintf(f, "<title>chunk %zu, ", s->chunk);
-    spipe_priv_put_label(f, c, row, SPIPE_PRIV_XML, 40);
+/* One rectangle: a bar with its number and a hint, or many that touch and have one colour. */
+SPIPE_API void spipe_priv_svg_bar(FILE *f, const spipe_priv_chart_t *c, const spipe_priv_bar_t *bar,
+                                  double end_ms) {
+    const spipe_span_t *s = &bar->span;
+    const int           y = SPIPE_PRIV_TOP + bar->row * SPIPE_PRIV_STEP;
+    const double        scale = SPIPE_PRIV_WIDE / c->wall_ms;
+    const double        x = SPIPE_PRIV_LEFT + s->begin_ms * scale;
+    const double        w = (end_ms - s->begin_ms) * scale;
+    fprintf(f, "<rect class=\"h%d\" y=\"%d\" height=\"%d\" x=\"",
+            (int)(s->chunk / c->per_hue % SPIPE_PRIV_HUES), y, SPIPE_PRIV_HIGH);
+    spipe_priv_put(f, x, 3);
+    fputs("\" width=\"", f);
+    spipe_priv_put(f, w, 3);
+    if (c->per_hue > 1) {
+        fputs("\"/>\n", f);
+        return;
+    }
+    fprintf(f, "\"><title>chunk %zu, ", s->chunk);
+    spipe_priv_put_label(f, c, &c->rows[bar->row], SPIPE_PRIV_XML, 40);
     fputs(": ", f);
     spipe_priv_put(f, s->begin_ms, 5);
     fputs(" ms + ", f);
-    spipe_priv_put(f, s->end_ms - s->begin_ms, 5);
-    fputs(" ms</title>", f);
+    spipe_priv_put(f, end_ms - s->begin_ms, 5);
+    fputs(" ms</title></rect>\n", f);
+    if (w < 22.0) return;
+    fputs("<text class=\"n\" text-anchor=\"middle\" x=\"", f);
+    spipe_priv_put(f, x + w / 2, 2);
+    fprintf(f, "\" y=\"%d\">%zu</text>\n", y + 18, s->chunk);
 }
-
-SPIPE_API void spipe_priv_svg_row(FILE *f, const spipe_priv_chart_t *c, int r) {
-    const spipe_priv_row_t *row = &c->rows[r];
-    const int               y = SPIPE_PRIV_TOP + r * SPIPE_PRIV_STEP;
-    const double            scale = SPIPE_PRIV_WIDE / c->wall_ms;
-    size_t                  i;
-    fprintf(f, "<g>\n<rect class=\"l\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
-            SPIPE_PRIV_LEFT, y, SPIPE_PRIV_WIDE, SPIPE_PRIV_HIGH);
-    fprintf(f, "<text class=\"t\" x=\"12\" y=\"%d\">", y + 18);
-    spipe_priv_put_label(f, c, row, SPIPE_PRIV_XML, 18);
-    fprintf(f, "</text>\n<text class=\"s\" text-anchor=\"end\" x=\"1048\" y=\"%d\">%.0f %%"
-               "</text>\n", y + 18, 100.0 * row->busy_ms / c->wall_ms);
-    for (i = row->first; i < row->first + row->num_bars; ++i) {
-        const spipe_span_t *s = &c->bars[i].span;
-        const double        x = SPIPE_PRIV_LEFT + s->begin_ms * scale;
-        const double        w = (s->end_ms - s->begin_ms) * scale;
-        fprintf(f, "<rect class=\"h%d\" y=\"%d\" height=\"%d\" x=\"",
-                (int)(s->chunk / c->per_hue % SPIPE_PRIV_HUES), y, SPIPE_PRIV_HIGH);
-        spipe_priv_put(f, x, 3);
-        fputs("\" width=\"", f);
-        spipe_priv_put(f, w, 3);
-        fputs(c->num_bars > 1000 ? "\"/>\n" : "\">", f);
-        if (c->num_bars > 1000) continue;
-        spipe_priv_svg_hint(f, c, row, s);
-        fputs("</rect>\n", f);
-        if (w < 26.0) continue;
-        fputs("<text class=\"n\" text-anchor=\"middle\" x=\"", f);
-        spipe_priv_put(f, x + w / 2, 2);
-        fprintf(f, "\" y=\"%d\">%zu</text>\n", y + 18, s->chunk);
+SPIPE_API void spipe_priv_svg(FILE *f, const spipe_priv_chart_t *c) {
+    const double seam = 0.02 * c->wall_ms / SPIPE_PRIV_WIDE; /* a gap that nobody could see */
+    size_t       i, j;
+    spipe_priv_svg_head(f, c);
+    spipe_priv_svg_ground(f, c);
+    for (i = 0; i < c->num_bars; i = j) {
+        const spipe_priv_bar_t *bar = &c->bars[i];
+        const size_t            hue = bar->span.chunk / c->per_hue;
+        for (j = i + 1; c->per_hue > 1 && j < c->num_bars; ++j) {
+            const spipe_span_t *next = &c->bars[j].span;
+            if (c->bars[j].row != bar->row || next->chunk / c->per_hue != hue) break;
+            if (next->begin_ms > c->bars[j - 1].span.end_ms + seam) break;
+        }
+        spipe_priv_svg_bar(f, c, bar, c->bars[j - 1].span.end_ms);
     }
-    fputs("</g>\n", f);
-}
-
-SPIPE_API cudaError_t spipe_timeline_write_svg(const spipe_timeline_t *timeline,
-                                               const char *path) {
-    spipe_priv_chart_t c;
-    spipe_priv_file_t  file;
-    cudaError_t        e;
-    int                r;
-    SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
-    e = spipe_priv_file_open(&file, path);
-    if (e == cudaSuccess) {
-        spipe_priv_svg_head(file.f, &c);
-        for (r = 0; r < c.num_rows; ++r) spipe_priv_svg_row(file.f, &c, r);
-        spipe_priv_svg_axis(file.f, &c);
-        fputs("</svg>\n", file.f);
-        e = spipe_priv_file_close(&file, e);
-    }
-    spipe_priv_chart_destroy(&c);
-    return e;
+    fputs("</svg>\n", f);
 }
 
 /* ---- 2 pictures: HTML ---------------------------------------------------------------------- */
@@ -780,7 +759,6 @@ SPIPE_API cudaError_t spipe_timeline_write_svg(const spipe_timeline_t *timeline,
 SPIPE_API void spipe_priv_put_lines(FILE *f, const char *const *lines) {
     for (; *lines; ++lines) fprintf(f, "%s\n", *lines);
 }
-
 SPIPE_API void spipe_priv_html_style(FILE *f) {
     static const char *const lines[] = {
         "<style>",
@@ -794,10 +772,9 @@ SPIPE_API void spipe_priv_html_style(FILE *f) {
         "canvas:active{cursor:grabbing}",
         "#tip{position:fixed;display:none;padding:6px 9px;border-radius:5px;background:var(--t);",
         "color:var(--p);font-size:13px;white-space:pre;pointer-events:none}",
-        "</style>", NULL};
+        "</style></head><body>", NULL};
     spipe_priv_put_lines(f, lines);
 }
-
 SPIPE_API void spipe_priv_html_draw(FILE *f) {
     static const char *const lines[] = {
         "const hues=['#5b8fd6','#f2a03d','#62b46a','#e8717a','#4fbcb5','#dcc13f','#b48ad0',",
@@ -805,8 +782,8 @@ SPIPE_API void spipe_priv_html_draw(FILE *f) {
         "L=150,R=58,T=8,S=34,H=26,W=D.wall;let a=0,b=W,mx=-1,my=-1;",
         "const css=n=>getComputedStyle(document.documentElement).getPropertyValue(n);",
         "const wide=()=>Math.max(50,cv.clientWidth-L-R),X=t=>L+(t-a)/(b-a)*wide();",
-        "function step(){let s=1e-6,i=0;while(s<(b-a)*90/wide()){",
-        "s*=i%3==1?2.5:2;i++}return[s,Math.max(0,6-Math.floor(i/3))]}",
+        "function step(){let s=1e-6,i=0;while(s<(b-a)*90/wide()){s*=i%3==1?2.5:2;i++}",
+        "return[s,Math.max(0,6-Math.floor(i/3))]}",
         "function draw(){",
         "const q=devicePixelRatio||1,w=cv.clientWidth,h=T+D.rows.length*S+30;",
         "cv.style.height=h+'px';cv.width=w*q;cv.height=h*q;",
@@ -814,35 +791,34 @@ SPIPE_API void spipe_priv_html_draw(FILE *f) {
         "g.textBaseline='middle';const text=css('--t'),soft=css('--s');",
         "let lo=Infinity,hi=0;for(const s of D.spans)if(s[3]>a&&s[2]<b){",
         "lo=Math.min(lo,s[1]);hi=Math.max(hi,s[1])}",
-        "const per=Math.max(1,Math.ceil((hi-lo+1)/64));",
+        "const per=Math.max(1,Math.ceil((hi-lo+1)/64)),hue=s=>Math.floor(s[1]/per);",
         "D.rows.forEach((r,i)=>{const y=T+i*S;g.fillStyle=css('--l');g.fillRect(L,y,wide(),H);",
         "g.fillStyle=text;g.textAlign='left';g.fillText(r[0],0,y+H/2,L-8);",
         "g.fillStyle=soft;g.textAlign='right';g.fillText(r[1]+' %',w-2,y+H/2)});",
-        "g.save();g.beginPath();g.rect(L,0,wide(),h);g.clip();g.textAlign='center';",
-        "for(const s of D.spans){if(s[3]<a||s[2]>b)continue;",
-        "const x=X(s[2]),e=X(s[3]),y=T+s[0]*S;",
-        "g.fillStyle=hues[Math.floor(s[1]/per)%hues.length];g.fillRect(x,y,e-x,H);",
-        "const l=Math.max(x,L),m=Math.min(e,L+wide());",
-        "if(m-l>9+8*(''+s[1]).length){g.fillStyle='#10151d';g.fillText(s[1],(l+m)/2,y+H/2)}}",
-        "g.restore();const[d,n]=step();g.strokeStyle=css('--g');g.fillStyle=soft;",
-        "for(let k=Math.ceil(a/d);k*d<=b;k++){const x=X(k*d);g.beginPath();g.moveTo(x,T-6);",
-        "g.lineTo(x,h-24);g.stroke();g.textAlign='center';",
-        "g.fillText((k*d).toFixed(n)+(k*d==0||a>0&&k==Math.ceil(a/d)?' ms':''),x,h-12)}",
-        "document.querySelector('#per').textContent=per==1?'a colour is a chunk':",
-        "'a colour is '+per+' chunks in a row'}", NULL};
+        "const[d,n]=step(),first=Math.ceil(a/d);g.strokeStyle=css('--g');g.textAlign='center';",
+        "for(let k=first;k*d<=b;k++){const x=X(k*d);g.beginPath();g.moveTo(x,T-6);",
+        "g.lineTo(x,h-24);g.stroke();g.fillText((k*d).toFixed(n)+(k==first?' ms':''),x,h-12)}",
+        "g.save();g.beginPath();g.rect(L,0,wide(),h);g.clip();",
+        "const n_=D.spans.length,seam=.02*(b-a)/wide();for(let i=0,j;i<n_;i=j){",
+        "const s=D.spans[i];let e=s;for(j=i+1;per>1&&j<n_;e=D.spans[j++]){const z=D.spans[j];",
+        "if(z[0]!=s[0]||hue(z)!=hue(s)||z[2]>e[3]+seam)break}",
+        "if(e[3]<a||s[2]>b)continue;const x=X(s[2]),m=X(e[3]),y=T+s[0]*S;",
+        "g.fillStyle=hues[hue(s)%hues.length];g.fillRect(x,y,m-x,H);",
+        "const l=Math.max(x,L),r=Math.min(m,L+wide());if(per==1&&r-l>9+8*(''+s[1]).length){",
+        "g.fillStyle='#10151d';g.fillText(s[1],(l+r)/2,y+H/2)}}g.restore();",
+        "document.querySelector('#per').textContent=per==1?'a chunk':per+' neighbouring chunks'}",
+        NULL};
     spipe_priv_put_lines(f, lines);
 }
-
 SPIPE_API void spipe_priv_html_move(FILE *f) {
     static const char *const lines[] = {
-        "function view(x,y){let n=Math.min(Math.max(y-x,W*1e-6,1e-6),W);",
-        "x=Math.min(Math.max(x,0),W-n);a=x;b=x+n;draw();hover()}",
+        "function view(x,y){const n=Math.min(Math.max(y-x,W*1e-6,1e-6),W);",
+        "a=Math.min(Math.max(x,0),W-n);b=a+n;draw();hover()}",
         "function zoom(k,t){view(t-(t-a)*k,t+(b-t)*k)}",
         "const at=x=>a+(x-L)/wide()*(b-a);",
-        "function hover(){let hit=null;const r=Math.floor((my-T)/S),t=at(mx);",
-        "if(mx>=L&&mx<=L+wide()&&my-T-r*S<=H){const near=(b-a)/wide()*3;let best=near;",
-        "for(const s of D.spans){if(s[0]!=r)continue;",
-        "const d=Math.max(s[2]-t,t-s[3],0);if(d<best||d==0){best=d;hit=s;if(d==0)break}}}",
+        "function hover(){let hit=null,best=(b-a)/wide()*3;const r=Math.floor((my-T)/S),t=at(mx);",
+        "if(mx>=L&&mx<=L+wide()&&my-T-r*S<=H)for(const s of D.spans){if(s[0]!=r)continue;",
+        "const d=Math.max(s[2]-t,t-s[3],0);if(d<best){best=d;hit=s}if(d==0)break}",
         "tip.style.display=hit?'block':'none';if(!hit)return;",
         "tip.textContent='chunk '+hit[1]+'\\n'+D.rows[hit[0]][0]+'\\nstart  '+hit[2].toFixed(6)+",
         "' ms\\nlength '+(hit[3]-hit[2]).toFixed(6)+' ms'+(D.modelled?'\\nmodelled':'');",
@@ -852,13 +828,10 @@ SPIPE_API void spipe_priv_html_move(FILE *f) {
         "cv.addEventListener('wheel',e=>{e.preventDefault();",
         "if(Math.abs(e.deltaX)>Math.abs(e.deltaY)){const d=e.deltaX/wide()*(b-a);view(a+d,b+d)}",
         "else zoom(Math.exp(e.deltaY*.002),at(e.offsetX))},{passive:false});",
-        "let grab=null;",
-        "cv.addEventListener('pointerdown',e=>{grab=[e.offsetX,a,b];",
-        "cv.setPointerCapture(e.pointerId)});",
-        "cv.addEventListener('pointerup',()=>grab=null);",
-        "cv.addEventListener('pointermove',e=>{mx=e.offsetX;my=e.offsetY;",
-        "if(grab){const d=(grab[0]-mx)/wide()*(grab[2]-grab[1]);",
-        "view(grab[1]+d,grab[2]+d)}hover()});",
+        "let grab=null;cv.addEventListener('pointerdown',e=>{grab=[e.offsetX,a,b];",
+        "cv.setPointerCapture(e.pointerId)});cv.addEventListener('pointerup',()=>grab=null);",
+        "cv.addEventListener('pointermove',e=>{mx=e.offsetX;my=e.offsetY;if(grab){",
+        "const d=(grab[0]-mx)/wide()*(grab[2]-grab[1]);view(grab[1]+d,grab[2]+d)}hover()});",
         "cv.addEventListener('pointerleave',()=>{mx=-1;hover()});",
         "cv.addEventListener('dblclick',()=>view(0,W));",
         "addEventListener('keydown',e=>{const d=(b-a)/8,m=(a+b)/2,k={",
@@ -866,11 +839,11 @@ SPIPE_API void spipe_priv_html_move(FILE *f) {
         "ArrowDown:()=>zoom(1/.7,m),'+':()=>zoom(.7,m),'=':()=>zoom(.7,m),'-':()=>zoom(1/.7,m),",
         "'0':()=>view(0,W),Home:()=>view(0,b-a),End:()=>view(W-b+a,W)}[e.key];",
         "if(k&&!e.ctrlKey&&!e.metaKey&&!e.altKey){e.preventDefault();k()}});",
-        "addEventListener('resize',draw);",
-        "matchMedia('(prefers-color-scheme:dark)').addEventListener('change',draw);draw();", NULL};
+        "addEventListener('resize',draw);matchMedia('(prefers-color-scheme:dark)')",
+        ".addEventListener('change',draw);draw();",
+        "</script></body></html>", NULL};
     spipe_priv_put_lines(f, lines);
 }
-
 /* D: what the script draws. A row: label, busy %; a span: row, chunk, begin, end. */
 SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
     size_t i;
@@ -883,57 +856,35 @@ SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
         spipe_priv_put_label(f, c, &c->rows[r], SPIPE_PRIV_JSON, 40);
         fprintf(f, "\",%.0f]", 100.0 * c->rows[r].busy_ms / c->wall_ms);
     }
-    fputs("],spans:[\n", f);
+    fputs("],spans:[", f);
     for (i = 0; i < c->num_bars; ++i) {
-        fprintf(f, "[%d,%zu,", c->bars[i].row, c->bars[i].span.chunk);
+        fprintf(f, "%s\n[%d,%zu,", i > 0 ? "," : "", c->bars[i].row, c->bars[i].span.chunk);
         spipe_priv_put(f, c->bars[i].span.begin_ms, 6);
         fputc(',', f);
         spipe_priv_put(f, c->bars[i].span.end_ms, 6);
-        fputs(i + 1 < c->num_bars ? "],\n" : "]\n", f);
+        fputc(']', f);
     }
     fputs("]};\n", f);
 }
-
-SPIPE_API cudaError_t spipe_timeline_write_html(const spipe_timeline_t *timeline,
-                                                const char *path) {
-    spipe_priv_chart_t c;
-    spipe_priv_file_t  file;
-    cudaError_t        e;
-    SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
-    e = spipe_priv_file_open(&file, path);
-    if (e == cudaSuccess) {
-        FILE *f = file.f;
-        fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-              "<meta name=\"viewport\" content=\"width=device-width\">\n<title>", f);
-        spipe_priv_put_title(f, &c, SPIPE_PRIV_XML);
-        fputs("</title>\n", f);
-        spipe_priv_html_style(f);
-        fputs("</head><body>\n<h1>", f);
-        spipe_priv_put_title(f, &c, SPIPE_PRIV_XML);
-        fputs("</h1>\n<p>A row is an engine; <span id=\"per\"></span>. Wheel or + and - zoom, "
-              "drag or arrows move, 0 shows all; point at an operation to see its chunk and "
-              "times.</p>\n<canvas tabindex=\"0\" role=\"img\" aria-label=\"timeline: ", f);
-        spipe_priv_put_title(f, &c, SPIPE_PRIV_XML);
-        fputs("\"></canvas>\n<div id=\"tip\"></div>\n<script>\n", f);
-        spipe_priv_html_data(f, &c);
-        spipe_priv_html_draw(f);
-        spipe_priv_html_move(f);
-        fputs("</script>\n</body></html>\n", f);
-        e = spipe_priv_file_close(&file, e);
-    }
-    spipe_priv_chart_destroy(&c);
-    return e;
+SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width\">\n<title>", f);
+    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
+    fputs("</title>\n", f);
+    spipe_priv_html_style(f);
+    fputs("<h1>", f);
+    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
+    fputs("</h1>\n<p>A row is an engine; a colour is <span id=\"per\"></span>. Wheel or + and - "
+          "zoom, drag or arrows move, 0 shows all; point at an operation to see its chunk and "
+          "times.</p>\n<canvas tabindex=\"0\" role=\"img\" aria-label=\"timeline: ", f);
+    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
+    fputs("\"></canvas>\n<div id=\"tip\"></div>\n<script>\n", f);
+    spipe_priv_html_data(f, c);
+    spipe_priv_html_draw(f);
+    spipe_priv_html_move(f);
 }
 
 /* ---- 2 pictures: Chrome trace -------------------------------------------------------------- */
-SPIPE_API void spipe_priv_trace_row(FILE *f, const spipe_priv_chart_t *c, int r) {
-    fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,"
-               "\"args\":{\"name\":\"", r + 1);
-    spipe_priv_put_label(f, c, &c->rows[r], SPIPE_PRIV_JSON, 80);
-    fprintf(f, "\"}},\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":1,\"tid\":%d,"
-               "\"args\":{\"sort_index\":%d}}", r + 1, r + 1);
-}
-
 /* Times are microseconds with three decimals. Both ends are rounded and then subtracted: neighbours
    that touch must not overlap by a rounding. The name gives the colour, so it is the chunk's. */
 SPIPE_API void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
@@ -947,145 +898,153 @@ SPIPE_API void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
     spipe_priv_put_label(f, c, &c->rows[bar->row], SPIPE_PRIV_JSON, 80);
     fprintf(f, "\"%s}}", c->timeline->modelled ? ",\"time\":\"modelled\"" : "");
 }
+SPIPE_API void spipe_priv_trace(FILE *f, const spipe_priv_chart_t *c) {
+    size_t i;
+    int    r;
+    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"streampipe\","
+               "\"modelled\":%s},\n\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\","
+               "\"pid\":1,\"tid\":0,\"args\":{\"name\":\"streampipe: ",
+            c->timeline->modelled ? "true" : "false");
+    spipe_priv_put_title(f, c, SPIPE_PRIV_JSON);
+    fputs("\"}}", f);
+    for (r = 0; r < c->num_rows; ++r) {
+        fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":1,\"tid\":%d,"
+                   "\"args\":{\"sort_index\":%d}},\n{\"ph\":\"M\",\"name\":\"thread_name\","
+                   "\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"", r + 1, r + 1, r + 1);
+        spipe_priv_put_label(f, c, &c->rows[r], SPIPE_PRIV_JSON, 80);
+        fputs("\"}}", f);
+    }
+    for (i = 0; i < c->num_bars; ++i) spipe_priv_trace_span(f, c, &c->bars[i]);
+    fputs("\n]}\n", f);
+}
 
-SPIPE_API cudaError_t spipe_timeline_write_trace(const spipe_timeline_t *timeline,
-                                                 const char *path) {
+SPIPE_API cudaError_t spipe_priv_chart_write(const spipe_timeline_t *timeline, const char *path,
+                                             void (*put)(FILE *f, const spipe_priv_chart_t *c)) {
     spipe_priv_chart_t c;
     spipe_priv_file_t  file;
     cudaError_t        e;
-    size_t             i;
-    int                r;
     SPIPE_TRY(spipe_priv_chart_create(&c, timeline));
     e = spipe_priv_file_open(&file, path);
     if (e == cudaSuccess) {
-        FILE *f = file.f;
-        fprintf(f, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"streampipe\","
-                   "\"modelled\":%s},\n\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\","
-                   "\"pid\":1,\"tid\":0,\"args\":{\"name\":\"streampipe: ",
-                c.timeline->modelled ? "true" : "false");
-        spipe_priv_put_title(f, &c, SPIPE_PRIV_JSON);
-        fputs("\"}}", f);
-        for (r = 0; r < c.num_rows; ++r) spipe_priv_trace_row(f, &c, r);
-        for (i = 0; i < c.num_bars; ++i) spipe_priv_trace_span(f, &c, &c.bars[i]);
-        fputs("\n]}\n", f);
-        e = spipe_priv_file_close(&file, e);
+        put(file.f, &c);
+        e = spipe_priv_file_close(&file);
     }
-    spipe_priv_chart_destroy(&c);
+    free(c.bars);
     return e;
+}
+SPIPE_API cudaError_t spipe_timeline_write_svg(const spipe_timeline_t *timeline,
+                                               const char *path) {
+    return spipe_priv_chart_write(timeline, path, spipe_priv_svg);
+}
+SPIPE_API cudaError_t spipe_timeline_write_html(const spipe_timeline_t *timeline,
+                                                const char *path) {
+    return spipe_priv_chart_write(timeline, path, spipe_priv_html);
+}
+SPIPE_API cudaError_t spipe_timeline_write_trace(const spipe_timeline_t *timeline,
+                                                 const char *path) {
+    return spipe_priv_chart_write(timeline, path, spipe_priv_trace);
 }
 
 /* ---- 3 json -------------------------------------------------------------------------------- */
-typedef enum spipe_priv_member_kind {
-    SPIPE_PRIV_SIZE, SPIPE_PRIV_INT, SPIPE_PRIV_DOUBLE, SPIPE_PRIV_TEXT, SPIPE_PRIV_ERROR,
-    SPIPE_PRIV_SCHEDULE
-} spipe_priv_member_kind_t;
-
-typedef struct spipe_priv_member {
-    const char              *name;
-    spipe_priv_member_kind_t kind;
-    size_t                   at, bytes;
-} spipe_priv_member_t;
-
-/* A member of struct type, by its place: so that a new field is one more line in a table. */
-#define SPIPE_PRIV_MEMBER(type, kind, field) \
-    {#field, kind, offsetof(type, field), sizeof(((type *)0)->field)}
-
-SPIPE_API void spipe_priv_put_member(FILE *f, const spipe_priv_member_t *m, const void *object) {
-    const char *at = (const char *)object + m->at;
-    double      v;
-    switch (m->kind) {
-    case SPIPE_PRIV_SIZE: /* SPIPE_AUTO: none, or not known */
-        if (*(const size_t *)(const void *)at == SPIPE_AUTO) fputs("null", f);
-        else fprintf(f, "%zu", *(const size_t *)(const void *)at);
-        break;
-    case SPIPE_PRIV_INT: fprintf(f, "%d", *(const int *)(const void *)at); break;
-    case SPIPE_PRIV_DOUBLE:
-        v = *(const double *)(const void *)at;
-        if (spipe_priv_is_number(v, -1e12, 1e12)) spipe_priv_put(f, v, 6);
-        else fputs("null", f);
-        break;
-    case SPIPE_PRIV_TEXT:
-        fputc('"', f);
-        if (memchr(at, 0, m->bytes)) spipe_priv_put_text(f, at, SPIPE_PRIV_JSON, INT_MAX);
-        fputc('"', f);
-        break;
-    case SPIPE_PRIV_ERROR:
-        fprintf(f, "\"%s\"", cudaGetErrorName(*(const cudaError_t *)(const void *)at));
-        break;
-    case SPIPE_PRIV_SCHEDULE:
-        fprintf(f, "\"%s\"", spipe_schedule_name(*(const spipe_schedule_t *)(const void *)at));
-        break;
-    }
+/* One member; the comma before it is the caller's, as the first has none. */
+SPIPE_API void spipe_priv_json_size(FILE *f, const char *name, size_t v) {
+    if (v == SPIPE_AUTO) fprintf(f, "\"%s\": null", name); /* none, or not known */
+    else fprintf(f, "\"%s\": %zu", name, v);
 }
-SPIPE_API void spipe_priv_put_members(FILE *f, const spipe_priv_member_t *m, size_t n,
-                                      const void *object, const char *indent) {
-    size_t i;
-    for (i = 0; i < n; ++i) {
-        fprintf(f, "%s%s\"%s\": ", i > 0 ? ",\n" : "", indent, m[i].name);
-        spipe_priv_put_member(f, &m[i], object);
-    }
+SPIPE_API void spipe_priv_json_int(FILE *f, const char *name, int v) {
+    fprintf(f, "\"%s\": %d", name, v);
 }
-
-SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *report) {
-    static const spipe_priv_member_t members[] = {
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_TEXT, device),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, total),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, count_done),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, num_chunks),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, chunks_done),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, chunk),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, depth),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SCHEDULE, schedule),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_INT, staged),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, threads),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_INT, num_stages),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_INT, num_streams),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, bytes_in),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, bytes_out),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, device_bytes),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_SIZE, pinned_bytes),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_DOUBLE, setup_ms),
-        SPIPE_PRIV_MEMBER(spipe_report_t, SPIPE_PRIV_DOUBLE, wall_ms)};
-    static const spipe_priv_member_t failure[] = {
-        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_ERROR, error),
-        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_INT, stage),
-        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_SIZE, chunk),
-        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_SIZE, chunks_whole),
-        SPIPE_PRIV_MEMBER(spipe_failure_t, SPIPE_PRIV_TEXT, message)};
-    fprintf(f, "{\n  \"streampipe\": \"%d.%d.%d\",\n", SPIPE_VERSION_MAJOR, SPIPE_VERSION_MINOR,
-            SPIPE_VERSION_PATCH);
-    spipe_priv_put_members(f, members, sizeof members / sizeof *members, report, "  ");
-    fputs(",\n  \"failure\": {\n", f);
-    spipe_priv_put_members(f, failure, sizeof failure / sizeof *failure, &report->failure, "    ");
-    fputs("\n  }\n}\n", f);
+SPIPE_API void spipe_priv_json_double(FILE *f, const char *name, double v) {
+    fprintf(f, "\"%s\": ", name);
+    if (spipe_priv_is_number(v, -1e12, 1e12)) spipe_priv_put(f, v, 6);
+    else fputs("null", f);
 }
-
+SPIPE_API void spipe_priv_json_text(FILE *f, const char *name, const char *text) {
+    fprintf(f, "\"%s\": \"", name);
+    spipe_priv_put_text(f, text, SPIPE_PRIV_JSON, INT_MAX);
+    fputc('"', f);
+}
+/* A field of the report is one line here. */
+SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
+#define SPIPE_PRIV_MEMBER(kind, field)                                                             \
+    fputs(",\n  ", f), spipe_priv_json_##kind(f, #field, r->field)
+    SPIPE_PRIV_MEMBER(text, device);
+    SPIPE_PRIV_MEMBER(size, total);
+    SPIPE_PRIV_MEMBER(size, count_done);
+    SPIPE_PRIV_MEMBER(size, num_chunks);
+    SPIPE_PRIV_MEMBER(size, chunks_done);
+    SPIPE_PRIV_MEMBER(size, chunk);
+    SPIPE_PRIV_MEMBER(size, depth);
+    SPIPE_PRIV_MEMBER(int, staged);
+    SPIPE_PRIV_MEMBER(size, threads);
+    SPIPE_PRIV_MEMBER(int, num_stages);
+    SPIPE_PRIV_MEMBER(int, num_streams);
+    SPIPE_PRIV_MEMBER(size, bytes_in);
+    SPIPE_PRIV_MEMBER(size, bytes_out);
+    SPIPE_PRIV_MEMBER(size, device_bytes);
+    SPIPE_PRIV_MEMBER(size, pinned_bytes);
+    SPIPE_PRIV_MEMBER(double, setup_ms);
+    SPIPE_PRIV_MEMBER(double, wall_ms);
+    SPIPE_PRIV_MEMBER(int, failure.stage);
+    SPIPE_PRIV_MEMBER(size, failure.chunk);
+    SPIPE_PRIV_MEMBER(size, failure.chunks_whole);
+    SPIPE_PRIV_MEMBER(text, failure.message);
+#undef SPIPE_PRIV_MEMBER
+}
 SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path) {
     spipe_priv_file_t file;
     if (!report) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_file_open(&file, path));
+    fprintf(file.f, "{\n  \"streampipe\": \"%d.%d.%d\",\n  ", SPIPE_VERSION_MAJOR,
+            SPIPE_VERSION_MINOR, SPIPE_VERSION_PATCH);
+    spipe_priv_json_text(file.f, "error", cudaGetErrorName(report->failure.error));
+    fputs(",\n  ", file.f);
+    spipe_priv_json_text(file.f, "schedule", spipe_schedule_name(report->schedule));
     spipe_priv_report_members(file.f, report);
-    return spipe_priv_file_close(&file, cudaSuccess);
+    fputs("\n}\n", file.f);
+    return spipe_priv_file_close(&file);
 }
 
 /* ---- 4 model ------------------------------------------------------------------------------- */
-SPIPE_API spipe_model_device_t spipe_priv_device_ideal(void) {
+/* Costs nothing but bytes; d's other members on top of it make a real device. */
+SPIPE_API spipe_model_device_t spipe_priv_device(const char *name, double h2d, double d2h) {
     spipe_model_device_t d;
     memset(&d, 0, sizeof d);
-    memcpy(d.name, "ideal", 6);
+    snprintf(d.name, sizeof d.name, "%s", name);
     d.copy_engines = 2;
     d.hardware_queues = 8;
     d.concurrent_kernels = 1;
-    d.h2d_gbps = d.d2h_gbps = 10.0;
+    d.h2d_gbps = h2d;
+    d.d2h_gbps = d2h;
     d.both_ways = 1.0;
     return d;
 }
-/* Measured on one H200, PCIe 5.0 x16; the launch latency is a round number of the right size. */
-SPIPE_API spipe_model_device_t spipe_priv_device_h200(void) {
-    spipe_model_device_t d = spipe_priv_device_ideal();
-    memcpy(d.name, "h200", 5);
-    d.h2d_gbps = 55.4;
-    d.d2h_gbps = 55.3;
+/* PCIe 2.0 x16 carries 8 GB/s each way: 76 % of that as payload of reads (64 bytes a packet), 84 %
+   of writes (128 bytes), less acknowledgements. The requests and acknowledgements of the other
+   direction take 5 % more. Starting a copy took about 10 us then, a launch 5-7 us. */
+SPIPE_API spipe_model_device_t spipe_priv_device_tesla(const char *name, int copy_engines,
+                                                       int hardware_queues, int late_signal) {
+    spipe_model_device_t d = spipe_priv_device(name, 5.7, 6.2);
+    d.copy_engines = copy_engines;
+    d.hardware_queues = hardware_queues;
+    d.late_signal = late_signal;
+    d.concurrent_kernels = copy_engines > 1; /* from Fermi on */
+    d.both_ways = 0.95;
+    d.copy_lost_us = 8.0;
+    d.launch_latency_us = d.call_launch_us = 5.0;
+    d.call_copy_us = 4.0;
+    d.call_event_us = 0.27;
+    return d;
+}
+SPIPE_API spipe_model_device_t spipe_model_preset(const char *name) {
+    spipe_model_device_t d = spipe_priv_device("", 10.0, 10.0);
+    if (!name) return d;
+    if (strcmp(name, "ideal") == 0) return spipe_priv_device(name, 10.0, 10.0);
+    if (strcmp(name, "c1060") == 0) return spipe_priv_device_tesla(name, 1, 1, 0);
+    if (strcmp(name, "c2050") == 0) return spipe_priv_device_tesla(name, 2, 1, 1);
+    if (strcmp(name, "k20c") == 0) return spipe_priv_device_tesla(name, 2, 32, 0);
+    if (strcmp(name, "h200") != 0) return d;
+    d = spipe_priv_device(name, 55.4, 55.3); /* all measured, but for the launch's latency */
     d.both_ways = 50.7 / 55.4;
     d.copy_lost_us = 2.2;
     d.launch_latency_us = 3.0;
@@ -1093,38 +1052,6 @@ SPIPE_API spipe_model_device_t spipe_priv_device_h200(void) {
     d.call_launch_us = 3.8;
     d.call_event_us = 0.27;
     return d;
-}
-/* PCIe 2.0 x16 carries 8 GB/s each way: 76 % of that as payload of a read (64 bytes a packet), 84 %
-   of a write (128 bytes), less acknowledgements. The requests and acknowledgements of the other
-   direction take 5 % more. Starting a copy took about 10 us then, a launch 5-7 us. */
-SPIPE_API spipe_model_device_t spipe_priv_device_tesla(const char *name, int copy_engines,
-                                                       int hardware_queues, int late_signal) {
-    spipe_model_device_t d = spipe_priv_device_ideal();
-    snprintf(d.name, sizeof d.name, "%s", name);
-    d.copy_engines = copy_engines;
-    d.hardware_queues = hardware_queues;
-    d.late_signal = late_signal;
-    d.concurrent_kernels = copy_engines > 1; /* from Fermi on */
-    d.h2d_gbps = 5.7;
-    d.d2h_gbps = 6.2;
-    d.both_ways = 0.95;
-    d.copy_lost_us = 8.0;
-    d.launch_latency_us = 5.0;
-    d.call_copy_us = 4.0;
-    d.call_launch_us = 5.0;
-    d.call_event_us = 0.27;
-    return d;
-}
-
-SPIPE_API spipe_model_device_t spipe_model_preset(const char *name) {
-    spipe_model_device_t none;
-    if (name && strcmp(name, "ideal") == 0) return spipe_priv_device_ideal();
-    if (name && strcmp(name, "h200") == 0) return spipe_priv_device_h200();
-    if (name && strcmp(name, "c1060") == 0) return spipe_priv_device_tesla(name, 1, 1, 0);
-    if (name && strcmp(name, "c2050") == 0) return spipe_priv_device_tesla(name, 2, 1, 1);
-    if (name && strcmp(name, "k20c") == 0) return spipe_priv_device_tesla(name, 2, 32, 0);
-    memset(&none, 0, sizeof none);
-    return none;
 }
 
 SPIPE_API spipe_model_t spipe_model_default(void) {
@@ -1136,12 +1063,12 @@ SPIPE_API spipe_model_t spipe_model_default(void) {
     m.kernel_streams = 2;
     m.copies_in = m.copies_out = m.threads = 1;
     for (s = 0; s < SPIPE_MAX_STAGES; ++s) m.stage_share[s] = 1.0;
-    m.device = spipe_priv_device_ideal();
+    m.device = spipe_model_preset("ideal");
     return m;
 }
 
 /* Engines. Host threads are engines too: as many as there are threads. */
-enum { SPIPE_PRIV_ON_FILL = 0, SPIPE_PRIV_ON_COPY0, SPIPE_PRIV_ON_COPY1, SPIPE_PRIV_ON_SMS,
+enum { SPIPE_PRIV_ON_COPY0 = 0, SPIPE_PRIV_ON_COPY1, SPIPE_PRIV_ON_SMS, SPIPE_PRIV_ON_FILL,
        SPIPE_PRIV_ON_HOST, SPIPE_PRIV_ON_DRAIN, SPIPE_PRIV_NUM_ENGINES };
 
 /* What an actor's present step is at: something before it is not done; the host has still to issue
@@ -1154,16 +1081,16 @@ enum { SPIPE_PRIV_BLOCKED = 0, SPIPE_PRIV_TIMED, SPIPE_PRIV_READY, SPIPE_PRIV_RU
 typedef struct spipe_priv_step {
     spipe_span_kind_t kind;
     int               stage, engine;
-    int               run_end;          /* the last of the stages that share a stream with it */
-    double            lost, span, share; /* held beside its bytes; its bytes or work */
+    int               run_end;            /* the last of the stages that share a stream with it */
+    double            lost, span, share;  /* held beside its bytes; its bytes or work */
     double            call, calls_before; /* host time to issue it, and the steps before it */
 } spipe_priv_step_t;
 
 /* Does steps first .. last of the chunks of one slot, one after another. A slot has three at most:
-   its fill, what happens on the device, and its drain, since pinned memory is free earlier. */
+   what happens on the device, its fill, and its drain, since pinned memory is free earlier. */
 typedef struct spipe_priv_actor {
-    size_t chunk, seq; /* seq: where in the order of issue its step stands */
-    int    state, slot, first, last, step, in_bytes, server;
+    size_t chunk, slot, seq; /* seq: where in the order of issue its step stands */
+    int    state, first, last, step, in_bytes;
     double ready, begin, left, since, rate, until;
 } spipe_priv_actor_t;
 
@@ -1171,101 +1098,90 @@ typedef struct spipe_priv_sim {
     const spipe_model_t *m;
     spipe_timeline_t    *timeline;
     spipe_priv_step_t    steps[SPIPE_MAX_STAGES + 4];
-    spipe_priv_actor_t   actors[3 * SPIPE_MAX_DEPTH];
+    spipe_priv_actor_t   actors[3 * SPIPE_MAX_DEPTH]; /* the first depth: the device's work */
     size_t               num_chunks, depth, wave; /* wave: chunks issued step by step together */
-    int                  num_steps, num_actors, in, out; /* in, out: those steps, -1 = none */
+    int                  num_steps, num_actors, engines; /* engines: the schedule is that one */
     int                  device_first, device_last;
     double               now, calls, last_fraction;
-    size_t               next_seq[SPIPE_PRIV_NUM_ENGINES];   /* with one hardware queue: ... */
-    size_t               next_wave[SPIPE_PRIV_NUM_ENGINES], next_at[SPIPE_PRIV_NUM_ENGINES];
-    int                  next_step[SPIPE_PRIV_NUM_ENGINES];  /* ... whose turn it is */
     int                  num_running[SPIPE_PRIV_NUM_ENGINES];
     int                  running[SPIPE_PRIV_NUM_ENGINES][3 * SPIPE_MAX_DEPTH]; /* as started */
-    unsigned             servers[SPIPE_PRIV_NUM_ENGINES];    /* host threads that are busy */
 } spipe_priv_sim_t;
 
 SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
     const spipe_model_device_t *d = &m->device;
-    const double                most = 1e9;
-    int                         s, good;
+    const double values[] = {m->in_bytes, m->out_bytes, m->fill_gbps, m->drain_gbps,
+                             d->copy_lost_us, d->launch_latency_us, d->call_copy_us,
+                             d->call_launch_us, d->call_event_us};
+    size_t       i;
+    int          s, good;
     good = m->depth >= 1 && m->depth <= SPIPE_MAX_DEPTH && m->num_stages >= 0 &&
            m->num_stages <= SPIPE_MAX_STAGES && (m->chunk > 0 || m->count == 0) &&
-           m->kernel_streams >= 1 && m->threads >= 1 && m->copies_in >= 0 && m->copies_out >= 0;
-    good = good && spipe_priv_is_number(m->in_bytes, 0.0, 1e15) &&
-           spipe_priv_is_number(m->out_bytes, 0.0, 1e15) &&
-           spipe_priv_is_number(m->fill_gbps, 0.0, most) &&
-           spipe_priv_is_number(m->drain_gbps, 0.0, most);
-    good = good && d->copy_engines >= 1 && d->hardware_queues >= 1 &&
-           spipe_priv_is_number(d->h2d_gbps, 1e-9, most) &&
-           spipe_priv_is_number(d->d2h_gbps, 1e-9, most) &&
-           spipe_priv_is_number(d->both_ways, 1e-3, 1.0) &&
-           spipe_priv_is_number(d->copy_lost_us, 0.0, most) &&
-           spipe_priv_is_number(d->launch_latency_us, 0.0, most) &&
-           spipe_priv_is_number(d->call_copy_us, 0.0, most) &&
-           spipe_priv_is_number(d->call_launch_us, 0.0, most) &&
-           spipe_priv_is_number(d->call_event_us, 0.0, most);
+           m->kernel_streams >= 1 && m->threads >= 1 && m->copies_in >= 0 && m->copies_out >= 0 &&
+           d->copy_engines >= 1 && d->hardware_queues >= 1 &&
+           spipe_priv_is_number(d->h2d_gbps, 1e-9, 1e9) &&
+           spipe_priv_is_number(d->d2h_gbps, 1e-9, 1e9) &&
+           spipe_priv_is_number(d->both_ways, 1e-3, 1.0);
+    for (i = 0; i < sizeof values / sizeof *values; ++i) {
+        good = good && spipe_priv_is_number(values[i], 0.0, 1e15);
+    }
     for (s = 0; good && s < m->num_stages; ++s) {
-        good = spipe_priv_is_number(m->stage_ms[s], 0.0, most) &&
+        good = spipe_priv_is_number(m->stage_ms[s], 0.0, 1e9) &&
                spipe_priv_is_number(m->stage_share[s], 1e-6, 1.0);
     }
     return good;
 }
 
 SPIPE_API spipe_priv_step_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_span_kind_t kind,
-                                                 int stage, int engine, double span, double call) {
+                                                 int engine, double span, double call_us) {
     spipe_priv_step_t *step = &sim->steps[sim->num_steps++];
     memset(step, 0, sizeof *step);
     step->kind = kind;
-    step->stage = stage;
+    step->stage = -1;
     step->engine = engine;
     step->span = span;
     step->share = 1.0;
-    step->call = call;
+    step->call = call_us * 1e-3;
     step->calls_before = sim->calls;
-    sim->calls += call;
+    sim->calls += step->call;
     return step;
 }
-
 /* Beside a step's own call, with ENGINES the host records an event behind the step before it and
    lets this one's stream wait for that; the first step of a chunk waits for its slot. */
 SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     const spipe_model_t        *m = sim->m;
     const spipe_model_device_t *d = &m->device;
-    const int    engines = m->schedule == SPIPE_ENGINES || m->schedule == SPIPE_SCHEDULE_AUTO;
-    const double event = engines ? 2.0 * d->call_event_us * 1e-3 : 0.0;
-    const int    copy1 = d->copy_engines > 1 ? SPIPE_PRIV_ON_COPY1 : SPIPE_PRIV_ON_COPY0;
+    const double events = sim->engines ? 2.0 * d->call_event_us : 0.0;
     int          s;
-    sim->in = sim->out = -1;
     if (m->in_bytes > 0.0 && m->fill_gbps > 0.0) {
-        spipe_priv_sim_step(sim, SPIPE_SPAN_FILL, -1, SPIPE_PRIV_ON_FILL,
+        spipe_priv_sim_step(sim, SPIPE_SPAN_FILL, SPIPE_PRIV_ON_FILL,
                             m->in_bytes / (m->fill_gbps * 1e6), 0.0);
     }
     sim->device_first = sim->num_steps;
     if (m->in_bytes > 0.0) {
-        sim->in = sim->num_steps;
-        spipe_priv_sim_step(sim, SPIPE_SPAN_IN, -1, SPIPE_PRIV_ON_COPY0,
-                            m->in_bytes / (d->h2d_gbps * 1e6),
-                            m->copies_in * d->call_copy_us * 1e-3)
+        spipe_priv_sim_step(sim, SPIPE_SPAN_IN, SPIPE_PRIV_ON_COPY0,
+                            m->in_bytes / (d->h2d_gbps * 1e6), m->copies_in * d->call_copy_us)
             ->lost = m->copies_in * d->copy_lost_us * 1e-3;
     }
     for (s = 0; s < m->num_stages; ++s) {
         const int          host = m->stage_host[s];
-        spipe_priv_step_t *step =
-            spipe_priv_sim_step(sim, host ? SPIPE_SPAN_HOST : SPIPE_SPAN_STAGE, s,
-                                host ? SPIPE_PRIV_ON_HOST : SPIPE_PRIV_ON_SMS, m->stage_ms[s],
-                                host ? 0.0 : d->call_launch_us * 1e-3 + event);
-        if (!host) step->share = m->stage_share[s];
+        spipe_priv_step_t *step = spipe_priv_sim_step(
+            sim, host ? SPIPE_SPAN_HOST : SPIPE_SPAN_STAGE,
+            host ? SPIPE_PRIV_ON_HOST : SPIPE_PRIV_ON_SMS, m->stage_ms[s],
+            host ? 0.0 : d->call_launch_us + events);
+        step->stage = s;
+        step->share = m->stage_share[s];
     }
     if (m->out_bytes > 0.0) {
-        sim->out = sim->num_steps;
-        spipe_priv_sim_step(sim, SPIPE_SPAN_OUT, -1, copy1, m->out_bytes / (d->d2h_gbps * 1e6),
-                            m->copies_out * d->call_copy_us * 1e-3 + event)
+        spipe_priv_sim_step(sim, SPIPE_SPAN_OUT,
+                            d->copy_engines > 1 ? SPIPE_PRIV_ON_COPY1 : SPIPE_PRIV_ON_COPY0,
+                            m->out_bytes / (d->d2h_gbps * 1e6),
+                            m->copies_out * d->call_copy_us + events)
             ->lost = m->copies_out * d->copy_lost_us * 1e-3;
     }
     sim->device_last = sim->num_steps - 1;
-    sim->calls += event;
+    sim->calls += events * 1e-3;
     if (m->out_bytes > 0.0 && m->drain_gbps > 0.0) {
-        spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN, -1, SPIPE_PRIV_ON_DRAIN,
+        spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN, SPIPE_PRIV_ON_DRAIN,
                             m->out_bytes / (m->drain_gbps * 1e6), 0.0);
     }
     for (s = sim->num_steps - 1; s >= 0; --s) { /* stages in a row on the device share a stream */
@@ -1274,47 +1190,34 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
         sim->steps[s].run_end = on ? sim->steps[s + 1].run_end : s;
     }
 }
-
 SPIPE_API void spipe_priv_sim_actors(spipe_priv_sim_t *sim, int first, int last) {
     size_t slot;
     for (slot = 0; slot < sim->depth && first <= last; ++slot) {
         spipe_priv_actor_t *a = &sim->actors[sim->num_actors++];
-        memset(a, 0, sizeof *a);
-        a->slot = (int)slot;
-        a->chunk = slot;
+        a->chunk = a->slot = slot;
         a->first = a->step = first;
         a->last = last;
         if (slot >= sim->num_chunks) a->state = SPIPE_PRIV_OVER;
     }
 }
-
 SPIPE_API void spipe_priv_sim_begin(spipe_priv_sim_t *sim, const spipe_model_t *m,
                                     spipe_timeline_t *timeline) {
-    int e, s;
+    const size_t last = (m->count - 1) % m->chunk + 1;
     memset(sim, 0, offsetof(spipe_priv_sim_t, running));
-    memset(sim->servers, 0, sizeof sim->servers);
     sim->m = m;
     sim->timeline = timeline;
+    sim->engines = m->schedule == SPIPE_ENGINES || m->schedule == SPIPE_SCHEDULE_AUTO;
     sim->depth = m->schedule == SPIPE_SERIAL ? 1 : m->depth;
     sim->wave = m->schedule == SPIPE_BREADTH_FIRST ? sim->depth : 1;
-    if (m->count > 0) {
-        const size_t last = (m->count - 1) % m->chunk + 1;
-        sim->num_chunks = (m->count - 1) / m->chunk + 1;
-        sim->last_fraction = last == m->chunk ? 1.0 : (double)last / (double)m->chunk;
-    }
+    sim->num_chunks = (m->count - 1) / m->chunk + 1;
+    sim->last_fraction = last == m->chunk ? 1.0 : (double)last / (double)m->chunk;
     spipe_priv_sim_steps(sim);
     spipe_priv_sim_actors(sim, sim->device_first, sim->device_last);
     spipe_priv_sim_actors(sim, 0, sim->device_first - 1);
     spipe_priv_sim_actors(sim, sim->device_last + 1, sim->num_steps - 1);
-    for (e = 0; e < SPIPE_PRIV_NUM_ENGINES; ++e) {
-        for (s = sim->device_first; s <= sim->device_last && sim->steps[s].engine != e;) ++s;
-        sim->next_step[e] = s;
-        sim->next_seq[e] = (size_t)(s - sim->device_first) *
-                           (sim->wave < sim->num_chunks ? sim->wave : sim->num_chunks);
-    }
 }
 
-/* Chunks issued together with chunk, and the first of them. */
+/* How many chunks are issued together with this one, and the first of them. */
 SPIPE_API size_t spipe_priv_sim_wave(const spipe_priv_sim_t *sim, size_t chunk, size_t *first) {
     *first = sim->wave == 1 ? chunk : chunk - chunk % sim->wave;
     return sim->wave < sim->num_chunks - *first ? sim->wave : sim->num_chunks - *first;
@@ -1329,57 +1232,47 @@ SPIPE_API double spipe_priv_sim_issue(const spipe_priv_sim_t *sim, size_t chunk,
            (double)(chunk - first + 1) * sim->steps[step].call;
 }
 
-/* Whether the device is past a step of a chunk. The first depth actors are the device work. */
-SPIPE_API int spipe_priv_sim_past(const spipe_priv_sim_t *sim, size_t chunk, int step) {
-    const spipe_priv_actor_t *a = &sim->actors[sim->depth == 1 ? 0 : chunk % sim->depth];
-    return a->chunk > chunk || (a->chunk == chunk && a->step > step);
+/* Whether the device is past a step of the chunk so many before this one, if there is one. */
+SPIPE_API int spipe_priv_sim_past(const spipe_priv_sim_t *sim, size_t chunk, size_t back,
+                                  int step) {
+    const spipe_priv_actor_t *a = &sim->actors[(chunk - back) % sim->depth];
+    return chunk < back || a->chunk > chunk - back || (a->chunk == chunk - back && a->step > step);
 }
-/* The same for a chunk so many before this one; there may be none. */
-SPIPE_API int spipe_priv_sim_past_back(const spipe_priv_sim_t *sim, size_t chunk, size_t back,
-                                       int step) {
-    return chunk < back || spipe_priv_sim_past(sim, chunk - back, step);
-}
-
 /* Whether all that an actor's step waits for is done: what is before it in its stream, what it
    reads, and the memory that it writes. Within a slot the order of steps sees to that. */
 SPIPE_API int spipe_priv_sim_may(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
-    const int    engines = sim->m->schedule == SPIPE_ENGINES ||
-                           sim->m->schedule == SPIPE_SCHEDULE_AUTO;
-    const size_t depth = sim->depth, streams = (size_t)sim->m->kernel_streams;
-    const int    fills = sim->device_first > 0, drains = sim->device_last + 1 < sim->num_steps;
+    const size_t depth = sim->depth, drain = sim->device_first > 0 ? 2 * depth : depth;
     const spipe_priv_step_t *step = &sim->steps[a->step];
-    if (step->kind == SPIPE_SPAN_FILL) {
-        return spipe_priv_sim_past_back(sim, a->chunk, depth, sim->in);
+    switch (step->kind) {
+    case SPIPE_SPAN_FILL: return spipe_priv_sim_past(sim, a->chunk, depth, sim->device_first);
+    case SPIPE_SPAN_DRAIN: return spipe_priv_sim_past(sim, a->chunk, 0, sim->device_last);
+    case SPIPE_SPAN_HOST: return 1;
+    case SPIPE_SPAN_STAGE:
+        return !sim->engines || spipe_priv_sim_past(sim, a->chunk, (size_t)sim->m->kernel_streams,
+                                                    step->run_end);
+    case SPIPE_SPAN_IN:
+        if (sim->device_first > 0 && sim->actors[depth + a->slot].chunk <= a->chunk) return 0;
+        break;
+    case SPIPE_SPAN_OUT:
+        if (sim->device_last + 1 == sim->num_steps) break;
+        if (sim->actors[drain + a->slot].chunk < a->chunk) return 0;
+        break;
     }
-    if (step->kind == SPIPE_SPAN_DRAIN) return spipe_priv_sim_past(sim, a->chunk, sim->out);
-    if (step->kind == SPIPE_SPAN_IN) {
-        if (fills && sim->actors[depth + (size_t)a->slot].chunk <= a->chunk) return 0;
-        return !engines || spipe_priv_sim_past_back(sim, a->chunk, 1, a->step);
-    }
-    if (step->kind == SPIPE_SPAN_OUT) {
-        const size_t drain = fills ? 2 * depth : depth;
-        if (drains && sim->actors[drain + (size_t)a->slot].chunk < a->chunk) return 0;
-        return !engines || spipe_priv_sim_past_back(sim, a->chunk, 1, a->step);
-    }
-    if (step->kind == SPIPE_SPAN_HOST) return 1;
-    return !engines || spipe_priv_sim_past_back(sim, a->chunk, streams, step->run_end);
+    return !sim->engines || spipe_priv_sim_past(sim, a->chunk, 1, a->step);
 }
-
 SPIPE_API void spipe_priv_sim_ready(spipe_priv_sim_t *sim) {
     int i;
     for (i = 0; i < sim->num_actors; ++i) {
         spipe_priv_actor_t *a = &sim->actors[i];
         if (a->state == SPIPE_PRIV_BLOCKED && spipe_priv_sim_may(sim, a)) {
-            const spipe_priv_step_t *step = &sim->steps[a->step];
+            double issued = 0.0;
             a->state = SPIPE_PRIV_TIMED;
-            a->ready = sim->now;
+            a->seq = a->chunk; /* host threads take chunks in order */
             if (a->first == sim->device_first) {
-                const double issued = spipe_priv_sim_issue(sim, a->chunk, a->step, &a->seq);
-                if (issued > a->ready) a->ready = issued;
-            } else {
-                a->seq = a->chunk;
+                issued = spipe_priv_sim_issue(sim, a->chunk, a->step, &a->seq);
             }
-            if (step->kind == SPIPE_SPAN_STAGE) {
+            a->ready = issued > sim->now ? issued : sim->now;
+            if (sim->steps[a->step].kind == SPIPE_SPAN_STAGE) {
                 a->ready += sim->m->device.launch_latency_us * 1e-3;
             }
         }
@@ -1391,121 +1284,98 @@ SPIPE_API void spipe_priv_sim_ready(spipe_priv_sim_t *sim) {
 SPIPE_API void spipe_priv_sim_rate(const spipe_priv_sim_t *sim, spipe_priv_actor_t *a,
                                    double rate) {
     if (rate == a->rate) return;
-    if (a->rate > 0.0) a->left -= (sim->now - a->since) * a->rate;
+    a->left -= (sim->now - a->since) * a->rate;
     a->since = sim->now;
     a->rate = rate;
     a->until = rate > 0.0 ? sim->now + a->left / rate : 1e300;
 }
-SPIPE_API void spipe_priv_sim_span(const spipe_priv_sim_t *sim, spipe_priv_actor_t *a,
-                                   double span) {
-    a->left = span;
+SPIPE_API void spipe_priv_sim_span(const spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
+    const spipe_priv_step_t *step = &sim->steps[a->step];
+    const int                short_one = a->chunk + 1 == sim->num_chunks;
+    a->left = !a->in_bytes ? step->lost : short_one ? step->span * sim->last_fraction : step->span;
     a->since = sim->now;
-    a->rate = -1.0;
+    a->rate = 0.0;
     spipe_priv_sim_rate(sim, a, 1.0);
 }
-SPIPE_API double spipe_priv_sim_length(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
-    const double span = sim->steps[a->step].span;
-    return a->chunk + 1 == sim->num_chunks ? span * sim->last_fraction : span;
-}
 
-/* Moves an engine's turn on to the next operation of its own in the order of issue. */
-SPIPE_API void spipe_priv_sim_turn(spipe_priv_sim_t *sim, int engine) {
-    const size_t num = (size_t)(sim->device_last - sim->device_first + 1);
-    size_t       first, together = spipe_priv_sim_wave(sim, sim->next_wave[engine], &first);
-    int          s = sim->next_step[engine];
-    if (++sim->next_at[engine] == together) {
-        sim->next_at[engine] = 0;
-        for (++s; s <= sim->device_last && sim->steps[s].engine != engine;) ++s;
-        if (s > sim->device_last) {
-            sim->next_wave[engine] += together;
-            if (sim->next_wave[engine] >= sim->num_chunks) return; /* that was its last */
-            together = spipe_priv_sim_wave(sim, sim->next_wave[engine], &first);
-            for (s = sim->device_first; sim->steps[s].engine != engine;) ++s;
+/* With one hardware queue: whether no step issued earlier still waits for the same engine. */
+SPIPE_API int spipe_priv_sim_is_next(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    const int engine = sim->steps[a->step].engine;
+    size_t    i, seq;
+    for (i = 0; i < sim->depth; ++i) {
+        const spipe_priv_actor_t *b = &sim->actors[i];
+        size_t                    chunk = b->chunk;
+        int                       s = b->step + (b->state >= SPIPE_PRIV_RUNNING);
+        while (s <= b->last && sim->steps[s].engine != engine) ++s;
+        if (s > b->last) {
+            chunk += sim->depth;
+            for (s = b->first; sim->steps[s].engine != engine;) ++s;
         }
-        sim->next_step[engine] = s;
+        if (chunk >= sim->num_chunks) continue;
+        (void)spipe_priv_sim_issue(sim, chunk, s, &seq);
+        if (seq < a->seq) return 0;
     }
-    sim->next_seq[engine] = sim->next_wave[engine] * num +
-                            (size_t)(s - sim->device_first) * together + sim->next_at[engine];
+    return 1;
 }
-
-/* The one that an idle engine takes: ready first, or with one hardware queue issued first. */
+/* The one that an engine takes: ready first, issued first. */
 SPIPE_API spipe_priv_actor_t *spipe_priv_sim_pick(spipe_priv_sim_t *sim, int engine) {
-    const int strict = sim->m->device.hardware_queues == 1 && engine >= SPIPE_PRIV_ON_COPY0 &&
-                       engine <= SPIPE_PRIV_ON_SMS;
+    const int strict = sim->m->device.hardware_queues == 1 && engine <= SPIPE_PRIV_ON_SMS;
     spipe_priv_actor_t *best = NULL;
     int                 i;
     for (i = 0; i < sim->num_actors; ++i) {
         spipe_priv_actor_t *a = &sim->actors[i];
         if (a->state != SPIPE_PRIV_READY || sim->steps[a->step].engine != engine) continue;
-        if (strict && a->seq != sim->next_seq[engine]) continue;
+        if (strict && !spipe_priv_sim_is_next(sim, a)) continue;
         if (!best || a->ready < best->ready || (a->ready <= best->ready && a->seq < best->seq)) {
             best = a;
         }
     }
-    if (best && strict) spipe_priv_sim_turn(sim, engine);
     return best;
 }
 
 /* Kernels share the device in the order they started: each gets the share it can fill, as far as
    there is one. Gives what is left. */
 SPIPE_API double spipe_priv_sim_share(spipe_priv_sim_t *sim) {
-    double free_share = 1.0;
+    double left = 1.0;
     int    i;
     for (i = 0; i < sim->num_running[SPIPE_PRIV_ON_SMS]; ++i) {
         spipe_priv_actor_t *a = &sim->actors[sim->running[SPIPE_PRIV_ON_SMS][i]];
-        const double        want = sim->steps[a->step].share;
-        const double        got = want < free_share ? want : free_share;
+        const double        want = sim->steps[a->step].share, got = want < left ? want : left;
         spipe_priv_sim_rate(sim, a, got / want);
-        free_share -= got;
-        if (free_share < 1e-12) free_share = 0.0;
+        left = left - got < 1e-12 ? 0.0 : left - got;
     }
-    return free_share;
+    return left;
 }
-
 SPIPE_API int spipe_priv_sim_has_room(spipe_priv_sim_t *sim, int engine) {
     const int running = sim->num_running[engine];
-    if (engine == SPIPE_PRIV_ON_COPY0 || engine == SPIPE_PRIV_ON_COPY1) return running == 0;
-    if (engine != SPIPE_PRIV_ON_SMS) {
-        return running < (sim->m->threads < SPIPE_MAX_THREADS ? sim->m->threads
-                                                              : SPIPE_MAX_THREADS);
-    }
-    if (running > 0 && !sim->m->device.concurrent_kernels) return 0;
-    return spipe_priv_sim_share(sim) > 0.0;
+    if (engine < SPIPE_PRIV_ON_SMS) return running == 0;
+    if (engine > SPIPE_PRIV_ON_SMS) return running < sim->m->threads;
+    return running == 0 || (sim->m->device.concurrent_kernels && spipe_priv_sim_share(sim) > 0.0);
 }
-
 SPIPE_API void spipe_priv_sim_start(spipe_priv_sim_t *sim) {
-    const int copy0 = SPIPE_PRIV_ON_COPY0, copy1 = SPIPE_PRIV_ON_COPY1;
-    int       e;
+    int e, both = 1;
     for (e = 0; e < SPIPE_PRIV_NUM_ENGINES; ++e) {
-        while (spipe_priv_sim_has_room(sim, e)) {
-            spipe_priv_actor_t *a = spipe_priv_sim_pick(sim, e);
-            if (!a) break;
+        spipe_priv_actor_t *a;
+        while (spipe_priv_sim_has_room(sim, e) && (a = spipe_priv_sim_pick(sim, e)) != NULL) {
             a->state = SPIPE_PRIV_RUNNING;
             a->begin = sim->now;
             a->in_bytes = !(sim->steps[a->step].lost > 0.0);
-            for (a->server = 0; (sim->servers[e] >> a->server & 1u) && a->server < 31;) ++a->server;
-            sim->servers[e] |= 1u << a->server;
-            spipe_priv_sim_span(sim, a, a->in_bytes ? spipe_priv_sim_length(sim, a)
-                                                    : sim->steps[a->step].lost);
+            spipe_priv_sim_span(sim, a);
             sim->running[e][sim->num_running[e]++] = (int)(a - sim->actors);
         }
     }
     (void)spipe_priv_sim_share(sim);
-    if (sim->num_running[copy0] && sim->num_running[copy1]) {
-        spipe_priv_actor_t *a = &sim->actors[sim->running[copy0][0]];
-        spipe_priv_actor_t *b = &sim->actors[sim->running[copy1][0]];
-        const double        rate = a->in_bytes && b->in_bytes ? sim->m->device.both_ways : 1.0;
-        spipe_priv_sim_rate(sim, a, rate);
-        spipe_priv_sim_rate(sim, b, rate);
-    } else if (sim->num_running[copy0] || sim->num_running[copy1]) {
-        const int e1 = sim->num_running[copy0] ? copy0 : copy1;
-        spipe_priv_sim_rate(sim, &sim->actors[sim->running[e1][0]], 1.0);
+    for (e = SPIPE_PRIV_ON_COPY0; e <= SPIPE_PRIV_ON_COPY1; ++e) {
+        both = both && sim->num_running[e] && sim->actors[sim->running[e][0]].in_bytes;
+    }
+    for (e = SPIPE_PRIV_ON_COPY0; e <= SPIPE_PRIV_ON_COPY1; ++e) {
+        if (sim->num_running[e] == 0) continue;
+        spipe_priv_sim_rate(sim, &sim->actors[sim->running[e][0]],
+                            both ? sim->m->device.both_ways : 1.0);
     }
 }
 
 SPIPE_API void spipe_priv_sim_record(spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
-    const int engines = sim->m->schedule == SPIPE_ENGINES ||
-                        sim->m->schedule == SPIPE_SCHEDULE_AUTO;
     const spipe_priv_step_t *step = &sim->steps[a->step];
     spipe_timeline_t        *t = sim->timeline;
     spipe_span_t            *s;
@@ -1517,18 +1387,15 @@ SPIPE_API void spipe_priv_sim_record(spipe_priv_sim_t *sim, const spipe_priv_act
     s = &t->spans[t->num_spans++];
     s->kind = step->kind;
     s->stage = step->stage;
-    s->lane = engines ? 0 : a->slot;
-    if (step->kind == SPIPE_SPAN_STAGE && engines) {
+    s->lane = (int)a->slot; /* but with ENGINES: one stream for copies, some for kernels */
+    if (sim->engines && step->engine < SPIPE_PRIV_ON_SMS) s->lane = 0;
+    if (sim->engines && step->engine == SPIPE_PRIV_ON_SMS) {
         s->lane = (int)(a->chunk % (size_t)sim->m->kernel_streams);
-    }
-    if (step->engine == SPIPE_PRIV_ON_FILL || step->engine >= SPIPE_PRIV_ON_HOST) {
-        s->lane = a->server;
     }
     s->chunk = a->chunk;
     s->begin_ms = a->begin;
     s->end_ms = sim->now;
 }
-
 /* On to the next step, or to the slot's next chunk. */
 SPIPE_API void spipe_priv_sim_advance(spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
     a->state = SPIPE_PRIV_BLOCKED;
@@ -1537,54 +1404,47 @@ SPIPE_API void spipe_priv_sim_advance(spipe_priv_sim_t *sim, spipe_priv_actor_t 
     a->chunk += sim->depth;
     if (a->chunk >= sim->num_chunks) a->state = SPIPE_PRIV_OVER;
 }
-
 /* Late signal (Fermi): while the kernel issued right behind it is not done, nobody is told. */
 SPIPE_API int spipe_priv_sim_holds(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
     size_t first, together, seq;
-    if (!sim->m->device.late_signal || sim->wave == 1) return 0;
-    if (sim->steps[a->step].kind != SPIPE_SPAN_STAGE) return 0;
+    if (!sim->m->device.late_signal || sim->steps[a->step].kind != SPIPE_SPAN_STAGE) return 0;
     together = spipe_priv_sim_wave(sim, a->chunk, &first);
-    return a->chunk + 1 < first + together && !spipe_priv_sim_past(sim, a->chunk + 1, a->step) &&
+    return a->chunk + 1 < first + together && !spipe_priv_sim_past(sim, a->chunk + 1, 0, a->step) &&
            spipe_priv_sim_issue(sim, a->chunk + 1, a->step, &seq) <= sim->now;
 }
-SPIPE_API void spipe_priv_sim_release(spipe_priv_sim_t *sim, const spipe_priv_actor_t *by) {
-    const int step = by->step;
-    size_t    chunk;
-    for (chunk = by->chunk; chunk % sim->wave != 0; --chunk) {
-        spipe_priv_actor_t *a = &sim->actors[(chunk - 1) % sim->depth];
-        if (a->state != SPIPE_PRIV_HELD || a->chunk != chunk - 1 || a->step != step) return;
+SPIPE_API void spipe_priv_sim_finish(spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
+    const size_t chunk = a->chunk;
+    const int    step = a->step;
+    size_t       c = chunk;
+    spipe_priv_sim_record(sim, a);
+    if (spipe_priv_sim_holds(sim, a)) {
+        a->state = SPIPE_PRIV_HELD;
+        return;
+    }
+    spipe_priv_sim_advance(sim, a);
+    while (sim->m->device.late_signal && c % sim->wave != 0) { /* those that it held back */
+        a = &sim->actors[--c % sim->depth];
+        if (a->state != SPIPE_PRIV_HELD || a->chunk != c || a->step != step) break;
         spipe_priv_sim_advance(sim, a);
     }
 }
-
 /* Ends what ends now on one engine. */
 SPIPE_API void spipe_priv_sim_end(spipe_priv_sim_t *sim, int engine) {
     int i, kept = 0;
     for (i = 0; i < sim->num_running[engine]; ++i) {
         const int           which = sim->running[engine][i];
         spipe_priv_actor_t *a = &sim->actors[which];
-        if (a->until > sim->now) {
-            sim->running[engine][kept++] = which;
+        if (a->until <= sim->now && a->in_bytes) {
+            spipe_priv_sim_finish(sim, a);
             continue;
         }
-        if (!a->in_bytes) {
-            a->in_bytes = 1;
-            spipe_priv_sim_span(sim, a, spipe_priv_sim_length(sim, a));
-            sim->running[engine][kept++] = which;
-            continue;
-        }
-        sim->servers[engine] &= ~(1u << a->server);
-        spipe_priv_sim_record(sim, a);
-        if (spipe_priv_sim_holds(sim, a)) {
-            a->state = SPIPE_PRIV_HELD;
-            continue;
-        }
-        if (sim->m->device.late_signal && sim->wave > 1) spipe_priv_sim_release(sim, a);
-        spipe_priv_sim_advance(sim, a);
+        sim->running[engine][kept++] = which;
+        if (a->until > sim->now) continue;
+        a->in_bytes = 1;
+        spipe_priv_sim_span(sim, a);
     }
     sim->num_running[engine] = kept;
 }
-
 /* When something happens next; 1e300 = never. */
 SPIPE_API double spipe_priv_sim_next(const spipe_priv_sim_t *sim) {
     double next = 1e300;
@@ -1597,16 +1457,6 @@ SPIPE_API double spipe_priv_sim_next(const spipe_priv_sim_t *sim) {
     return next;
 }
 
-SPIPE_API void spipe_priv_sim_describe(const spipe_model_t *m, spipe_timeline_t *t) {
-    t->num_spans = t->num_lost = 0;
-    t->modelled = 1;
-    t->wall_ms = 0.0;
-    t->num_stages = m->num_stages;
-    memcpy(t->stage_names, m->stage_names, sizeof t->stage_names);
-    memset(t->device, 0, sizeof t->device);
-    memcpy(t->device, m->device.name, sizeof m->device.name - 1);
-}
-
 SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *timeline,
                                       double *ms) {
     spipe_priv_sim_t sim;
@@ -1617,10 +1467,18 @@ SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *
     }
     if (m->schedule == SPIPE_MAPPED) return cudaErrorNotSupported;
     if (!spipe_priv_model_check(m)) return cudaErrorInvalidValue;
-    if (timeline) spipe_priv_sim_describe(m, timeline);
-    if (m->count == 0) return cudaSuccess;
+    if (timeline) {
+        timeline->num_spans = timeline->num_lost = 0;
+        timeline->modelled = 1;
+        timeline->wall_ms = 0.0;
+        timeline->num_stages = m->num_stages;
+        memcpy(timeline->stage_names, m->stage_names, sizeof timeline->stage_names);
+        snprintf(timeline->device, sizeof timeline->device, "%.31s", m->device.name);
+    }
+    if (m->count == 0 || (m->num_stages == 0 && m->in_bytes <= 0.0 && m->out_bytes <= 0.0)) {
+        return cudaSuccess;
+    }
     spipe_priv_sim_begin(&sim, m, timeline);
-    if (sim.num_steps == 0) return cudaSuccess;
     for (;;) {
         double next;
         spipe_priv_sim_ready(&sim);
@@ -1638,216 +1496,143 @@ SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *
     return cudaSuccess;
 }
 
-/* ---- 5 doctor: saying it ------------------------------------------------------------------- */
+/* ---- 5 doctor ------------------------------------------------------------------------------ */
 typedef struct spipe_priv_doctor {
     const spipe_doctor_desc_t *d;
     spipe_checkup_t           *c;
     FILE                      *to; /* may be NULL */
 } spipe_priv_doctor_t;
 
-/* One finding: a sentence, and where something is to be done the cure. */
+/* One finding: a sentence, and where something is to be done the cure. good: 1, 0, -1 = unknown. */
 SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_finding_t finding,
-                                     spipe_verdict_t verdict, const char *cure,
-                                     const char *format, ...) {
-    static const char *const words[] = {"-", "ok", "LOOK HERE"};
-    va_list                  args;
-    doc->c->verdict[finding] = verdict;
-    if (verdict == SPIPE_VERDICT_LOOK) ++doc->c->num_look;
+                                     int good, const char *cure, const char *format, ...) {
+    va_list args;
+    doc->c->verdict[finding] = good > 0    ? SPIPE_VERDICT_OK
+                               : good == 0 ? SPIPE_VERDICT_LOOK
+                                           : SPIPE_VERDICT_NONE;
+    doc->c->num_look += good == 0;
     if (!doc->to) return;
-    fprintf(doc->to, "  %-10s", words[verdict]);
+    fprintf(doc->to, "  %-10s", good > 0 ? "ok" : good == 0 ? "LOOK HERE" : "-");
     va_start(args, format);
     vfprintf(doc->to, format, args);
     va_end(args);
     fputc('\n', doc->to);
-    if (verdict == SPIPE_VERDICT_LOOK) fprintf(doc->to, "            cure: %s\n", cure);
+    if (good == 0) fprintf(doc->to, "            cure: %s\n", cure);
 }
-SPIPE_API void spipe_priv_doctor_head(const spipe_priv_doctor_t *doc, const char *text) {
-    if (doc->to) fprintf(doc->to, "%s\n", text);
-}
-SPIPE_API spipe_verdict_t spipe_priv_verdict(int good) {
-    return good ? SPIPE_VERDICT_OK : SPIPE_VERDICT_LOOK;
-}
-
-/* ---- 5 doctor: the device and the environment ---------------------------------------------- */
 SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
     const spipe_device_t *f = &doc->c->device;
     if (doc->to) {
         fputs("streampipe doctor: ", doc->to);
         spipe_priv_put_text(doc->to, f->name, SPIPE_PRIV_PLAIN, 64);
-        fprintf(doc->to, ", compute %d.%d, %d multiprocessors, %.1f GiB\n", f->compute_major,
-                f->compute_minor, f->num_sms, (double)f->memory_bytes / 1073741824.0);
+        fprintf(doc->to, ", compute %d.%d, %d multiprocessors, %.1f GiB\nThe device\n",
+                f->compute_major, f->compute_minor, f->num_sms,
+                (double)f->memory_bytes / 1073741824.0);
     }
-    spipe_priv_doctor_head(doc, "The device");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_DRIVER,
-                          spipe_priv_verdict(f->driver_version >= f->runtime_version),
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DRIVER, f->driver_version >= f->runtime_version,
                           "update the driver, or build with an older toolkit",
                           "driver for CUDA %d.%d, runtime %d.%d", f->driver_version / 1000,
                           f->driver_version % 1000 / 10, f->runtime_version / 1000,
                           f->runtime_version % 1000 / 10);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, spipe_priv_verdict(f->copy_engines >= 2),
-                          "nothing changes the device: copy in first and out last "
-                          "(SPIPE_BREADTH_FIRST), and copy less",
-                          "%d copy engine%s: %s", f->copy_engines, f->copy_engines == 1 ? "" : "s",
+    spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, f->copy_engines >= 2,
+                          "none on this device: copy all in before all out "
+                          "(SPIPE_BREADTH_FIRST), and copy less", "%d copy engine%s: %s",
+                          f->copy_engines, f->copy_engines == 1 ? "" : "s",
                           f->copy_engines >= 2 ? "both directions can run at once"
                                                : "one direction at a time");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, spipe_priv_verdict(f->concurrent_kernels),
+    spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, f->concurrent_kernels != 0,
                           "give each kernel enough blocks to fill the device by itself",
                           "kernels of different streams %s run at once",
                           f->concurrent_kernels ? "can" : "cannot");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_PRIORITIES,
-                          spipe_priv_verdict(f->priority_greatest < f->priority_least),
-                          "without priorities, keep urgent kernels short and issue them first",
+    spipe_priv_doctor_say(doc, SPIPE_FIND_PRIORITIES, f->priority_greatest < f->priority_least,
+                          "keep urgent kernels short and issue them first",
                           "stream priorities %d .. %d (of kernels; copies have none)",
                           f->priority_least, f->priority_greatest);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, spipe_priv_verdict(!f->integrated),
-                          "leave the copies out: SPIPE_MAPPED on pinned memory",
-                          f->integrated        ? "it shares the CPU's memory: copies gain nothing"
-                          : f->host_page_tables ? "own memory; it reads pageable memory fast"
+    spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, !f->integrated,
+                          "leave the copies out: SPIPE_MAPPED on pinned memory", "%s",
+                          f->integrated         ? "it shares the CPU's memory: copies gain nothing"
+                          : f->host_page_tables ? "own memory; it reads pageable memory as fast"
                                                 : "own memory, reached by copies");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, f->numa_node < 0 ? -1 : 1, "",
+                          f->numa_node < 0 ? "NUMA node: not known, or there is only one"
+                                           : "NUMA node %d: pinned memory and threads belong there "
+                                             "(numactl --cpunodebind --membind)", f->numa_node);
 }
-
-/* Whether a list as of Linux, "0-3,8", has a number in it. */
-SPIPE_API int spipe_priv_list_has(const char *list, int number) {
-    while (*list) {
-        char      *end;
-        const long from = strtol(list, &end, 10);
-        long       to = from;
-        if (end == list) break;
-        if (*end == '-') to = strtol(end + 1, &end, 10);
-        if (number >= from && number <= to) return 1;
-        list = *end == ',' ? end + 1 : end;
-    }
-    return 0;
-}
-/* Whether this thread may run on a CPU of a NUMA node; -1 = not known. */
-SPIPE_API int spipe_priv_on_node(int node) {
-    char  cpus[4096] = "", status[256], path[64];
-    int   on = -1, cpu;
-    FILE *f;
-    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
-    f = node >= 0 ? fopen(path, "r") : NULL;
-    if (!f) return -1;
-    if (!fgets(cpus, (int)sizeof cpus, f)) cpus[0] = 0;
-    fclose(f);
-    f = cpus[0] ? fopen("/proc/self/status", "r") : NULL;
-    while (f && fgets(status, (int)sizeof status, f)) {
-        static const char key[] = "Cpus_allowed_list:\t";
-        if (strncmp(status, key, sizeof key - 1) != 0) continue;
-        for (on = 1, cpu = 0; cpu < 4096 && on; ++cpu) {
-            if (spipe_priv_list_has(status + sizeof key - 1, cpu)) {
-                on = spipe_priv_list_has(cpus, cpu);
-            }
-        }
-    }
-    if (f) fclose(f);
-    return on;
-}
-
-SPIPE_API size_t spipe_priv_connections(void) {
-    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    const long  n = text ? strtol(text, NULL, 10) : 8;
-    return n < 1 ? 8 : n > 32 ? 32 : (size_t)n;
-}
-
 SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
     const char  *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     const char  *watcher = getenv("CUDA_INJECTION64_PATH");
+    const char  *limit = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const int    blocks = blocking && blocking[0] && strcmp(blocking, "0") != 0;
-    const int    node = doc->c->device.numa_node, on = spipe_priv_on_node(node);
-    const size_t connections = spipe_priv_connections(), streams = doc->d->num_streams;
-    if (!watcher || !watcher[0]) watcher = getenv("NSYS_PROFILING_SESSION_ID");
-    spipe_priv_doctor_head(doc, "The environment");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA,
-                          node < 0 || on < 0 ? SPIPE_VERDICT_NONE : spipe_priv_verdict(on),
-                          "numactl --cpunodebind=N --membind=N, N being that node",
-                          node < 0 ? "NUMA node of the device: not known"
-                                   : "the device hangs on NUMA node %d%s", node,
-                          on == 0 ? ", this thread may run on others" : "");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, spipe_priv_verdict(!blocks),
-                          "unset CUDA_LAUNCH_BLOCKING; sync_each finds faults without it",
-                          blocks ? "CUDA_LAUNCH_BLOCKING is set: every launch waits for its kernel"
-                                 : "CUDA_LAUNCH_BLOCKING is not set");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS,
-                          spipe_priv_verdict(!watcher || !watcher[0]),
-                          "measure without it",
-                          watcher && watcher[0] ? "a profiler or sanitizer is attached: some make "
-                                                  "all work run one after another"
-                                                : "no profiler or sanitizer is attached");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_CONNECTIONS, spipe_priv_verdict(streams <= connections),
+    const long   given = limit ? strtol(limit, NULL, 10) : 8;
+    const size_t connections = given < 1 ? 8 : given > 32 ? 32 : (size_t)given;
+    const size_t streams = doc->d->num_streams;
+    if (!watcher) watcher = getenv("NSYS_PROFILING_SESSION_ID");
+    if (doc->to) fputs("The environment\n", doc->to);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, !blocks,
+                          "unset it; sync_each finds the stage at fault without it",
+                          "CUDA_LAUNCH_BLOCKING is %s",
+                          blocks ? "set: every launch waits for its kernel" : "not set");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS, !watcher, "measure without it",
+                          "%s profiler or sanitizer is attached%s", watcher ? "a" : "no",
+                          watcher ? ": some make all work run one after another" : "");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_CONNECTIONS, streams <= connections,
                           "use fewer streams (4 are plenty), or set CUDA_DEVICE_MAX_CONNECTIONS, "
                           "at most 32, before the program starts",
                           "%zu streams on %zu hardware connections%s", streams, connections,
                           streams > connections ? ": some wait for each other" : "");
 }
-
-/* ---- 5 doctor: what the user has ----------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
-    static const char *const kinds[] = {"pageable", "pinned host memory", "device memory"};
-    const spipe_device_t    *f = &doc->c->device;
-    int                      type = SPIPE_PRIV_PAGEABLE, pinned = 0, good;
-    if (!doc->d->pointer) {
-        spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, SPIPE_VERDICT_NONE, "",
-                              "1 pinned memory for transfers? no pointer was given");
-        return cudaSuccess;
+    int type = SPIPE_PRIV_PAGEABLE, pinned = 0, good = -1;
+    if (doc->d->pointer) {
+        SPIPE_TRY(spipe_priv_memory_type(doc->d->pointer, &type, NULL));
+        SPIPE_TRY(spipe_is_pinned(doc->d->pointer, doc->d->bytes, &pinned));
+        good = pinned || doc->c->device.host_page_tables;
     }
-    SPIPE_TRY(spipe_priv_memory_type(doc->d->pointer, &type, NULL));
-    SPIPE_TRY(spipe_is_pinned(doc->d->pointer, doc->d->bytes, &pinned));
-    good = pinned || (f->pageable_access && f->host_page_tables);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, spipe_priv_verdict(good),
-                          "let streampipe stage it (the default), or spipe_pin it once if it is "
-                          "sent often",
-                          "1 pinned memory for transfers? it is %s%s",
-                          kinds[type == SPIPE_PRIV_DEVICE ? 2 : type == SPIPE_PRIV_PINNED],
-                          type != SPIPE_PRIV_PAGEABLE && !pinned ? " only at its beginning"
-                          : good                                 ? ""
-                                 : ": an \"asynchronous\" copy blocks, and several take turns");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, good,
+                          "let streampipe stage it (the default); spipe_pin it if it is sent often",
+                          "1 pinned memory for transfers? %s",
+                          !doc->d->pointer               ? "no pointer was given"
+                          : type == SPIPE_PRIV_DEVICE    ? "it is device memory"
+                          : pinned                       ? "it is pinned"
+                          : type == SPIPE_PRIV_PINNED    ? "only its beginning is"
+                          : good                         ? "pageable, which is as good here"
+                                : "it is pageable: an \"asynchronous\" copy of it blocks");
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
     const spipe_doctor_desc_t *d = doc->d;
+    const int                  some = d->num_streams > 0;
     size_t                     i, j, legacy = 0, blocking = 0, twice = 0;
-    int                        least = INT_MAX, most = INT_MIN;
     for (i = 0; i < d->num_streams; ++i) {
         const cudaStream_t s = d->streams[i];
         unsigned           flags = 0;
-        int                priority = 0;
         for (j = 0; j < i && d->streams[j] != s;) ++j;
-        if (j < i) ++twice;
-        if (!s || s == cudaStreamLegacy) {
-            ++legacy;
-            continue;
-        }
+        twice += j < i;
+        legacy += !s || s == cudaStreamLegacy;
+        if (!s || s == cudaStreamLegacy || s == cudaStreamPerThread) continue;
         SPIPE_TRY(cudaStreamGetFlags(s, &flags));
-        SPIPE_TRY(cudaStreamGetPriority(s, &priority));
-        if (!(flags & cudaStreamNonBlocking) && s != cudaStreamPerThread) ++blocking;
-        if (priority > most) most = priority;
-        if (priority < least) least = priority;
+        blocking += !(flags & cudaStreamNonBlocking);
     }
-    if (d->num_streams == 0) {
-        spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, SPIPE_VERDICT_NONE, "",
-                              "2 non-blocking streams? no streams were given");
-        spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT, SPIPE_VERDICT_NONE, "",
-                              "3 different streams? no streams were given");
-        return cudaSuccess;
-    }
-    spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, spipe_priv_verdict(!legacy && !blocking),
-                          "spipe_stream_create, or cudaStreamCreateWithFlags with "
-                          "cudaStreamNonBlocking",
-                          "2 non-blocking streams? of %zu, %zu the legacy default stream, which "
-                          "waits for blocking streams and they for it; %zu blocking",
-                          d->num_streams, legacy, blocking);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT,
-                          spipe_priv_verdict(d->num_streams > 1 && twice == 0),
+    spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, some ? !legacy && !blocking : -1,
+                          "spipe_stream_create, or cudaStreamNonBlocking",
+                          "2 non-blocking streams? of %zu, %zu the legacy default stream; %zu "
+                          "blocking: these wait for that one and it for them", d->num_streams,
+                          legacy, blocking);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT, some ? d->num_streams > 1 && !twice : -1,
                           "a stream for each thing that is to run beside others",
-                          most < least ? "3 different streams? %zu, %zu of them named twice"
-                                       : "3 different streams? %zu, %zu of them named twice; "
-                                         "priorities %d .. %d",
-                          d->num_streams, twice, most, least);
+                          "3 different streams? %zu, %zu of them named twice", d->num_streams,
+                          twice);
+    for (i = 0; i < d->num_streams && doc->to; ++i) {
+        int priority = 0;
+        SPIPE_TRY(cudaStreamGetPriority(d->streams[i], &priority));
+        fprintf(doc->to, "            stream %zu has priority %d\n", i, priority);
+    }
     return cudaSuccess;
 }
 
 /* ---- 5 doctor: measuring ------------------------------------------------------------------- */
+enum { SPIPE_PRIV_TRY_IN = 1, SPIPE_PRIV_TRY_BACK = 2, SPIPE_PRIV_TRY_OUT = 4,
+       SPIPE_PRIV_TRY_KERNEL = 8, SPIPE_PRIV_TRY_OTHER = 16 };
+
 typedef struct spipe_priv_probe {
     const spipe_doctor_desc_t *d;
     cudaStream_t               streams[2], own[2];
@@ -1856,44 +1641,30 @@ typedef struct spipe_priv_probe {
     int                        returned; /* 1 = a copy was under way when its call came back */
 } spipe_priv_probe_t;
 
-typedef cudaError_t (*spipe_priv_probe_fn)(spipe_priv_probe_t *p);
-
-SPIPE_API cudaError_t spipe_priv_probe_in(spipe_priv_probe_t *p) {
-    SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], p->d->probe_bytes, cudaMemcpyHostToDevice,
-                              p->streams[0]));
-    p->returned = cudaStreamQuery(p->streams[0]) == cudaErrorNotReady;
-    (void)cudaGetLastError(); /* older runtimes keep cudaErrorNotReady */
+/* In, back out and a kernel on the first stream; out and a kernel on the other, which need none of
+   those and so should not wait for them. */
+SPIPE_API cudaError_t spipe_priv_probe_issue(spipe_priv_probe_t *p, int what) {
+    const size_t n = p->d->probe_bytes;
+    if (what & SPIPE_PRIV_TRY_IN) {
+        SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], n, cudaMemcpyHostToDevice,
+                                  p->streams[0]));
+        p->returned = cudaStreamQuery(p->streams[0]) == cudaErrorNotReady;
+        (void)cudaGetLastError(); /* older runtimes keep cudaErrorNotReady */
+    }
+    if (what & SPIPE_PRIV_TRY_BACK) {
+        SPIPE_TRY(cudaMemcpyAsync(p->host[0], p->device[0], n, cudaMemcpyDeviceToHost,
+                                  p->streams[0]));
+    }
+    if (what & SPIPE_PRIV_TRY_OUT) {
+        SPIPE_TRY(cudaMemcpyAsync(p->host[1], p->device[1], n, cudaMemcpyDeviceToHost,
+                                  p->streams[1]));
+    }
+    if (what & SPIPE_PRIV_TRY_KERNEL) SPIPE_TRY(p->d->launch(p->streams[0], p->d->user));
+    if (what & SPIPE_PRIV_TRY_OTHER) SPIPE_TRY(p->d->launch(p->streams[1], p->d->user));
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_probe_out(spipe_priv_probe_t *p) {
-    return cudaMemcpyAsync(p->host[1], p->device[1], p->d->probe_bytes, cudaMemcpyDeviceToHost,
-                           p->streams[1]);
-}
-SPIPE_API cudaError_t spipe_priv_probe_both(spipe_priv_probe_t *p) {
-    SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], p->d->probe_bytes, cudaMemcpyHostToDevice,
-                              p->streams[0]));
-    return spipe_priv_probe_out(p);
-}
-/* In and out on one stream; then out on the other, which needs neither, and should not wait. */
-SPIPE_API cudaError_t spipe_priv_probe_order(spipe_priv_probe_t *p) {
-    SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], p->d->probe_bytes, cudaMemcpyHostToDevice,
-                              p->streams[0]));
-    SPIPE_TRY(cudaMemcpyAsync(p->host[0], p->device[0], p->d->probe_bytes, cudaMemcpyDeviceToHost,
-                              p->streams[0]));
-    return spipe_priv_probe_out(p);
-}
-SPIPE_API cudaError_t spipe_priv_probe_kernel(spipe_priv_probe_t *p) {
-    return p->d->launch(p->streams[0], p->d->user);
-}
-SPIPE_API cudaError_t spipe_priv_probe_kernels(spipe_priv_probe_t *p) {
-    SPIPE_TRY(p->d->launch(p->streams[0], p->d->user));
-    return p->d->launch(p->streams[1], p->d->user);
-}
-
-/* The time of fn's work on the two streams by the GPU's clock: the best of four, of which the first
-   warms up. */
-SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, spipe_priv_probe_fn fn,
-                                            double *ms) {
+/* The time of some work by the GPU's clock: the best of four, of which the first warms up. */
+SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, double *ms) {
     int i;
     *ms = 1e300;
     for (i = 0; i < 4; ++i) {
@@ -1902,7 +1673,7 @@ SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, spipe_priv_pr
         SPIPE_TRY(cudaStreamSynchronize(p->streams[1]));
         SPIPE_TRY(cudaEventRecord(p->begin, p->streams[0]));
         SPIPE_TRY(cudaStreamWaitEvent(p->streams[1], p->begin, 0));
-        SPIPE_TRY(fn(p));
+        SPIPE_TRY(spipe_priv_probe_issue(p, what));
         SPIPE_TRY(cudaEventRecord(p->join, p->streams[1]));
         SPIPE_TRY(cudaStreamWaitEvent(p->streams[0], p->join, 0));
         SPIPE_TRY(cudaEventRecord(p->end, p->streams[0]));
@@ -1912,7 +1683,6 @@ SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, spipe_priv_pr
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
                                               const spipe_doctor_desc_t *d) {
     int i;
@@ -1934,9 +1704,7 @@ SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
 }
 SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
     int i;
-    for (i = 0; i < 2; ++i) {
-        if (p->streams[i] || p->d->num_streams >= 2) (void)cudaStreamSynchronize(p->streams[i]);
-    }
+    (void)cudaDeviceSynchronize();
     for (i = 0; i < 2; ++i) {
         if (p->own[i]) (void)cudaStreamDestroy(p->own[i]);
         if (p->device[i]) (void)cudaFree(p->device[i]);
@@ -1946,77 +1714,52 @@ SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
     if (p->end) (void)cudaEventDestroy(p->end);
     if (p->join) (void)cudaEventDestroy(p->join);
 }
-
 /* How much of the shorter of two times was hidden: 1 = all of it. */
 SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
     const double less = a < b ? a : b, hidden = less > 0.0 ? (a + b - together) / less : 0.0;
     return hidden < 0.0 ? 0.0 : hidden > 1.0 ? 1.0 : hidden;
 }
-
 SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int returned) {
     const spipe_checkup_t *c = doc->c;
-    const double           bytes = (double)doc->d->probe_bytes;
-    spipe_priv_doctor_say(doc, SPIPE_FIND_DEFERRED, spipe_priv_verdict(returned),
+    const double           bytes = (double)doc->d->probe_bytes * 1e-6;
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DEFERRED, returned,
                           "look for CUDA_LAUNCH_BLOCKING, profilers and sanitizers",
                           "4 synchronisation deferred? the call of a pinned copy came back %s",
                           returned ? "while it ran" : "only when it was done");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_BOTH_WAYS, spipe_priv_verdict(c->copies_overlap >= 0.5),
-                          "see the lines above; non-blocking streams, pinned memory and two copy "
-                          "engines are what it takes",
+    spipe_priv_doctor_say(doc, SPIPE_FIND_BOTH_WAYS, c->copies_overlap >= 0.5,
+                          "two copy engines, pinned memory and different non-blocking streams are "
+                          "what it takes: see above",
                           "5 overlap? in %.1f GB/s alone, out %.1f, both at once %.1f each: "
-                          "%.0f %% of the shorter is hidden", bytes / c->in_ms * 1e-6,
-                          bytes / c->out_ms * 1e-6, bytes / c->both_ms * 1e-6,
-                          100.0 * c->copies_overlap);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_ISSUE_ORDER, spipe_priv_verdict(c->order_overlap >= 0.5),
+                          "%.0f %% of the shorter is hidden", bytes / c->in_ms, bytes / c->out_ms,
+                          bytes / c->both_ms, 100.0 * c->copies_overlap);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_ISSUE_ORDER, c->order_overlap >= 0.5,
                           "issue step by step (SPIPE_BREADTH_FIRST): streams share a hardware "
                           "queue or a copy engine",
                           "order of issue: a copy issued behind one that is not ready %s",
                           c->order_overlap >= 0.5 ? "does not wait for it" : "waits for it");
 }
-
 SPIPE_API cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
                                               spipe_priv_probe_t *p) {
     spipe_checkup_t *c = doc->c;
-    double           ordered = 0.0, kernels = 0.0;
-    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_in, &c->in_ms));
-    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_out, &c->out_ms));
-    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_both, &c->both_ms));
-    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_order, &ordered));
+    double           ordered = 0.0, two = 0.0;
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_OUT, &c->out_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_OUT, &c->both_ms));
+    SPIPE_TRY(spipe_priv_probe_time(
+        p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_BACK | SPIPE_PRIV_TRY_OUT, &ordered));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN, &c->in_ms));
     c->copies_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, c->both_ms);
     c->order_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, ordered - c->out_ms);
     spipe_priv_doctor_judge(doc, p->returned);
     if (!doc->d->launch) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_kernel, &c->kernel_ms));
-    SPIPE_TRY(spipe_priv_probe_time(p, spipe_priv_probe_kernels, &kernels));
-    c->kernels_overlap = spipe_priv_hidden(c->kernel_ms, c->kernel_ms, kernels);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_TWO_KERNELS,
-                          spipe_priv_verdict(c->kernels_overlap >= 0.1),
-                          "none is needed if one fills the device; else fewer threads or registers "
-                          "a block let them run side by side",
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_KERNEL, &c->kernel_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_KERNEL | SPIPE_PRIV_TRY_OTHER, &two));
+    c->kernels_overlap = spipe_priv_hidden(c->kernel_ms, c->kernel_ms, two);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_TWO_KERNELS, c->kernels_overlap >= 0.1,
+                          "none is needed where one fills the device; else fewer threads or "
+                          "registers a block let them run side by side",
                           "two kernels: %.3f ms alone, %.3f ms for two: %.0f %% of one is hidden",
-                          c->kernel_ms, kernels, 100.0 * c->kernels_overlap);
+                          c->kernel_ms, two, 100.0 * c->kernels_overlap);
     return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_priv_doctor_measure(const spipe_priv_doctor_t *doc) {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    spipe_priv_probe_t           probe;
-    cudaError_t                  e;
-    size_t                       i;
-    if (doc->d->probe_bytes == 0) {
-        spipe_priv_doctor_say(doc, SPIPE_FIND_BOTH_WAYS, SPIPE_VERDICT_NONE, "",
-                              "5 overlap? nothing was to be measured");
-        return cudaSuccess;
-    }
-    for (i = 0; i < 2 && doc->d->num_streams >= 2; ++i) {
-        if (!doc->d->streams[i]) continue;
-        SPIPE_TRY(cudaStreamIsCapturing(doc->d->streams[i], &status));
-        if (status != cudaStreamCaptureStatusNone) return cudaErrorStreamCaptureUnsupported;
-    }
-    e = spipe_priv_probe_create(&probe, doc->d);
-    if (e == cudaSuccess) e = spipe_priv_doctor_probe(doc, &probe);
-    spipe_priv_probe_destroy(&probe);
-    return e;
 }
 
 SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
@@ -2025,12 +1768,13 @@ SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
     d.probe_bytes = (size_t)16 << 20;
     return d;
 }
-
 SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
                                    FILE *to) {
     const spipe_doctor_desc_t plain = spipe_doctor_default();
     spipe_checkup_t           unseen;
     spipe_priv_doctor_t       doc;
+    spipe_priv_probe_t        probe;
+    cudaError_t               e = cudaSuccess;
     doc.d = d ? d : &plain;
     doc.c = checkup ? checkup : &unseen;
     doc.to = to;
@@ -2040,15 +1784,16 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     SPIPE_TRY(spipe_device_get(&doc.c->device, -1));
     spipe_priv_doctor_device(&doc);
     spipe_priv_doctor_environment(&doc);
-    spipe_priv_doctor_head(&doc, "The checklist");
+    if (to) fputs("The checklist\n", to);
     SPIPE_TRY(spipe_priv_doctor_pointer(&doc));
     SPIPE_TRY(spipe_priv_doctor_streams(&doc));
-    SPIPE_TRY(spipe_priv_doctor_measure(&doc));
-    if (to) {
-        fprintf(to, "%d of %d to look at\n", doc.c->num_look, (int)SPIPE_NUM_FINDINGS);
-        if (ferror(to)) return cudaErrorOperatingSystem;
+    if (doc.d->probe_bytes > 0) {
+        e = spipe_priv_probe_create(&probe, doc.d);
+        if (e == cudaSuccess) e = spipe_priv_doctor_probe(&doc, &probe);
+        spipe_priv_probe_destroy(&probe);
     }
-    return cudaSuccess;
+    if (to) fprintf(to, "%d to look at\n", doc.c->num_look);
+    return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
 }
 
 #endif /* STREAMPIPE_TOOLS_H */
