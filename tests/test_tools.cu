@@ -1,7 +1,7 @@
-/*  test_tools.cu -- pictures show what a timeline holds, whatever it holds; files are there whole or
-    not at all; the doctor tells good from bad.
+/*  test_tools.cu -- pictures show what a timeline holds, whatever it holds; files are there whole
+    or not at all; the doctor tells good from bad.
 
-    With a folder as argument it only writes pictures there, for tests/cli/timeline.sh to look at. */
+    With a folder as argument it only writes pictures there, for tests/cli/timeline.sh to look at.*/
 #include "streampipe_tools.h"
 #include "tap.h"
 
@@ -152,7 +152,8 @@ static void test_print(void) {
     s[3].begin_ms = 1.5;
     t.modelled = 1;
     text = printed(&t, 64);
-    tap_ok(strstr(text, "stage blur #2   |...............1111") != NULL, "what overlaps has two rows");
+    tap_ok(strstr(text, "stage blur #2   |...............1111") != NULL,
+           "what overlaps has two rows");
     tap_ok(strstr(text, "ms, modelled\n") != NULL, "modelled times are called so");
     free(text);
     text = printed(&t, 100000);
@@ -286,7 +287,7 @@ static void test_locale(void) {
     setlocale(LC_ALL, "C");
 }
 
-/* ---- The doctor, on whatever runtime this is --------------------------------------------------- */
+/* ---- The doctor, on whatever runtime this is ------------------------------------------------- */
 static spipe_checkup_t examine(const spipe_doctor_desc_t *d) {
     spipe_checkup_t c;
     FILE           *f = tmpfile();
@@ -363,7 +364,8 @@ static void test_doctor_streams(void) {
     tap_ok(examine(&d).verdict[SPIPE_FIND_DIFFERENT] == SPIPE_VERDICT_LOOK,
            "a single stream is found");
     d.streams = NULL;
-    tap_ok(spipe_doctor(&d, NULL, NULL) == cudaErrorInvalidValue, "streams without an array: refused");
+    tap_ok(spipe_doctor(&d, NULL, NULL) == cudaErrorInvalidValue,
+           "streams without an array are refused");
     for (cudaStream_t s : streams) SPIPE_CHECK(cudaStreamDestroy(s));
 }
 
@@ -380,7 +382,8 @@ static void test_doctor_environment(void) {
     (void)unsetenv("CUDA_LAUNCH_BLOCKING");
     const char *watcher = getenv("CUDA_INJECTION64_PATH");
     if (watcher) {
-        tap_ok(examine(&d).verdict[SPIPE_FIND_WATCHERS] == SPIPE_VERDICT_LOOK, "a profiler is found");
+        tap_ok(examine(&d).verdict[SPIPE_FIND_WATCHERS] == SPIPE_VERDICT_LOOK,
+               "a profiler is found");
         return;
     }
     (void)setenv("NSYS_PROFILING_SESSION_ID", "1", 1);

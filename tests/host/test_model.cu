@@ -1,5 +1,5 @@
-/*  test_model.cu -- what spipe_model_run says: the closed forms exactly, and what the modelled clock
-    says when streampipe itself runs there. */
+/*  test_model.cu -- what spipe_model_run says: the closed forms exactly, and what the modelled
+    clock says when streampipe itself runs there. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 #include "streampipe_tools.h"
@@ -107,7 +107,7 @@ static void test_rules(void) {
     tap_ok(is(ms_of(&m), 18.0), "what a copy loses counts for each call");
     m = even(16, SPIPE_ENGINES);
     m.device.call_launch_us = 5000.0;
-    tap_ok(is(ms_of(&m), 16 * 5.0 + 2.0), "a host slower than the GPU: its calls, then what is left");
+    tap_ok(is(ms_of(&m), 16 * 5.0 + 2.0), "a slow host: its calls, then what is left");
     m = even(0, SPIPE_ENGINES);
     tap_ok(is(ms_of(&m), 0.0), "no element takes no time");
 }
@@ -121,7 +121,7 @@ static void test_host_work(void) {
     tap_ok(is(ms_of(&m), 64 * 4.0 + 7.0), "one slow host thread is the limit");
     const double one = ms_of(&m);
     m.threads = 4;
-    tap_ok(ms_of(&m) < one / 2.5, "four go up to four times as fast: a slot is filled, then copied");
+    tap_ok(ms_of(&m) < one / 2.5, "four: up to four times as fast; a slot is filled, then copied");
     m = even(8, SPIPE_ENGINES);
     m.num_stages = 2;
     m.stage_ms[1] = 1.0;
@@ -207,7 +207,7 @@ static void test_speed(void) {
     tap_ok(best < slower, "1,000 chunks are modelled in under %.0f ms: %.3f ms", slower, best);
 }
 
-/* ---- Beside the modelled clock: streampipe runs there, the model only says so ----------------- */
+/* ---- Beside the modelled clock: streampipe runs there, the model only says so --------------- */
 enum { CHUNK = 512 * 1024 }; /* floats: a thread each is more than the device takes at once */
 
 static __global__ void touch(const float *x, float *y, size_t n) {

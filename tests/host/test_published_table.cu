@@ -1,11 +1,11 @@
 /*  test_published_table.cu -- the modelled clock gives the times that NVIDIA published for its
     overlap sample, from the devices' structure alone.
 
-    The sample (async.cu of the post "How to Overlap Data Transfers in CUDA C/C++"): 16 MiB of floats
-    changed in place, on four streams. V1 issues copy, kernel, copy for each stream; V2 issues all
-    copies in, all kernels, all copies out. Published: a sequential time, and one for V1 and V2 each.
-    The only time taken from the table is the sequential one: less its two copies it is the kernel's.
-    What the profiles say of the devices, and why, stands in hostcuda_clock.cpp. */
+    The sample (async.cu of the post "How to Overlap Data Transfers in CUDA C/C++"): 16 MiB of
+    floats changed in place, on four streams. V1 issues copy, kernel, copy for each stream; V2
+    issues all copies in, all kernels, all copies out. Published: a sequential time, and one for V1
+    and V2 each. The only time taken from the table is the sequential one: less its two copies it is
+    the kernel's. What the profiles say of the devices, and why, stands in hostcuda_clock.cpp. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 #include "streampipe_tools.h"
