@@ -885,18 +885,23 @@ SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
 }
 
 /* ---- 2 pictures: Chrome trace -------------------------------------------------------------- */
-/* Times are microseconds with three decimals. Both ends are rounded and then subtracted: neighbours
-   that touch must not overlap by a rounding. The name gives the colour, so it is the chunk's. */
+/* Microseconds, in steps of 1/1024: readers add start and length in binary, and neighbours that
+   touch must not overlap by a rounding (speedscope would take one for the caller of the next). */
+SPIPE_API void spipe_priv_trace_time(FILE *f, unsigned long long v) {
+    fprintf(f, "%llu.%010llu", v / 1024, v % 1024 * 9765625);
+}
+/* The name gives the colour, so it is the chunk's. */
 SPIPE_API void spipe_priv_trace_span(FILE *f, const spipe_priv_chart_t *c,
                                      const spipe_priv_bar_t *bar) {
-    const unsigned long long begin = (unsigned long long)(bar->span.begin_ms * 1e6 + 0.5);
-    const unsigned long long end = (unsigned long long)(bar->span.end_ms * 1e6 + 0.5);
-    fprintf(f, ",\n{\"ph\":\"X\",\"name\":\"chunk %zu\",\"cat\":\"%s\",\"pid\":1,\"tid\":%d,"
-               "\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,\"args\":{\"chunk\":%zu,\"what\":\"",
-            bar->span.chunk, spipe_priv_span_name(bar->span.kind), bar->row + 1, begin / 1000,
-            begin % 1000, (end - begin) / 1000, (end - begin) % 1000, bar->span.chunk);
-    spipe_priv_put_label(f, c, &c->rows[bar->row], SPIPE_PRIV_JSON, 80);
-    fprintf(f, "\"%s}}", c->timeline->modelled ? ",\"time\":\"modelled\"" : "");
+    const unsigned long long begin = (unsigned long long)(bar->span.begin_ms * 1024e3 + 0.5);
+    const unsigned long long end = (unsigned long long)(bar->span.end_ms * 1024e3 + 0.5);
+    fprintf(f, ",\n{\"ph\":\"X\",\"name\":\"chunk %zu\",\"cat\":\"%s%s\",\"pid\":1,\"tid\":%d,"
+               "\"ts\":", bar->span.chunk, spipe_priv_span_name(bar->span.kind),
+            c->timeline->modelled ? ",modelled" : "", bar->row + 1);
+    spipe_priv_trace_time(f, begin);
+    fputs(",\"dur\":", f);
+    spipe_priv_trace_time(f, end - begin);
+    fprintf(f, ",\"args\":{\"chunk\":%zu}}", bar->span.chunk);
 }
 SPIPE_API void spipe_priv_trace(FILE *f, const spipe_priv_chart_t *c) {
     size_t i;

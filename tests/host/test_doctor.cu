@@ -107,7 +107,7 @@ static void test_failures(void) {
             hostcuda_fail(call, k, cudaErrorMemoryAllocation);
             const cudaError_t e = spipe_doctor(NULL, &c, NULL);
             if (hostcuda_fail_fired() > 0) {
-                tap_ok(e == cudaErrorMemoryAllocation, "call %ld of %s fails: its error is returned",
+                tap_ok(e == cudaErrorMemoryAllocation, "call %ld of %s fails: its error comes back",
                        k, call);
             }
             hostcuda_fail_clear();
