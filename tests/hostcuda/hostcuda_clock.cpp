@@ -113,8 +113,8 @@ hostcuda_profile_t older(const char *name)
     p.h2d = 5.7;
     p.d2h = 6.2;
     /* Both ways at once, the link out also carries the requests for what comes in (24 bytes for
-     * each 512: 0.27 GB/s) and its acknowledgements (8 bytes for four packets: 0.18), together 5.6 %
-     * of 8 GB/s; the link in carries the acknowledgements and credits of what goes out, 2.4 %. */
+     * each 512: 0.27 GB/s) and its acknowledgements (8 bytes for four packets: 0.18), together
+     * 5.6 % of 8 GB/s; the link in carries those of what goes out, 2.4 %. */
     p.both_ways = 0.95;
     p.copy_lost = 8000.0; /* about 10 us to start a copy over PCIe 2.0 */
     p.pageable_h2d = 3.0;
