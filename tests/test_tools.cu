@@ -175,6 +175,7 @@ static void test_odd(void) {
     tap_ok(strstr(text, "7 operations not shown") != NULL,
            "spans without numbers or of no kind are left out and counted with the lost ones");
     tap_ok(strstr(text, "nan") == NULL && strstr(text, "inf") == NULL, "no nan, no inf");
+    tap_ok(strstr(text, "copy in #2") == NULL, "clocks that disagree by half a us are no overlap");
     free(text);
     t = spipe_timeline_default();
     text = printed(&t, 80);

@@ -122,6 +122,23 @@ static void test_host_work(void) {
     const double one = ms_of(&m);
     m.threads = 4;
     tap_ok(ms_of(&m) < one / 2.5, "four: up to four times as fast; a slot is filled, then copied");
+    spipe_span_t     spans[64 * 5];
+    spipe_timeline_t t = spipe_timeline_default();
+    double           drained[64], copied[64];
+    int              waits = 1;
+    t.spans = spans;
+    t.capacity = 64 * 5;
+    SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
+    for (size_t i = 0; i < t.num_spans; ++i) { /* in the order of their ends */
+        const spipe_span_t *s = &t.spans[i];
+        if (s->kind == SPIPE_SPAN_DRAIN) drained[s->chunk] = s->end_ms;
+        if (s->kind == SPIPE_SPAN_IN) copied[s->chunk] = s->end_ms;
+        if (s->chunk < m.depth) continue;
+        if (s->kind == SPIPE_SPAN_OUT) waits &= s->begin_ms >= drained[s->chunk - m.depth];
+        if (s->kind == SPIPE_SPAN_FILL) waits &= s->begin_ms >= copied[s->chunk - m.depth];
+    }
+    tap_ok(waits && t.num_spans == 64 * 5,
+           "a pinned slot is filled again when it was copied in, copied to again when drained");
     m = even(8, SPIPE_ENGINES);
     m.num_stages = 2;
     m.stage_ms[1] = 1.0;
