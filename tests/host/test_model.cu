@@ -128,6 +128,7 @@ static void test_host_work(void) {
     int              waits = 1;
     t.spans = spans;
     t.capacity = 64 * 5;
+    m.drain_gbps = 1.0; /* slower than all else */
     SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
     for (size_t i = 0; i < t.num_spans; ++i) { /* in the order of their ends */
         const spipe_span_t *s = &t.spans[i];
