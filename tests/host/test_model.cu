@@ -126,6 +126,7 @@ static void test_host_work(void) {
     spipe_timeline_t t = spipe_timeline_default();
     double           drained[64], copied[64];
     int              waits = 1;
+    for (int i = 0; i < 64; ++i) drained[i] = copied[i] = 1e300; /* not yet */
     t.spans = spans;
     t.capacity = 64 * 5;
     m.drain_gbps = 1.0; /* slower than all else */
