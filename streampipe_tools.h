@@ -252,12 +252,16 @@ typedef struct spipe_priv_file {
 } spipe_priv_file_t;
 
 SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *path) {
+    int plain = 1;
+#if defined(S_ISREG)
     struct stat st;
+    plain = !path || stat(path, &st) != 0 || S_ISREG(st.st_mode);
+#endif
     file->f = NULL;
     file->path = path;
     file->part = NULL;
     if (!path || !path[0]) return cudaErrorInvalidValue;
-    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) {
+    if (plain) {
         const size_t n = strlen(path);
         file->part = (char *)malloc(n + 6);
         if (!file->part) return cudaErrorMemoryAllocation;
@@ -1007,6 +1011,7 @@ SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) 
                           twice);
     for (i = 0; i < d->num_streams && doc->to; ++i) {
         int priority = 0;
+        if (!d->streams[i] || d->streams[i] == cudaStreamLegacy) continue;
         SPIPE_TRY(cudaStreamGetPriority(d->streams[i], &priority));
         fprintf(doc->to, "            stream %zu has priority %d\n", i, priority);
     }
