@@ -95,6 +95,8 @@ typedef struct spipe_model_device {
     double both_ways;          /* each direction's rate while both are busy: times this */
     double copy_lost_us;       /* a copy holds its engine so long beside its bytes */
     double launch_latency_us;  /* between a kernel being free to run and its first block */
+    double kernel_fill;        /* of the device that one large kernel keeps busy over its time: its
+                                  last blocks leave a rest, for a kernel of another stream */
     double call_copy_us;       /* host time of a call: cudaMemcpyAsync ... */
     double call_launch_us;     /* ... a kernel launch ... */
     double call_event_us;      /* ... recording or waiting for an event */
@@ -170,7 +172,7 @@ SPIPE_API spipe_model_device_t spipe_priv_device(const char *name, double h2d, d
     d.concurrent_kernels = 1;
     d.h2d_gbps = h2d;
     d.d2h_gbps = d2h;
-    d.both_ways = 1.0;
+    d.both_ways = d.kernel_fill = 1.0;
     return d;
 }
 /* PCIe 2.0 x16 carries 8 GB/s each way: 76 % of that as payload of reads (64 bytes a packet), 84 %
@@ -200,6 +202,7 @@ SPIPE_API spipe_model_device_t spipe_model_preset(const char *name) {
     if (strcmp(name, "h200") != 0) return d;
     d = spipe_priv_device(name, 55.4, 55.3); /* all measured, but for the launch's latency */
     d.both_ways = 50.7 / 55.4;
+    d.kernel_fill = 0.94; /* two kernel streams take 1 / 1.06 of the time of one whole launch */
     d.copy_lost_us = 2.2;
     d.launch_latency_us = 3.0;
     d.call_copy_us = 1.9;
@@ -272,7 +275,8 @@ SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
            d->copy_engines >= 1 && d->hardware_queues >= 1 &&
            spipe_priv_is_number(d->h2d_gbps, 1e-9, 1e9) &&
            spipe_priv_is_number(d->d2h_gbps, 1e-9, 1e9) &&
-           spipe_priv_is_number(d->both_ways, 1e-3, 1.0);
+           spipe_priv_is_number(d->both_ways, 1e-3, 1.0) &&
+           spipe_priv_is_number(d->kernel_fill, 1e-3, 1.0);
     for (i = 0; i < sizeof values / sizeof *values; ++i) {
         good = good && spipe_priv_is_number(values[i], 0.0, 1e15);
     }
@@ -296,12 +300,12 @@ SPIPE_API spipe_priv_step_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_sp
     sim->calls += step->call;
     return step;
 }
-/* Beside a step's own call, with ENGINES the host records an event behind the step before it and
+/* Beside a step's own call, the host records an event behind the step before it and, with ENGINES,
    lets this one's stream wait for that; the first step of a chunk waits for its slot. */
 SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     const spipe_model_t        *m = sim->m;
     const spipe_model_device_t *d = &m->device;
-    const double events = sim->engines ? 2.0 * d->call_event_us : 0.0;
+    const double events = sim->engines ? 2.0 * d->call_event_us : d->call_event_us;
     int          s;
     if (m->in_bytes > 0.0 && m->fill_gbps > 0.0) {
         spipe_priv_sim_step(sim, SPIPE_SPAN_FILL, SPIPE_PRIV_ON_FILL,
@@ -320,7 +324,7 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
             host ? SPIPE_PRIV_ON_HOST : SPIPE_PRIV_ON_SMS, m->stage_ms[s],
             host ? 0.0 : d->call_launch_us + events);
         step->stage = s;
-        step->share = m->stage_share[s];
+        step->share = m->stage_share[s] * d->kernel_fill;
     }
     if (m->out_bytes > 0.0) {
         spipe_priv_sim_step(sim, SPIPE_SPAN_OUT,

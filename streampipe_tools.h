@@ -581,7 +581,8 @@ SPIPE_API void spipe_priv_svg_ground(FILE *f, const spipe_priv_chart_t *c) {
                    "</text>\n", y + 18, 100.0 * c->rows[k].busy_ms / c->wall_ms);
     }
     for (k = 0; k * step <= c->wall_ms; ++k) {
-        const double x = SPIPE_PRIV_LEFT + SPIPE_PRIV_WIDE * (k * step / c->wall_ms);
+        const double at = k * step / c->wall_ms;
+        const double x = (double)SPIPE_PRIV_LEFT + (double)SPIPE_PRIV_WIDE * at;
         fputs("<path class=\"g\" d=\"M", f);
         spipe_priv_put(f, x, 1);
         fprintf(f, " %dV%d\"/><text class=\"s\" text-anchor=\"middle\" x=\"", SPIPE_PRIV_TOP - 6,
@@ -597,8 +598,8 @@ SPIPE_API void spipe_priv_svg_bar(FILE *f, const spipe_priv_chart_t *c, const sp
                                   double end_ms) {
     const spipe_span_t *s = &bar->span;
     const int           y = SPIPE_PRIV_TOP + bar->row * SPIPE_PRIV_STEP;
-    const double        scale = SPIPE_PRIV_WIDE / c->wall_ms;
-    const double        x = SPIPE_PRIV_LEFT + s->begin_ms * scale;
+    const double        scale = (double)SPIPE_PRIV_WIDE / c->wall_ms;
+    const double        x = (double)SPIPE_PRIV_LEFT + s->begin_ms * scale;
     const double        w = (end_ms - s->begin_ms) * scale;
     fprintf(f, "<rect class=\"h%d\" y=\"%d\" height=\"%d\" x=\"",
             (int)(s->chunk / c->per_hue % SPIPE_PRIV_HUES), y, SPIPE_PRIV_HIGH);
@@ -622,7 +623,7 @@ SPIPE_API void spipe_priv_svg_bar(FILE *f, const spipe_priv_chart_t *c, const sp
     fprintf(f, "\" y=\"%d\">%zu</text>\n", y + 18, s->chunk);
 }
 SPIPE_API void spipe_priv_svg(FILE *f, const spipe_priv_chart_t *c) {
-    const double seam = 0.02 * c->wall_ms / SPIPE_PRIV_WIDE; /* a gap that nobody could see */
+    const double seam = 0.02 * c->wall_ms / (double)SPIPE_PRIV_WIDE; /* a gap nobody could see */
     size_t       i, j;
     spipe_priv_svg_head(f, c);
     spipe_priv_svg_ground(f, c);

@@ -2,7 +2,7 @@
     clock says when streampipe itself runs there. */
 #include "hostcuda.h"
 #include "pipe_common.h"
-#include "streampipe_tools.h"
+#include "streampipe_model.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 static const double slower = 50.0;
@@ -94,6 +94,9 @@ static void test_rules(void) {
     tap_ok(is(ms_of(&m), 4.0), "nothing to copy at all: the kernels");
     m.stage_share[0] = 0.5;
     tap_ok(is(ms_of(&m), 2.0), "kernels that fill half of the device run two at a time");
+    m.stage_share[0] = 1.0;
+    m.device.kernel_fill = 0.5;
+    tap_ok(is(ms_of(&m), 2.0), "as do large ones where each leaves half of it idle");
     m.device.concurrent_kernels = 0;
     tap_ok(is(ms_of(&m), 4.0), "unless the device runs one at a time");
     m = even(4, SPIPE_ENGINES);
@@ -227,7 +230,7 @@ static void test_speed(void) {
 }
 
 /* ---- Beside the modelled clock: streampipe runs there, the model only says so --------------- */
-enum { CHUNK = 512 * 1024 }; /* floats: a thread each is more than the device takes at once */
+enum { CHUNK = 64 * 1024, SMS = 4 }; /* floats: a thread each is more than so many SMs take */
 
 static __global__ void touch(const float *x, float *y, size_t n) {
     if (blockIdx.x == 0 && threadIdx.x == 0) y[0] = x[0] + (float)n;
@@ -260,15 +263,17 @@ static double run_ms(size_t count, size_t depth, spipe_schedule_t schedule) {
 
 /* The largest distance over N, stage times, depths and a short last chunk. */
 static double furthest(const char *profile, spipe_schedule_t schedule) {
-    static const size_t   counts[] = {1, 2, 3, 4, 8, 16, 64};
+    static const size_t   counts[] = {1, 2, 3, 4, 8, 16, 40};
     static const double   stages[] = {0.1, 0.5, 1.0, 3.0}; /* of the copy in */
     hostcuda_profile_t    p = hostcuda_profile(profile);
     double                worst = 0.0;
+    p.sm_count = SMS;
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
     for (size_t n : counts) {
         for (double stage : stages) {
             spipe_model_t m = spipe_model_default();
             m.device = spipe_model_preset(profile);
+            m.device.kernel_fill = 1.0; /* as the clock has it where threads fill the device */
             m.count = n * CHUNK - (n % 2) * (CHUNK / 4);
             m.chunk = CHUNK;
             m.in_bytes = m.out_bytes = CHUNK * sizeof(float);
@@ -280,7 +285,7 @@ static double furthest(const char *profile, spipe_schedule_t schedule) {
             const double ran = run_ms(m.count, m.depth, schedule), said = ms_of(&m);
             const double off = said > ran ? said / ran - 1.0 : 1.0 - said / ran;
             if (off > worst) worst = off;
-            if (off > 0.002) {
+            if (off > 0.02) {
                 tap_note("%s %s, %zu chunks, stage %.1f, depth %zu: model %.4f ms, clock %.4f ms",
                          profile, spipe_schedule_name(schedule), n, stage, m.depth, said, ran);
             }
@@ -297,10 +302,53 @@ static void test_against_clock(void) {
         const double ideal = furthest("ideal", s);
         tap_ok(ideal < 1e-9, "ideal device, %s: the modelled clock's time, to %.0e",
                spipe_schedule_name(s), ideal);
-        /* The clock counts every single call, the model two events a step. */
+        /* Chunks of 256 KiB take as long as their calls. The clock counts every one; the model one or
+           two events a step, also where a first or last chunk needs fewer. */
         const double h200 = furthest("h200", s);
-        tap_ok(h200 < 0.002, "h200, %s: the modelled clock's time within 0.2 %%: %.4f %%",
+        tap_ok(h200 < 0.02, "h200, %s: the modelled clock's time within 2 %%: %.2f %%",
                spipe_schedule_name(s), 100.0 * h200);
+    }
+}
+
+/* ---- Beside a real H200: 512 MiB in, one kernel, 512 MiB out, pinned; hand-written schedules, as
+   fractions of max(both directions at once, kernel), medians of 20 runs, spread 0.01. The preset's
+   copies, losses and calls were measured by themselves, kernel_fill in the last row's last run. */
+static void test_against_h200(void) {
+    static const double kernels[] = {0.1, 0.5, 1.0, 1.2, 3.0}; /* of the copy in */
+    static const struct {
+        const char      *what;
+        spipe_schedule_t schedule;
+        size_t           mib;
+        int              streams;
+        double           measured[5];
+    } rows[] = {{"serial", SPIPE_SERIAL, 512, 1, {0.52, 0.44, 0.37, 0.37, 0.60}},
+                {"four quarters", SPIPE_DEPTH_FIRST, 128, 1, {0.81, 0.77, 0.70, 0.73, 0.89}},
+                {"engines, 4 MiB", SPIPE_ENGINES, 4, 1, {0.95, 0.96, 0.945, 0.94, 0.955}},
+                {"engines, 8 MiB", SPIPE_ENGINES, 8, 1, {0.96, 0.97, 0.95, 0.93, 0.954}},
+                {"and two kernel streams", SPIPE_ENGINES, 8, 2, {0.96, 0.97, 0.95, 1.03, 1.06}}};
+    for (const auto &row : rows) {
+        double worst = 0.0;
+        for (int i = 0; i < 5; ++i) {
+            spipe_model_t m = spipe_model_default();
+            m.device = spipe_model_preset("h200");
+            m.count = (size_t)512 << 20;
+            m.chunk = row.mib << 20;
+            m.in_bytes = m.out_bytes = (double)m.chunk;
+            m.num_stages = 1;
+            m.kernel_streams = row.streams;
+            m.schedule = row.schedule;
+            const double both = (double)m.count / 50.7e6;
+            const double kernel = kernels[i] * (double)m.count / 55.4e6;
+            m.stage_ms[0] = kernel * (double)m.chunk / (double)m.count;
+            const double said = (both > kernel ? both : kernel) / ms_of(&m);
+            const double off = said / row.measured[i] - 1.0;
+            if (off > 0.02 || off < -0.02) {
+                tap_note("kernel %.1f: model %.3f, measured %.3f", kernels[i], said,
+                         row.measured[i]);
+            }
+            if (off > worst || -off > worst) worst = off < 0.0 ? -off : off;
+        }
+        tap_ok(worst < 0.05, "a real H200, %s: within 5 %%: %.1f %%", row.what, 100.0 * worst);
     }
 }
 
@@ -312,5 +360,6 @@ int main(void) {
     test_timeline();
     test_speed();
     test_against_clock();
+    test_against_h200();
     return tap_done();
 }
