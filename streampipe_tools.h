@@ -1086,7 +1086,7 @@ SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
         SPIPE_TRY(spipe_pinned_alloc(&p->host[i], d->probe_bytes));
         memset(p->host[i], 0, d->probe_bytes);
         SPIPE_TRY(cudaMalloc(&p->device[i], d->probe_bytes));
-        SPIPE_TRY(cudaMemset(p->device[i], 0, d->probe_bytes));
+        SPIPE_TRY(cudaMemsetAsync(p->device[i], 0, d->probe_bytes, p->streams[i]));
     }
     SPIPE_TRY(cudaEventCreate(&p->begin));
     SPIPE_TRY(cudaEventCreate(&p->end));
