@@ -302,8 +302,8 @@ static void test_against_clock(void) {
         const double ideal = furthest("ideal", s);
         tap_ok(ideal < 1e-9, "ideal device, %s: the modelled clock's time, to %.0e",
                spipe_schedule_name(s), ideal);
-        /* Chunks of 256 KiB take as long as their calls. The clock counts every one; the model one or
-           two events a step, also where a first or last chunk needs fewer. */
+        /* Chunks of 256 KiB take as long as their calls. The clock counts every one; the model one
+           or two events a step, also where a first or last chunk needs fewer. */
         const double h200 = furthest("h200", s);
         tap_ok(h200 < 0.02, "h200, %s: the modelled clock's time within 2 %%: %.2f %%",
                spipe_schedule_name(s), 100.0 * h200);
