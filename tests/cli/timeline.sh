@@ -1,0 +1,109 @@
+#!/bin/sh
+# timeline.sh -- the pictures as other programs read them: XML, JSON, a trace that obeys its format.
+# Environment: BUILD, the build folder.
+. tests/cli/tap.sh
+
+tools=$BUILD/tests/test_tools
+[ -x "$tools" ] || skip_all "$tools is not built"
+command -v python3 >/dev/null || skip_all "python3 is not there"
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
+"$tools" "$dir"; ok $? "pictures of 8 chunks, of 1,000, of odd spans and of none are written"
+
+cat >"$dir/check.py" <<'END'
+import json, math, re, sys, xml.etree.ElementTree as tree
+what, path = sys.argv[1:]
+text = open(path, "rb").read().decode("utf-8")  # strict
+
+def number(v):
+    return isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
+
+def refuse(name):
+    raise ValueError(name)
+
+def parse(text):  # NaN and Infinity are no JSON, though Python takes them
+    return json.loads(text, parse_constant=refuse)
+
+def check_trace():
+    t = parse(text)
+    assert t["displayTimeUnit"] in ("ms", "ns")
+    spans, names = {}, {}
+    for e in t["traceEvents"]:
+        assert isinstance(e["name"], str) and isinstance(e["pid"], int) and isinstance(e["tid"], int)
+        if e["ph"] == "M":
+            assert isinstance(e["args"], dict)
+            if e["name"] == "thread_name":
+                names[e["tid"]] = e["args"]["name"]
+            continue
+        assert e["ph"] == "X" and isinstance(e["cat"], str) and isinstance(e["args"]["chunk"], int)
+        assert number(e["ts"]) and number(e["dur"]) and e["ts"] >= 0 and e["dur"] >= 0
+        spans.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["dur"]))
+    for (_, tid), row in spans.items():
+        assert tid in names
+        row.sort()
+        for (ts, dur), (after, _) in zip(row, row[1:]):  # in binary, as browsers add
+            assert ts + dur <= after, f"{names[tid]}: {ts} + {dur} > {after}"
+    return sum(len(r) for r in spans.values()), names
+
+def check_svg():
+    root = tree.fromstring(text)
+    width, height = [float(x) for x in root.get("viewBox").split()[2:]]
+    for e in root.iter():
+        for key, value in e.attrib.items():
+            assert "href" not in key and "nan" not in value and "inf" not in value, (key, value)
+        if e.tag.endswith("rect"):
+            x, y, w, h = [float(e.get(k)) for k in ("x", "y", "width", "height")]
+            assert 0 <= x and 0 <= y and 0 <= w and x + w <= width + .01 and y + h <= height
+
+def outside(text):  # what a browser would fetch
+    text = text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    return re.findall(r"https?:|//[a-z]|url\(|@import|\bsrc=|\bhref=", text)
+
+if what == "trace8":
+    n, names = check_trace()
+    assert n == 8 * 4 and list(names.values()) == ["copy in", "stage blur", "stage 1", "copy out"], names
+elif what == "trace":
+    check_trace()
+elif what == "svg":
+    check_svg()
+    assert not outside(text), outside(text)
+elif what == "html":
+    assert not outside(text), outside(text)
+    assert text.count("</script>") == 1 and text.count("<script>") == 1 and "<b>" not in text
+    data = re.search(r"const D=(.*?);\n", text, re.S).group(1)
+    d = parse(re.sub(r"(wall|modelled|rows|spans):", r'"\1":', data, count=4))
+    for row, chunk, begin, end in d["spans"]:
+        assert 0 <= row < len(d["rows"]) and 0 <= begin <= end <= d["wall"]
+elif what == "report":
+    r = parse(text)
+    assert r["error"] == "cudaErrorInvalidValue" and r["wall_ms"] == 1.5 and r["setup_ms"] is None
+    assert r["failure.chunk"] is None and "</script>" in r["failure.message"]
+    header = open("streampipe.h").read()
+    fields = re.search(r"typedef struct spipe_report \{(.*?)\} spipe_report_t;", header, re.S).group(1)
+    fields = re.sub(r"/\*.*?\*/", "", fields, flags=re.S)
+    names = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", fields)
+    missing = [n for n in names if n not in r and n != "failure"]
+    assert len(names) > 15 and not missing, missing
+elif what == "modelled":
+    assert "modelled" in text
+elif what == "measured":
+    assert "modelled" not in re.sub(r"<script>.*", "", text, flags=re.S).replace('"modelled":false', "")
+END
+check() { # RULE WHAT FILE
+    python3 -B "$dir/check.py" "$2" "$dir/$3" 2>"$dir/err"
+    ok $? "$1"
+    tail -n 1 "$dir/err" | sed 's/^/# /'
+}
+
+check "the trace of 8 chunks has a thread for each engine and an event for each operation" trace8 8.json
+for f in 1000 odd empty; do
+    check "trace, $f: keys as the format wants them, finite numbers, no overlap within a thread" trace $f.json
+done
+for f in 8 1000 odd empty; do
+    check "SVG, $f: well-formed, all of it in the picture, no outside reference" svg $f.svg
+    check "HTML, $f: data that parse, nothing that ends the script early, no outside reference" html $f.html
+done
+check "the report parses, times that are no numbers are null, every field is there" report report.json
+for f in 8.svg 8.html 8.json 8.txt; do check "modelled times are called so in $f" modelled $f; done
+for f in odd.svg odd.html odd.json odd.txt; do check "measured ones are not in $f" measured $f; done
+test "$(wc -c <"$dir/1000.svg")" -lt 400000; ok $? "the SVG of 1,000 chunks is under 400 kB"
+done_testing
