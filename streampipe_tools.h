@@ -1,7 +1,7 @@
 /*  streampipe_tools.h 0.1.0 -- look at CUDA stream pipelines while you build them.
 
-    An optional companion of streampipe.h: timelines as pictures, reports as JSON, and a doctor
-    that says why nothing overlaps. It brings streampipe_model.h along, which says how long a
+    An optional companion of streampipe.h: timelines as pictures, reports as JSON, a doctor that
+    says why nothing overlaps, and a search for the fastest settings. It brings streampipe_model.h along, which says how long a
     pipeline will take before there is one. Programs that only run pipelines need neither. C99,
     C++11 and CUDA C++ alike. MIT licence.
 
@@ -38,6 +38,7 @@ END EXAMPLE
       1  >>pictures  a chart for the terminal, SVG, HTML, Chrome trace
       2  >>json      the report as JSON
       3  >>doctor    what keeps work from overlapping on this machine
+      4  >>tune      what a run would choose and why; what is fastest here
 
     READING THE PICTURES   A row is an engine: host threads that fill, the copy engine in, each
     stage, the copy engine out, host threads that drain. Work of one row that overlaps takes more
@@ -177,6 +178,28 @@ typedef struct spipe_checkup {
 SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void);
 SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
                                    FILE *to);
+
+/* ---- 4 >>tune ------------------------------------------------------------------------------ */
+/*  spipe_plan -- what a run of a description would choose, and why, without running it.
+    spipe_tune -- the fastest settings for a description, found by running it on this machine.
+
+    d          in      checked first. tune: with arrays only, as every run reads and writes them
+                       anew: no in/out array, source, sink, or resident buffer both ways.
+    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
+                       spipe_run.
+    report     out     plan: chunk, depth, schedule, threads and memory as they would be, and why_*
+                       in words. tune: of the best settings' last run; may be NULL. Both: on failure
+                       why, in report->failure.
+    best       out     d with chunk, depth, threads, schedule and staging filled in: keep it, or
+                       write its numbers into your program. They hold for this total and machine.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description; tune: one that cannot be run
+               again and again); cudaErrorMemoryAllocation; tune: what its first run returned.
+    Blocks     plan: no. tune: for some hundred runs.
+    Threads    any.   Callback  no.   Capture  no.
+    Allocates  plan: nothing that stays. tune: as spipe_pipeline_create does, freed before return. */
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report);
+SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
+                                 spipe_report_t *report);
 
 /* ============================================================================================
    >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
@@ -1184,6 +1207,149 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     }
     if (to) fprintf(to, "%d to look at\n", doc.c->num_look);
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
+}
+
+/* ---- 4 tune -------------------------------------------------------------------------------- */
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report) {
+    spipe_pipeline_t *p;
+    size_t            device = 0, pinned = 0;
+    cudaError_t       e;
+    int               i;
+    if (!report) return cudaErrorInvalidValue;
+    memset(report, 0, sizeof *report);
+    SPIPE_TRY(spipe_desc_check(d, &report->failure));
+    p = (spipe_pipeline_t *)calloc(1, sizeof *p);
+    if (!p) return spipe_priv_refuse(&report->failure, cudaErrorMemoryAllocation, "no memory");
+    spipe_priv_failure_clear(&p->failure);
+    p->desc = *d;
+    p->one_shot = !kept;
+    e = cudaGetDevice(&p->device);
+    if (e == cudaSuccess) e = spipe_priv_device_facts(&p->facts, p->device);
+    if (e == cudaSuccess) e = spipe_priv_plan(p);
+    if (e == cudaSuccess) spipe_priv_layout(p, &device, &pinned);
+    if (e != cudaSuccess && p->failure.error == cudaSuccess) {
+        (void)spipe_priv_refuse(&p->failure, e, "planning failed: %s", cudaGetErrorString(e));
+    }
+    spipe_priv_report(p, report);
+    report->chunks_done = report->count_done = 0;
+    report->device_bytes = device;
+    report->pinned_bytes = pinned;
+    report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
+    for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
+    free(p);
+    return e;
+}
+
+/* The best of a few runs of some settings, in ms; a negative number where they are refused. */
+SPIPE_API double spipe_priv_try(const spipe_desc_t *d, spipe_report_t *report) {
+    enum { WARM = 5, RUNS = 7 }; /* warm: also a replay has been tried by then */
+    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    spipe_report_t    r;
+    double            best = -1.0;
+    cudaError_t       e = cudaErrorMemoryAllocation;
+    int               k;
+    memset(&r, 0, sizeof r);
+    if (p) e = spipe_pipeline_create(p, d, &r.failure);
+    for (k = 0; k < WARM + RUNS && e == cudaSuccess; ++k) {
+        e = spipe_pipeline_run(p, &r);
+        if (k >= WARM && (best < 0.0 || r.wall_ms < best)) best = r.wall_ms;
+    }
+    if (p && p->alive) (void)spipe_pipeline_destroy(p);
+    free(p);
+    (void)cudaGetLastError();
+    r.failure.error = e;
+    if (report) *report = r;
+    return e == cudaSuccess ? best : -1.0;
+}
+/* Takes other settings when they are faster by more than chance. */
+SPIPE_API void spipe_priv_better(spipe_desc_t *best, double *best_ms, const spipe_desc_t *other,
+                                 spipe_report_t *report) {
+    spipe_report_t r;
+    spipe_failure_t f;
+    double         ms;
+    if (spipe_desc_check(other, &f) != cudaSuccess) return;
+    ms = spipe_priv_try(other, &r);
+    if (ms < 0.0 || ms > 0.98 * *best_ms) return;
+    *best = *other;
+    *best_ms = ms;
+    *report = r;
+}
+/* One setting at a time, from the library's own choice on. */
+SPIPE_API void spipe_priv_search(spipe_desc_t *best, double *best_ms, spipe_report_t *report) {
+    static const double          chunks[] = {0.25, 0.5, 2.0, 4.0}, others[] = {0.5, 2.0};
+    static const spipe_staging_t stagings[] = {SPIPE_STAGING_REGISTER, SPIPE_STAGING_DIRECT};
+    spipe_desc_t                 from = *best, d;
+    const int                    staged = report->staged;
+    int                          i;
+    for (i = 0; i < 4; ++i) {
+        d = from;
+        d.chunk = (size_t)((double)from.chunk * chunks[i]);
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    for (from = *best, i = 0; i < 2; ++i) {
+        d = from;
+        d.depth = (size_t)((double)from.depth * others[i]);
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    for (from = *best, i = 0; i < 2 && staged; ++i) {
+        d = from;
+        d.threads = (size_t)((double)from.threads * others[i]);
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    for (from = *best, i = 0; i < 2 && staged; ++i) {
+        d = from;
+        d.staging = stagings[i];
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    d = *best;
+    d.schedule = SPIPE_DEPTH_FIRST;
+    spipe_priv_better(best, best_ms, &d, report);
+    d.schedule = SPIPE_MAPPED;
+    d.chunk = SPIPE_AUTO;
+    spipe_priv_better(best, best_ms, &d, report);
+}
+
+SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
+                                 spipe_report_t *report) {
+    spipe_report_t own;
+    double         best_ms;
+    int            i;
+    if (!report) report = &own;
+    memset(report, 0, sizeof *report);
+    if (!best) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_desc_check(d, &report->failure));
+    *best = *d;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->kind != SPIPE_INOUT && b->kind != SPIPE_SOURCE && b->kind != SPIPE_SINK &&
+            !(b->kind == SPIPE_RESIDENT && b->resident == (SPIPE_UPLOAD | SPIPE_DOWNLOAD))) {
+            continue;
+        }
+        return spipe_priv_refuse(&report->failure, cudaErrorInvalidValue, "buffer %d (%s): tuning "
+                                 "runs again and again, which this buffer would notice; tune with "
+                                 "an input and an output array", i, spipe_priv_kind_name(b->kind));
+    }
+    best_ms = spipe_priv_try(d, report);
+    if (best_ms < 0.0) return report->failure.error;
+    best->chunk = report->chunk;
+    best->depth = report->depth;
+    best->schedule = report->schedule;
+    if (report->threads > 0) best->threads = report->threads;
+    best_ms = spipe_priv_try(best, report); /* asked for by hand the same may do less by itself */
+    if (best_ms < 0.0) return report->failure.error;
+    {
+        spipe_report_t r;
+        const double   ms = spipe_priv_try(d, &r);
+        if (ms > 0.0 && ms < 0.98 * best_ms) { /* as with small chunks copied several at a time */
+            *best = *d;
+            *report = r;
+            best_ms = ms;
+            if (d->chunk != SPIPE_AUTO) return cudaSuccess;
+            best->chunk = r.chunk;
+        }
+    }
+    spipe_priv_search(best, &best_ms, report);
+    return cudaSuccess;
 }
 
 #endif /* STREAMPIPE_TOOLS_H */
