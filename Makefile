@@ -343,7 +343,7 @@ endif
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-HEADERS := $(wildcard streampipe.h streampipe_kernels.cuh streampipe_model.h streampipe_tools.h)
+HEADERS := streampipe.h streampipe_kernels.cuh streampipe_parts.h streampipe_model.h streampipe_tools.h
 incdir   = $(DESTDIR)$(PREFIX)/include
 pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig
 cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
@@ -356,7 +356,7 @@ install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake to
 	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
 	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake
 uninstall: ## the reverse, with the same PREFIX and DESTDIR
-	rm -f $(addprefix $(incdir)/,streampipe.h streampipe_kernels.cuh streampipe_model.h streampipe_tools.h) $(pcdir)/streampipe.pc
+	rm -f $(addprefix $(incdir)/,$(HEADERS)) $(pcdir)/streampipe.pc
 	rm -f $(cmakedir)/streampipe-config.cmake $(cmakedir)/streampipe-config-version.cmake
 	rmdir $(cmakedir) 2>/dev/null || true
 

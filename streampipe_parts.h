@@ -2,14 +2,30 @@
     event pool, scopes, a timer. Optional; needs streampipe.h beside it, and nothing else does.
 
     A WORKER runs your functions on a host thread when streams get there, and they may call CUDA, so
-    that the end of one batch can queue the next:
+    that the end of one batch can queue the next.
 
-        static void next_batch(cudaError_t status, void *user) { ... launch, spipe_worker_call ... }
-        spipe_worker_t worker;
-        SPIPE_CHECK(spipe_worker_create(&worker));
-        SPIPE_CHECK(spipe_worker_call(&worker, stream, next_batch, &state));
-        SPIPE_CHECK(spipe_worker_wait(&worker));
-        SPIPE_CHECK(spipe_worker_destroy(&worker));
+BEGIN EXAMPLE chain.c
+    #include "streampipe_parts.h"
+
+    typedef struct chain { spipe_worker_t worker; cudaStream_t stream; int left; } chain_t;
+
+    static void next_batch(cudaError_t status, void *user) {
+        chain_t *c = (chain_t *)user;
+        if (status != cudaSuccess || c->left == 0) return;
+        --c->left;                           // launch the next batch on c->stream here
+        (void)spipe_worker_call(&c->worker, c->stream, next_batch, c);
+    }
+    int main(void) {
+        chain_t c = {{0}, NULL, 3};
+        SPIPE_CHECK(spipe_stream_create(&c.stream, SPIPE_PRIORITY_DEFAULT));
+        SPIPE_CHECK(spipe_worker_create(&c.worker));
+        SPIPE_CHECK(spipe_worker_call(&c.worker, c.stream, next_batch, &c));
+        SPIPE_CHECK(spipe_worker_wait(&c.worker));      // until no call is left
+        SPIPE_CHECK(spipe_worker_destroy(&c.worker));
+        SPIPE_CHECK(cudaStreamDestroy(c.stream));
+        return c.left;
+    }
+END EXAMPLE
 
     A CHANNEL hands values from one stream to another without the host waiting; an EVENT POOL keeps
     untimed events for reuse; a SCOPE leases a side stream for a stretch of code; a TIMER is a

@@ -1,9 +1,9 @@
 /*  streampipe_tools.h 0.1.0 -- look at CUDA stream pipelines while you build them.
 
     An optional companion of streampipe.h: timelines as pictures, reports as JSON, a doctor that
-    says why nothing overlaps, and a search for the fastest settings. It brings streampipe_model.h along, which says how long a
-    pipeline will take before there is one. Programs that only run pipelines need neither. C99,
-    C++11 and CUDA C++ alike. MIT licence.
+    says why nothing overlaps, and a search for the fastest settings. It brings streampipe_model.h
+    along, which says how long a pipeline will take before there is one. Programs that only run
+    pipelines need neither. C99, C++11 and CUDA C++ alike. MIT licence.
 
     USE IT   copy both beside streampipe.h and #include this one: nothing to define or to link.
 
@@ -196,7 +196,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
                again and again); cudaErrorMemoryAllocation; tune: what its first run returned.
     Blocks     plan: no. tune: for some hundred runs.
     Threads    any.   Callback  no.   Capture  no.
-    Allocates  plan: nothing that stays. tune: as spipe_pipeline_create does, freed before return. */
+    Allocates  plan: nothing that stays. tune: as spipe_pipeline_create, freed before return. */
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report);
 SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
                                  spipe_report_t *report);
@@ -886,7 +886,9 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, chunks_done); SPIPE_PRIV_MEMBER(size, chunk);
     SPIPE_PRIV_MEMBER(size, depth); SPIPE_PRIV_MEMBER(int, staged);
     SPIPE_PRIV_MEMBER(size, threads); SPIPE_PRIV_MEMBER(int, num_stages);
-    SPIPE_PRIV_MEMBER(int, num_streams); SPIPE_PRIV_MEMBER(size, bytes_in);
+    SPIPE_PRIV_MEMBER(int, num_streams); SPIPE_PRIV_MEMBER(int, replayed);
+    SPIPE_PRIV_MEMBER(text, why_chunk); SPIPE_PRIV_MEMBER(text, why_schedule);
+    SPIPE_PRIV_MEMBER(text, why_staging); SPIPE_PRIV_MEMBER(size, bytes_in);
     SPIPE_PRIV_MEMBER(size, bytes_out); SPIPE_PRIV_MEMBER(size, device_bytes);
     SPIPE_PRIV_MEMBER(size, pinned_bytes); SPIPE_PRIV_MEMBER(double, setup_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms); SPIPE_PRIV_MEMBER(int, failure.stage);

@@ -1,6 +1,6 @@
 /*  test_choices.cu -- what the library chooses by itself changes how fast a run is, never what
-    comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a graph,
-    several arrays in one copy. */
+    comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a
+    graph, several arrays in one copy. */
 #include "pipe_common.h"
 
 enum { CHUNK = 64, CHUNKS = 512, N = CHUNK * CHUNKS + 17 };
