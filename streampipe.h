@@ -597,7 +597,7 @@ typedef struct spipe_pipeline {
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
-    int                direct_pageable, had_threads, ring_cached;
+    int                direct_pageable, had_threads, ring_cached, small;
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -1520,7 +1520,7 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
         }
     }
     if (type == SPIPE_PRIV_PAGEABLE) {
-        if (staging == SPIPE_STAGING_DIRECT) p->direct_pageable = 1;
+        if (staging == SPIPE_STAGING_DIRECT || p->small) p->direct_pageable = 1;
         else p->path[i] = SPIPE_PRIV_STAGED;
     }
     if (spipe_priv_is_mapped(p)) {
@@ -1585,8 +1585,9 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     *moved = in > out ? in : out;
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
-/* Bytes of a run for which setting up to stage takes too long; for which few threads and small
-   chunks do better (tests/bench). */
+/* Bytes of a run for which pinning its arrays takes too long, or setting up to stage them; for
+   which few threads and small chunks do better (tests/bench). */
+#define SPIPE_PRIV_TINY (3.0 * 1048576.0)
 #define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
 
@@ -1595,7 +1596,7 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
    H200 from 1 MiB to 4 GiB (tests/bench). */
 SPIPE_API size_t spipe_priv_best_bytes(double total) {
     size_t bytes = (size_t)128 << 10;
-    while (bytes < (size_t)16 << 20 && 0.9 * (double)bytes * (double)bytes < 60e3 * total) {
+    while (bytes < (size_t)16 << 20 && 0.92 * (double)bytes * (double)bytes < 60e3 * total) {
         bytes *= 2;
     }
     return bytes;
@@ -1614,7 +1615,7 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
         const double total = (double)d->count * (double)moved;
-        if (p->one_shot && p->direct_pageable && d->count > 0 && total < SPIPE_PRIV_SMALL) {
+        if (p->small && p->direct_pageable && d->count > 0) {
             p->report.why_chunk = "the whole: CUDA would wait between chunks";
             return d->count;
         }
@@ -1623,6 +1624,7 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
         if (spipe_priv_stages_arrays(p)) {
             p->report.why_chunk = "pinned slots that the cache holds";
             bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
+            while (bytes > mib / 4 && (double)bytes > total / 8.0) bytes /= 2;
         }
     }
     chunk = bytes / moved;
@@ -1752,8 +1754,9 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         p->report.why_staging = "the GPU reads the host's pages at full speed";
         d->staging = SPIPE_STAGING_DIRECT;
     } else if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < SPIPE_PRIV_SMALL) {
-        p->report.why_staging = "left to CUDA: for so little, setting up takes longer";
-        d->staging = SPIPE_STAGING_DIRECT; /* setting up to stage would cost more than it saves */
+        p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
+        p->small = 1;
+        d->staging = total < SPIPE_PRIV_TINY ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
     SPIPE_TRY(spipe_priv_choose_schedule(p));
     (void)spipe_priv_sort_stages(d, order);
@@ -2485,7 +2488,7 @@ SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
         spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
     }
     spipe_priv_write_copies(w, 0, in);
-    spipe_priv_write_record(w, -1, in, slot->in_done);
+    if (!p->one_stream || p->needs_fill) spipe_priv_write_record(w, -1, in, slot->in_done);
     if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
 }
 /* A stage's stream waits for the stages before it, for the copies in where there is none, and for
@@ -2537,7 +2540,7 @@ SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     } else if (s == p->steps[1].stage) {
         spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
     }
-    spipe_priv_write_record(w, s, stream, done);
+    if (!p->one_stream || st->host) spipe_priv_write_record(w, s, stream, done);
 }
 SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_pipeline_t        *p = w->p;
@@ -3213,7 +3216,8 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->num_streams = p->num_streams;
     r->threads = fill > drain ? fill : drain;
     r->staged = spipe_priv_stages_arrays(p);
-    if (!r->staged && !p->direct_pageable) r->why_staging = "no pageable array";
+    if (!r->staged && !p->direct_pageable && !p->small) r->why_staging = "no pageable array";
+    if (p->small && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
     if (to) *to = *r;
 }
 /* Frees in reverse order of making, whatever part of it was made. */
