@@ -597,7 +597,7 @@ typedef struct spipe_pipeline {
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
-    int                direct_pageable, had_threads, ring_cached, small;
+    int                direct_pageable, had_threads, ring_cached, small, all_help;
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -807,7 +807,6 @@ typedef struct spipe_priv_thread {
     void                  *arg;
     spipe_priv_thread_id_t id;
 } spipe_priv_thread_t;
-
 SPIPE_API void *spipe_priv_thread_main(void *arg) {
     const spipe_priv_thread_t *t = (const spipe_priv_thread_t *)arg;
     t->fn(t->arg);
@@ -832,13 +831,19 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
     SPIPE_PRIV_PTHREAD(pthread_join(s->id, NULL));
     free(s);
 }
+/* Processors that this process may use. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
+    long n = 1;
 #if defined(_SC_NPROCESSORS_ONLN)
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (size_t)n : 1;
-#else
-    return 1;
+    n = sysconf(_SC_NPROCESSORS_ONLN);
 #endif
+#if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
+    {
+        cpu_set_t cpus;
+        if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) n = CPU_COUNT(&cpus);
+    }
+#endif
+    return n > 0 ? (size_t)n : 1;
 }
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
@@ -1157,7 +1162,6 @@ SPIPE_API cudaError_t spipe_unpin(void *ptr) {
 
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
 enum { SPIPE_PRIV_PAGEABLE, SPIPE_PRIV_PINNED, SPIPE_PRIV_DEVICE };
-
 SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
     struct cudaPointerAttributes a;
     cudaError_t                  e;
@@ -1486,10 +1490,8 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
 /* How a buffer's elements get from the host to the device and back: not at all; copied from and
    to the user's array; through a pinned slot that host threads fill and drain; used in place. */
 enum { SPIPE_PRIV_NONE, SPIPE_PRIV_DIRECT, SPIPE_PRIV_STAGED, SPIPE_PRIV_IN_PLACE };
-
 /* The steps of a load; the first two are routes as well. */
 enum { SPIPE_PRIV_IN, SPIPE_PRIV_OUT, SPIPE_PRIV_STAGE, SPIPE_PRIV_BEGIN, SPIPE_PRIV_END };
-
 SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_MAPPED;
 }
@@ -1590,7 +1592,6 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
 #define SPIPE_PRIV_TINY (3.0 * 1048576.0)
 #define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
-
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), as a power of two: the best of a sweep on an
    H200 from 1 MiB to 4 GiB (tests/bench). */
@@ -1803,7 +1804,6 @@ SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
 /* Which stream carries the copies in, the copies out and each lane of a load; this and the order of
    issue is all that schedules differ in. */
 enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
-
 SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t slot, int route) {
     const int lane = route - SPIPE_PRIV_ROUTE_LANE, k = (int)slot;
     if (p->one_stream) return p->streams[0];
@@ -2175,7 +2175,6 @@ typedef struct spipe_priv_at {
     size_t             load, first, count;
     spipe_priv_slot_t *slot;
 } spipe_priv_at_t;
-
 SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
     const size_t k = load % p->desc.depth;
     at->load = load;
@@ -2292,6 +2291,7 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
     if (wanted[0] + wanted[1] + wanted[2] > 0 && !p->had_threads) {
         p->had_threads = 1;
         p->facts.numa_node = spipe_priv_numa_node(p->device);
+        p->all_help = wanted[0] + wanted[1] >= spipe_priv_num_cpus();
     }
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
         spipe_priv_crew_t *crew = &p->crews[i];
@@ -2322,11 +2322,13 @@ SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
         p->crews[i].num_threads = 0;
     }
 }
-/* A crew with tasks and no threads: whoever waits must do them; under the lock. */
+/* A crew whose tasks whoever waits should do: it has no threads, or they leave no processor. */
 SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        if (p->crews[i].num_threads == 0 && p->crews[i].num_tasks > 0) return &p->crews[i];
+        if ((p->crews[i].num_threads == 0 || p->all_help) && p->crews[i].num_tasks > 0) {
+            return &p->crews[i];
+        }
     }
     return NULL;
 }
@@ -2401,7 +2403,6 @@ typedef struct spipe_priv_writer {
     spipe_priv_op_t  *ops, *last, spare; /* last: of this step, or NULL */
     int               step;
 } spipe_priv_writer_t;
-
 /* An action; it takes over a wait that stands alone before it in its stream. */
 SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
                                             cudaStream_t stream) {
@@ -2782,7 +2783,6 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event
                            p->completed * p->batch, p->issued_out * p->batch - (p->issued_out > 0),
                            cudaGetErrorString(e));
 }
-/* How many chunks that many loads are. */
 SPIPE_API size_t spipe_priv_chunks(const spipe_pipeline_t *p, size_t loads) {
     const size_t all = p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
     return p->batch > 1 && loads * p->batch > all ? all : loads * p->batch;

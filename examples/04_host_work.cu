@@ -41,9 +41,9 @@ static int too_early(cudaStream_t s, int *dev, int *seen) {
     seen[0] = seen[1] = -1;
     SPIPE_CHECK(ex_gate_close(&gate, s));
     SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, s, dev, 7));
+    SPIPE_CHECK(cudaMemcpy(&seen[1], dev, sizeof *seen, cudaMemcpyDeviceToHost));
     SPIPE_CHECK(cudaMemcpyAsync(seen, dev, sizeof *seen, cudaMemcpyDeviceToHost, s));
     const int early = seen[0]; /* the call returned; the copy has not begun */
-    SPIPE_CHECK(cudaMemcpy(&seen[1], dev, sizeof *seen, cudaMemcpyDeviceToHost));
     held = ex_gate_open(&gate, s); /* and waits for s */
     printf("read after cudaMemcpyAsync, no wait      %2d   the copy had not begun\n", early);
     printf("cudaMemcpy beside a non-blocking stream  %2d   it waits for another stream\n",

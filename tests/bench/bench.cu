@@ -1373,7 +1373,7 @@ int main(int argc, char **argv) {
             rows.emplace_back();
             run_row(&o, &rows.back(), &w);
             print_row(&rows.back());
-            judge(&rows.back(), machine.cores);
+            judge(&rows.back(), o.cores ? o.cores : machine.cores);
             write_json(&o, &machine, rows, &streamed);
         }
     }
