@@ -604,7 +604,8 @@ typedef struct spipe_pipeline {
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
     spipe_priv_task_t  steps[SPIPE_PRIV_MAX_STEPS]; /* of every load */
     int                num_in_place; /* buffers that need no copies */
-    spipe_priv_op_t   *ops;          /* what is issued for a load, num_ops for each slot */
+    spipe_priv_op_t   *ops;          /* what is issued for a load, num_ops for each row: a slot, */
+    size_t             num_rows;     /* and one of two streams where their number is odd */
     size_t             num_ops, room_ops, step_start[SPIPE_PRIV_MAX_STEPS + 1];
     /* what it owns */
     int                num_streams;
@@ -1593,12 +1594,13 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
 #define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
-   chunk of a total is near sqrt(total x 120 KB / 2), as a power of two: the best of a sweep on an
-   H200 from 1 MiB to 4 GiB (tests/bench). */
+   chunk of a total is near sqrt(total x 120 KB / 2), from a little more for short kernels to a
+   little less for long ones. 1, 1.5, 2, 3, 4, ... : within 2 % of the best of a sweep on an H200
+   from 16 MiB to 4 GiB (tests/bench). */
 SPIPE_API size_t spipe_priv_best_bytes(double total) {
     size_t bytes = (size_t)128 << 10;
-    while (bytes < (size_t)16 << 20 && 0.92 * (double)bytes * (double)bytes < 60e3 * total) {
-        bytes *= 2;
+    while (bytes < (size_t)16 << 20 && 0.6 * (double)bytes * (double)bytes < 60e3 * total) {
+        bytes += (bytes & (bytes - 1)) ? bytes / 3 : bytes / 2;
     }
     return bytes;
 }
@@ -1791,6 +1793,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         d->depth = d->count / p->load + 1; /* no slot for a load that will not come */
     }
     p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
+    p->num_rows = d->depth << (d->depth % 2);
     spipe_priv_measure(p);
     return cudaSuccess;
 }
@@ -1804,11 +1807,11 @@ SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
 /* Which stream carries the copies in, the copies out and each lane of a load; this and the order of
    issue is all that schedules differ in. */
 enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
-SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t slot, int route) {
-    const int lane = route - SPIPE_PRIV_ROUTE_LANE, k = (int)slot;
+SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t row, int route) {
+    const int lane = route - SPIPE_PRIV_ROUTE_LANE, slot = (int)(row % p->desc.depth);
     if (p->one_stream) return p->streams[0];
-    if (!spipe_priv_by_engine(p)) return p->streams[k * p->num_lanes + (lane < 0 ? 0 : lane)];
-    return p->streams[lane < 0 ? route : 2 + 2 * lane + (k & 1)]; /* slots take turns */
+    if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + (lane < 0 ? 0 : lane)];
+    return p->streams[lane < 0 ? route : 2 + 2 * lane + (int)(row & 1)];
 }
 /* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
@@ -2176,12 +2179,12 @@ typedef struct spipe_priv_at {
     spipe_priv_slot_t *slot;
 } spipe_priv_at_t;
 SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
-    const size_t k = load % p->desc.depth;
+    const size_t row = load % p->num_rows, depth = p->desc.depth;
     at->load = load;
     at->first = load * p->load;
     at->count = spipe_priv_count_of(p, load);
-    at->slot = &p->slots[k];
-    return k;
+    at->slot = &p->slots[row < depth ? row : row - depth];
+    return row;
 }
 /* What a stage sees of a load, in a slot whose memory is known since it was laid out. */
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
@@ -2399,8 +2402,9 @@ enum {
 /* Where operations are written to; without room they are only counted. */
 typedef struct spipe_priv_writer {
     spipe_pipeline_t *p;
-    size_t            k, num_ops, room; /* k: the slot */
-    spipe_priv_op_t  *ops, *last, spare; /* last: of this step, or NULL */
+    size_t            k, num_ops, room; /* k: the row, which is a slot for one of two streams */
+    spipe_priv_slot_t *slot;
+    spipe_priv_op_t   *ops, *last, spare; /* last: of this step, or NULL */
     int               step;
 } spipe_priv_writer_t;
 /* An action; it takes over a wait that stands alone before it in its stream. */
@@ -2445,7 +2449,7 @@ SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, u
     spipe_priv_op_t           *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
     const int    in_place = p->path[i] == SPIPE_PRIV_IN_PLACE, window = pin && (!out || stage >= 0);
     const size_t eb = b->elem_bytes, before = window ? b->halo_before * eb : 0;
-    unsigned char *dev = in_place ? p->mapped[i] : (unsigned char *)p->slots[w->k].view.data[i];
+    unsigned char *dev = in_place ? p->mapped[i] : (unsigned char *)w->slot->view.data[i];
     unsigned char *host = pin ? pin : (unsigned char *)b->host;
     op->out = out;
     op->elem_bytes = eb;
@@ -2458,14 +2462,12 @@ SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, u
 /* Whether a buffer is copied this way: 0 no, 1 in one piece, 2 with the edges of a halo. */
 SPIPE_API int spipe_priv_copied(const spipe_priv_writer_t *w, int i, int out) {
     const spipe_buffer_desc_t *b = &w->p->desc.buffers[i];
-    const spipe_priv_slot_t   *slot = &w->p->slots[w->k];
-    if (!slot->dev[i] || !(out ? spipe_priv_goes_out(b) : spipe_priv_goes_in(b))) return 0;
-    return !out && !slot->pin_in[i] && (b->halo_before || b->halo_after) ? 2 : 1;
+    if (!w->slot->dev[i] || !(out ? spipe_priv_goes_out(b) : spipe_priv_goes_in(b))) return 0;
+    return !out && !w->slot->pin_in[i] && (b->halo_before || b->halo_after) ? 2 : 1;
 }
 /* All copies of one direction. Several in one call lose less time between them: 1.5 x as fast for
    two of 64 KiB, 1.1 x for 1 MiB on an H200 (tests/bench). */
 SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
-    const spipe_priv_slot_t *slot = &w->p->slots[w->k];
     int                      i, num = 0;
     for (i = 0; i < w->p->desc.num_buffers; ++i) {
         const int how = spipe_priv_copied(w, i, out);
@@ -2475,39 +2477,37 @@ SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStre
     if (num > 1) spipe_priv_write(w, SPIPE_PRIV_OP_COPIES, -1, stream)->num = num;
     for (i = 0; i < w->p->desc.num_buffers; ++i) {
         if (spipe_priv_copied(w, i, out) != 1) continue;
-        spipe_priv_write_copy(w, -1, i, out ? slot->pin_out[i] : slot->pin_in[i], out, stream);
+        spipe_priv_write_copy(w, -1, i, (out ? w->slot->pin_out : w->slot->pin_in)[i], out, stream);
     }
 }
 SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_pipeline_t        *p = w->p;
-    const spipe_priv_slot_t *slot = &p->slots[w->k];
     const cudaStream_t       in = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN);
     const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
     if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
-    spipe_priv_write_wait(w, -1, in, out, slot->out_done, p->desc.depth);
+    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, p->desc.depth);
     if (p->needs_drain && spipe_priv_is_mapped(p)) {
         spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
     }
     spipe_priv_write_copies(w, 0, in);
-    if (!p->one_stream || p->needs_fill) spipe_priv_write_record(w, -1, in, slot->in_done);
+    if (!p->one_stream || p->needs_fill) spipe_priv_write_record(w, -1, in, w->slot->in_done);
     if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
 }
 /* A stage's stream waits for the stages before it, for the copies in where there is none, and for
    the load before it where it is ordered. */
 SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_pipeline_t        *p = w->p;
-    const spipe_priv_slot_t *slot = &p->slots[w->k];
     const size_t             before = (w->k + p->desc.depth - 1) % p->desc.depth;
     int                      i;
     if (p->deps[s] == 0) {
         spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN),
-                              slot->in_done, 0);
+                              w->slot->in_done, 0);
     }
     for (i = 0; i < p->desc.num_stages; ++i) {
         const int route = SPIPE_PRIV_ROUTE_LANE + p->lane[i];
         if (!(p->deps[s] & SPIPE_BIT(i))) continue;
         spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, route),
-                              slot->stage_done[i], 0);
+                              w->slot->stage_done[i], 0);
     }
     if (p->desc.stages[s].ordered) {
         spipe_priv_write_wait(w, s, stream, NULL, p->slots[before].stage_done[s], 1);
@@ -2518,14 +2518,14 @@ SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned m
                                        cudaStream_t stream) {
     int i;
     for (i = 0; mask; ++i, mask >>= 1) {
-        unsigned char *pin = w->p->slots[w->k].mirror[s][i];
+        unsigned char *pin = w->slot->mirror[s][i];
         if (mask & 1) spipe_priv_write_copy(w, s, i, pin, out, stream);
     }
 }
 SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     spipe_pipeline_t         *p = w->p;
     const spipe_stage_desc_t *st = &p->desc.stages[s];
-    const cudaEvent_t         done = p->slots[w->k].stage_done[s];
+    const cudaEvent_t         done = w->slot->stage_done[s];
     const cudaStream_t stream = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[s]);
     if (w->step != SPIPE_PRIV_END) spipe_priv_write_waits(w, s, stream);
     if (w->step == SPIPE_PRIV_BEGIN) {
@@ -2545,19 +2545,18 @@ SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
 }
 SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_pipeline_t        *p = w->p;
-    const spipe_priv_slot_t *slot = &p->slots[w->k];
     const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
     int                      i;
     if (p->needs_drain && !spipe_priv_is_mapped(p)) {
         spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, out);
     }
     for (i = 0; i < p->desc.num_stages; ++i) {
-        const int route = SPIPE_PRIV_ROUTE_LANE + p->lane[i];
+        const cudaStream_t of = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[i]);
         if (!(p->leaves & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, -1, out, spipe_priv_route(p, w->k, route), slot->stage_done[i], 0);
+        spipe_priv_write_wait(w, -1, out, of, w->slot->stage_done[i], 0);
     }
     spipe_priv_write_copies(w, 1, out);
-    spipe_priv_write_record(w, -1, out, slot->out_done);
+    spipe_priv_write_record(w, -1, out, w->slot->out_done);
 }
 SPIPE_API void spipe_priv_write_slot(spipe_priv_writer_t *w) {
     spipe_pipeline_t *p = w->p;
@@ -2584,7 +2583,10 @@ SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
     w.p = p;
     w.ops = p->ops;
     w.room = p->room_ops;
-    for (w.k = 0; w.k < p->desc.depth; ++w.k) spipe_priv_write_slot(&w);
+    for (w.k = 0; w.k < p->num_rows; ++w.k) {
+        w.slot = &p->slots[w.k % p->desc.depth];
+        spipe_priv_write_slot(&w);
+    }
     p->in_one_stream = p->one_stream;
     return w.num_ops;
 }
