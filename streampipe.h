@@ -627,7 +627,7 @@ typedef struct spipe_pipeline {
     int                async, endless, one_stream, in_one_stream;
     size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
     cudaError_t        stale_error;
-    size_t             total, num_loads, failed_load, completed, told;
+    size_t             total, full_loads, num_loads, failed_load, completed, told;
     size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
     size_t             source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
@@ -1017,7 +1017,6 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     SPIPE_TRY(spipe_priority_value(priority, &value));
     return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
 }
-
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
     cudaEvent_t event = NULL;
     cudaError_t e;
@@ -1027,7 +1026,6 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     spipe_priv_keep(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
     return e;
 }
-
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t      i;
@@ -1200,7 +1198,6 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
 }
-
 /* ---- 8 describe ---------------------------------------------------------------------------- */
 SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
@@ -1264,7 +1261,6 @@ SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *us
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
     return spipe_priv_add_host_fn(d, NULL, sink, SPIPE_SINK, user, elem_bytes);
 }
-
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge) {
     if (!d) return -1;
@@ -1276,7 +1272,6 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     d->buffers[buffer].edge = edge;
     return buffer;
 }
-
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user) {
     spipe_stage_desc_t *s;
     if (!d) return -1;
@@ -1735,7 +1730,8 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     const size_t n = p->desc.count, size = p->load;
     p->endless = spipe_priv_endless(&p->desc);
     p->total = p->endless ? SPIPE_AUTO : n;
-    p->num_loads = p->endless ? SIZE_MAX : n / size + (n % size != 0);
+    p->full_loads = p->endless ? 0 : n / size;
+    p->num_loads = p->endless ? SIZE_MAX : p->full_loads + (n % size != 0);
     p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
@@ -1942,8 +1938,10 @@ SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
 }
 /* Elements of a load: all are full but the last, and that one is read after the total is known. */
 SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
-    const size_t size = p->load, total = spipe_priv_total(p);
-    if (load + 1 < p->num_loads && !p->endless) return size;
+    const size_t size = p->load;
+    size_t       total;
+    if (load < p->full_loads) return size;
+    total = spipe_priv_total(p);
     if (total == SPIPE_AUTO) return size;
     if (total / size < load || load * size >= total) return 0;
     return total - load * size < size ? total - load * size : size;
@@ -2325,13 +2323,13 @@ SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
         p->crews[i].num_threads = 0;
     }
 }
-/* A crew whose tasks whoever waits should do: it has no threads, or they leave no processor. */
+/* A crew whose tasks whoever waits should do: it has no threads, or they leave no processor; but
+   host stages are for one thread at a time. */
 SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        if ((p->crews[i].num_threads == 0 || p->all_help) && p->crews[i].num_tasks > 0) {
-            return &p->crews[i];
-        }
+        const int help = p->crews[i].num_threads == 0 || (p->all_help && i != SPIPE_PRIV_HOST);
+        if (help && p->crews[i].num_tasks > 0) return &p->crews[i];
     }
     return NULL;
 }
