@@ -597,7 +597,7 @@ typedef struct spipe_pipeline {
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
-    int                direct_pageable, had_threads, ring_cached, small, all_help;
+    int                direct_pageable, had_threads, ring_cached, small, all_help, watched;
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -2826,7 +2826,7 @@ SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_pipeline_t *p, const spipe_p
                                               const spipe_priv_at_t *at) {
     int k;
 #if CUDART_VERSION >= 12080
-    if (!p->capturing && !p->direct_pageable && p->facts.driver_version >= 12080) {
+    if (!p->capturing && !p->direct_pageable && !p->watched && p->facts.driver_version >= 12080) {
         void       *to[SPIPE_MAX_BUFFERS];
         const void *from[SPIPE_MAX_BUFFERS];
         size_t      bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0;
@@ -3244,6 +3244,8 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     if (!p->sync) return cudaErrorMemoryAllocation;
     *what = "reading the device's facts";
     SPIPE_TRY(spipe_priv_device_facts(&p->facts, p->device));
+    p->watched = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL; /* initcheck does not see
+                                                                             batched copies */
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan(p));
     *what = "creating streams";

@@ -980,6 +980,7 @@ SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
     const size_t connections = given < 1 ? 8 : given > 32 ? 32 : (size_t)given;
     const size_t streams = doc->d->num_streams;
     if (!watcher) watcher = getenv("NSYS_PROFILING_SESSION_ID");
+    if (!watcher) watcher = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE"); /* compute-sanitizer */
     if (doc->to) fputs("The environment\n", doc->to);
     spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, !blocks,
                           "unset it; sync_each finds the stage at fault without it",
