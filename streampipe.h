@@ -433,7 +433,8 @@ typedef struct spipe_stage_desc {
 typedef struct spipe_desc {
     size_t            count;    /* elements in the whole (default: SPIPE_AUTO, until sources end) */
     size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
-    size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO) */
+    size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
+                                   then hold several chunks of less than 256 KiB) */
     size_t            threads;  /* host threads each way for staging, sources and sinks; 0 = all
                                    on the calling thread (default: SPIPE_AUTO) */
     spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
@@ -665,9 +666,9 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
                destroying it: cudaErrorInvalidResourceHandle.
     Blocks     run: yes. create: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
-    Allocates  create: all memory, streams and events. run: threads, the first time, when there
-               is host work; then nothing. set_host: pinned slots, when the first pageable array
-               comes. */
+    Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
+               other threads, and a graph for fixed stages, the first time; then nothing.
+               set_host: pinned slots, when the first pageable array comes. */
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
                                             spipe_failure_t *failure);
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
