@@ -574,7 +574,7 @@ enum {
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
     SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
-        SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
+    SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
@@ -935,16 +935,19 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
     char      path[64], comma = ',';
     int       first, last;
-    cpu_set_t cpus;
+    cpu_set_t cpus, allowed;
     FILE     *f;
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
     f = node >= 0 ? fopen(path, "r") : NULL;
     if (!f) return;
     CPU_ZERO(&cpus);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
     while (comma == ',' && fscanf(f, "%d", &first) == 1) { /* as in 0-7,16-23 */
         last = first;
         if (fscanf(f, "-%d", &last) < 0) last = first;
-        for (; first <= last && first < CPU_SETSIZE; ++first) CPU_SET((size_t)first, &cpus);
+        for (; first <= last && first < CPU_SETSIZE; ++first) {
+            if (CPU_ISSET((size_t)first, &allowed)) CPU_SET((size_t)first, &cpus);
+        }
         if (fscanf(f, "%c", &comma) != 1) comma = 0;
     }
     fclose(f);
@@ -953,7 +956,6 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
     (void)node;
 #endif
 }
-
 /* All but the node, which takes a file to find. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
@@ -1010,7 +1012,6 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     }
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority) {
     int value = 0;
     if (!stream) return cudaErrorInvalidValue;
@@ -1038,7 +1039,6 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     memset(pool, 0, sizeof *pool);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
                                                spipe_priority_t priority) {
     cudaError_t e = cudaSuccess;
