@@ -444,6 +444,8 @@ typedef struct spipe_desc {
                                    pinned to its stage and chunk; slow (default: 0) */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void             *progress_user;
+    struct spipe_timeline *timeline; /* filled by a run that waits, and figures and a verdict in its
+                                   report: see streampipe_timeline.h (default: NULL) */
     int               num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
@@ -534,7 +536,26 @@ typedef struct spipe_report {
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
     double           wall_ms;                  /* first byte to last, set-up apart */
+    /* Only of a run with a timeline. Arrays: host threads that fill, copies in, stages, host
+       stages, copies out, host threads that drain. */
+    double           timed_ms;                 /* first operation to last; 0 = nobody looked */
+    double           busy_ms[6], idle_ms[6];   /* idle: between its first and last operation */
+    double           stage_ms[SPIPE_MAX_STAGES];
+    double           serial_ms;                /* the same work one after another, estimated */
+    double           bound_ms;                 /* the busiest engine's work: none can be faster */
+    double           overlap;                  /* hidden time / time that could be hidden */
+    double           sync_us;                  /* from a step's turn to its begin, on average */
+    unsigned         causes;                   /* SPIPE_CAUSE_... of streampipe_timeline.h */
+    char             verdict[1600];            /* the limit, then each cause and its cure: lines */
 } spipe_report_t;
+
+/* A run tells who watches when it begins and ends, and each action of a load (about: its
+   spipe_priv_op_t) and each task of a crew (its spipe_priv_task_t), before and after. */
+enum { SPIPE_PRIV_WATCH_RUN, SPIPE_PRIV_WATCH_OP, SPIPE_PRIV_WATCH_TASK };
+typedef struct spipe_priv_watch { /* what a spipe_timeline_t begins with */
+    void (*tell)(struct spipe_timeline *timeline, struct spipe_pipeline *p, int what,
+                 const void *about, size_t load, int after);
+} spipe_priv_watch_t;
 
 typedef struct spipe_priv_slot {
     unsigned char *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
@@ -551,6 +572,7 @@ typedef struct spipe_priv_slot {
 typedef struct spipe_priv_task {
     int    what, stage;
     size_t load;
+    double began; /* where somebody watches */
 } spipe_priv_task_t;
 
 /* What is to be issued for a load, in one stream: a wait, an action, a record; all of it that does
@@ -634,6 +656,7 @@ typedef struct spipe_pipeline {
     int                source_ended[SPIPE_MAX_BUFFERS];
     size_t             moved[2]; /* bytes to the device, from it */
     double             began;
+    const spipe_priv_watch_t *watch; /* or NULL */
     spipe_report_t     report;
 } spipe_pipeline_t;
 
@@ -740,12 +763,12 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 
 /* ---- 1 config: threads and clock ----------------------------------------------------------- */
 #if defined(SPIPE_NO_THREADS)
-typedef int spipe_priv_mutex_t, spipe_priv_cond_t, spipe_priv_thread_id_t;
+typedef int spipe_priv_mutex_t, spipe_priv_cond_t, spipe_priv_thread_t;
 #define SPIPE_PRIV_PTHREAD(call) ((void)s)
 #else
 typedef pthread_mutex_t spipe_priv_mutex_t;
 typedef pthread_cond_t  spipe_priv_cond_t;
-typedef pthread_t       spipe_priv_thread_id_t;
+typedef pthread_t       spipe_priv_thread_t;
 #define SPIPE_PRIV_PTHREAD(call) ((void)(call))
 #endif
 
@@ -803,34 +826,19 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     SPIPE_PRIV_PTHREAD(pthread_mutex_destroy(&s->lock));
     free(s);
 }
-
-typedef struct spipe_priv_thread {
-    void (*fn)(void *arg);
-    void                  *arg;
-    spipe_priv_thread_id_t id;
-} spipe_priv_thread_t;
-SPIPE_API void *spipe_priv_thread_main(void *arg) {
-    const spipe_priv_thread_t *t = (const spipe_priv_thread_t *)arg;
-    t->fn(t->arg);
-    return NULL;
-}
 /* A handle for join, or NULL where no thread is to be had. */
-SPIPE_API void *spipe_priv_thread_start(void (*fn)(void *arg), void *arg) {
+SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
-    int                  started = 0;
-    if (!t) return NULL;
-    t->fn = fn;
-    t->arg = arg;
 #if !defined(SPIPE_NO_THREADS)
-    started = pthread_create(&t->id, NULL, spipe_priv_thread_main, t) == 0;
+    if (t && pthread_create(t, NULL, fn, arg) == 0) return t;
 #endif
-    if (started) return t;
     free(t);
+    (void)fn, (void)arg;
     return NULL;
 }
 SPIPE_API void spipe_priv_thread_join(void *thread) {
     spipe_priv_thread_t *s = (spipe_priv_thread_t *)thread;
-    SPIPE_PRIV_PTHREAD(pthread_join(s->id, NULL));
+    SPIPE_PRIV_PTHREAD(pthread_join(*s, NULL));
     free(s);
 }
 /* Processors that this process may use. */
@@ -929,7 +937,6 @@ SPIPE_API int spipe_priv_numa_node(int device) {
     return -1;
 #endif
 }
-
 /* Keeps this thread, and so the memory that it touches first, on a NUMA node of Linux. */
 SPIPE_API void spipe_priv_stay_on_node(int node) {
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
@@ -1100,14 +1107,12 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     spipe_priv_unlock(pool->sync);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     return spipe_priv_pool_lease(pool, stream, 1);
 }
 SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     return spipe_priv_pool_lease(pool, stream, 0);
 }
-
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
     cudaError_t e = cudaErrorInvalidResourceHandle;
     size_t      i;
@@ -1122,7 +1127,6 @@ SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream
     spipe_priv_unlock(pool->sync);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
@@ -1159,7 +1163,6 @@ SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
     return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
 }
-
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
 enum { SPIPE_PRIV_PAGEABLE, SPIPE_PRIV_PINNED, SPIPE_PRIV_DEVICE };
 SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
@@ -1180,7 +1183,6 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     if (device_pointer) *device_pointer = a.devicePointer;
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned) {
     int first = 0, last = 0;
     if (!pinned) return cudaErrorInvalidValue;
@@ -1227,7 +1229,6 @@ SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *ho
     b->elem_bytes = elem_bytes;
     return d->num_buffers++;
 }
-
 SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_INPUT, (void *)host, elem_bytes); /* never written */
 }
@@ -1240,7 +1241,6 @@ SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes) {
 SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_TEMP, NULL, elem_bytes);
 }
-
 SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int how) {
     const int i = spipe_priv_add_buffer(d, SPIPE_RESIDENT, host, bytes);
     if (i >= 0) d->buffers[i].resident = how;
@@ -1286,7 +1286,6 @@ SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn 
     s->user = user;
     return d->num_stages++;
 }
-
 SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
                                    void *user, unsigned reads, unsigned writes) {
     const int i = spipe_add_stage(d, name, fn, user);
@@ -1301,7 +1300,6 @@ SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
     return NULL;
 }
-
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
     if (!s) return -1;
@@ -1313,7 +1311,6 @@ SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
     s->after[s->num_after++] = after;
     return stage;
 }
-
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
     if (s) s->ordered = 1;
@@ -1356,7 +1353,6 @@ SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t ch
     if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
     return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
 }
-
 /* One rule a paragraph; the first one broken is the one told. */
 #define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
     do {                                                                                           \
@@ -1449,7 +1445,6 @@ SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     }
     return n;
 }
-
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
     spipe_failure_t *f = failure;
     int              order[SPIPE_MAX_STAGES], i, sources = 0;
@@ -1471,6 +1466,8 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
                          (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                          (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
         "schedule, staging or priority is none of its enumeration's values");
+    SPIPE_PRIV_REFUSE_IF(d->timeline && !*(void *const *)(const void *)d->timeline,
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
         SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
@@ -1800,7 +1797,6 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
 SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
 }
-
 /* Which stream carries the copies in, the copies out and each lane of a load; this and the order of
    issue is all that schedules differ in. */
 enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
@@ -1989,15 +1985,9 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
     const size_t head = (16 - ((uintptr_t)to & 15)) & 15;
     if (n >= 65536) {
         memcpy(to, from, head);
-        for (to += head, from += head, n -= head; n >= 64; to += 64, from += 64, n -= 64) {
+        for (to += head, from += head, n -= head; n >= 16; to += 16, from += 16, n -= 16) {
             const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
-            const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
-            const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
-            const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
             _mm_stream_si128((__m128i *)(void *)to, a);
-            _mm_stream_si128((__m128i *)(void *)(to + 16), b);
-            _mm_stream_si128((__m128i *)(void *)(to + 32), c);
-            _mm_stream_si128((__m128i *)(void *)(to + 48), d);
         }
         _mm_sfence();
     }
@@ -2164,9 +2154,7 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load) {
     spipe_priv_lock(p->sync);
     if (ok) slot->whole = load + 1;
     else p->drain_failed = 1;
-    while (p->slots[p->completed % p->desc.depth].whole == p->completed + 1) {
-        ++p->completed;
-    }
+    while (p->slots[p->completed % p->desc.depth].whole == p->completed + 1) ++p->completed;
     p->drain_turn = load + 1;
     slot->drained = load + 1;
     spipe_priv_wake(p->sync);
@@ -2198,12 +2186,19 @@ SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, s
         c->data[i] = p->mapped[i] + c->first * p->desc.buffers[i].elem_bytes;
     }
 }
-SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage) {
+SPIPE_API void spipe_priv_tell_watch(spipe_pipeline_t *p, int what, const void *about, size_t load,
+                                     int after) {
+    if (p->watch) p->watch->tell(p->desc.timeline, p, what, about, load, after);
+}
+SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, spipe_priv_task_t *t) {
+    const size_t              load = t->load;
+    const int                 stage = t->stage;
     const spipe_stage_desc_t *s = &p->desc.stages[stage];
     spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
     cudaError_t               e;
     e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
                        "work before a host stage");
+    if (p->watch) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
         spipe_priv_at_t at;
         spipe_chunk_t   c;
@@ -2231,12 +2226,15 @@ SPIPE_API void spipe_priv_touch_page(spipe_pipeline_t *p, size_t page) {
     memset(p->pinned_memory + at, 0, left < bytes ? left : bytes);
 }
 SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t) {
+    if (p->watch) t.began = spipe_priv_seconds();
+    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_TASK, &t, t.load, 0);
     switch (t.what) {
     case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.load); break;
     case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.load); break;
-    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, t.load, t.stage); break;
+    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
     default: spipe_priv_touch_page(p, t.load); break;
     }
+    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_TASK, &t, t.load, 1);
 }
 
 /* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
@@ -2265,7 +2263,7 @@ SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) 
     spipe_priv_lock(p->sync);
     --crew->num_busy;
 }
-SPIPE_API void spipe_priv_crew_main(void *arg) {
+SPIPE_API void *spipe_priv_crew_main(void *arg) {
     spipe_priv_crew_t *crew = (spipe_priv_crew_t *)arg;
     spipe_pipeline_t  *p = crew->pipeline;
     spipe_priv_stay_on_node(p->facts.numa_node);
@@ -2276,6 +2274,7 @@ SPIPE_API void spipe_priv_crew_main(void *arg) {
         else spipe_priv_wait_work(p->sync, (int)(crew - p->crews));
     }
     spipe_priv_unlock(p->sync);
+    return NULL;
 }
 /* Starts threads where there is host work and none yet; fewer, down to none, will do. */
 SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
@@ -2357,8 +2356,7 @@ SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
     }
 }
 /* Waits until *flag is at least value; 0 when this load is lost. */
-SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value,
-                               size_t load) {
+SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value, size_t load) {
     while (!spipe_priv_is_lost(p, load)) {
         spipe_priv_crew_t *crew;
         if (spipe_priv_locked_get(p, flag) >= value) return !spipe_priv_is_lost(p, load);
@@ -2852,18 +2850,21 @@ SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_pipeline_t *p, const spipe_p
     for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
     return cudaSuccess;
 }
-/* Whatever is neither a copy nor a stage's call: host work and the ends of steps. */
-SPIPE_API cudaError_t spipe_priv_issue_other(spipe_pipeline_t *p, const spipe_priv_op_t *op,
-                                             spipe_priv_at_t *at) {
+/* What one operation is there for, between what it waits for and what is recorded after it. */
+SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                     spipe_priv_at_t *at) {
     switch (op->what) {
+    case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
+    case SPIPE_PRIV_OP_CALL:
+    case SPIPE_PRIV_OP_BATCH:
+        spipe_priv_view(p, at, &at->slot->view);
+        at->slot->view.stream = op->stream;
+        if (op->what == SPIPE_PRIV_OP_BATCH) return spipe_priv_issue_batch(p, at, at->slot->view);
+        return spipe_priv_call_stage(p, at->load, op->stage, &at->slot->view);
     case SPIPE_PRIV_OP_FILLED: return spipe_priv_get_filled(p, at);
     case SPIPE_PRIV_OP_DRAINED: return spipe_priv_get_drained(p, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_copy_in_halo(p, at, op->stage, op->stream);
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
-    case SPIPE_PRIV_OP_BATCH:
-        spipe_priv_view(p, at, &at->slot->view);
-        at->slot->view.stream = op->stream;
-        return spipe_priv_issue_batch(p, at, at->slot->view);
     case SPIPE_PRIV_OP_HOST_BEGIN:
         SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
         spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
@@ -2875,6 +2876,14 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_pipeline_t *p, const spipe_pr
     default: return spipe_priv_sync_step(p, op->step, at->load, op->stream);
     }
 }
+SPIPE_API cudaError_t spipe_priv_act_watched(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                             spipe_priv_at_t *at) {
+    cudaError_t e;
+    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 0);
+    e = spipe_priv_act(p, op, at);
+    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 1);
+    return e;
+}
 /* Issues the operations first .. last-1 of a load. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
                                        size_t load) {
@@ -2884,17 +2893,9 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
     const spipe_priv_op_t *end = op + last;
     for (op += first; op < end && at.count > 0; ++op) {
         if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
-        if (e == cudaSuccess) {
-            if (op->what == SPIPE_PRIV_OP_COPY) {
-                e = spipe_priv_issue_copy(p, op, &at);
-            } else if (op->what == SPIPE_PRIV_OP_CALL) {
-                spipe_priv_view(p, &at, &at.slot->view);
-                at.slot->view.stream = op->stream;
-                e = spipe_priv_call_stage(p, load, op->stage, &at.slot->view);
-            } else if (op->what != SPIPE_PRIV_OP_NONE) {
-                e = spipe_priv_issue_other(p, op, &at);
-                op += op->num; /* the last of several copies has what is recorded after them */
-            }
+        if (e == cudaSuccess && op->what != SPIPE_PRIV_OP_NONE) {
+            e = p->watch ? spipe_priv_act_watched(p, op, &at) : spipe_priv_act(p, op, &at);
+            op += op->num; /* the last of several copies has what is recorded after them */
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
         if (e != cudaSuccess) return spipe_priv_op_failed(p, op, e, load);
@@ -2978,28 +2979,20 @@ SPIPE_API cudaError_t spipe_priv_issue_all(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-/* Resident buffers in, before any load: on the stream that everything else then follows. */
-SPIPE_API cudaError_t spipe_priv_upload(spipe_pipeline_t *p, cudaStream_t base) {
+/* Resident buffers in, before any load, or out, after all: on the stream that the rest follows. */
+SPIPE_API cudaError_t spipe_priv_move_resident(spipe_pipeline_t *p, int out, cudaStream_t base) {
     int i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        if (b->kind != SPIPE_RESIDENT) continue;
-        if (!(b->resident & SPIPE_UPLOAD)) {
+        const int copied = b->resident & (out ? SPIPE_DOWNLOAD : SPIPE_UPLOAD);
+        if (b->kind != SPIPE_RESIDENT || (out && !copied)) continue;
+        if (!copied) {
             SPIPE_TRY(cudaMemsetAsync(p->resident[i], 0, b->elem_bytes, base));
             continue;
         }
-        p->moved[0] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(p->resident[i], b->host, b->elem_bytes, cudaMemcpyDefault, base));
-    }
-    return cudaSuccess;
-}
-SPIPE_API cudaError_t spipe_priv_download(spipe_pipeline_t *p, cudaStream_t base) {
-    int i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
-        p->moved[1] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(b->host, p->resident[i], b->elem_bytes, cudaMemcpyDefault, base));
+        p->moved[out] += b->elem_bytes;
+        SPIPE_TRY(cudaMemcpyAsync(out ? b->host : p->resident[i], out ? p->resident[i] : b->host,
+                                  b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
 }
@@ -3065,11 +3058,11 @@ SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t strea
     cudaError_t e = cudaSuccess;
     int         i;
     if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
-    if (e == cudaSuccess) e = spipe_priv_upload(p, stream);
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
     if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
     if (e == cudaSuccess) e = spipe_priv_issue_all(p);
     spipe_priv_keep(&e, spipe_priv_join(p, stream));
-    if (e == cudaSuccess) e = spipe_priv_download(p, stream);
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
     if (e == cudaSuccess && !p->capturing) e = cudaEventRecord(p->end, stream);
     if (e == cudaSuccess && !p->capturing) p->running_async = 1;
     for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
@@ -3091,8 +3084,8 @@ SPIPE_API int spipe_priv_can_replay(const spipe_pipeline_t *p) {
     for (i = 0; i < p->desc.num_stages; ++i) {
         can = can && p->desc.stages[i].fixed && !p->desc.stages[i].host;
     }
-    return can && !p->desc.progress && !p->desc.sync_each && p->num_loads > 1 &&
-           p->num_loads * p->batch <= SPIPE_PRIV_MAX_REPLAY;
+    return can && !p->desc.progress && !p->desc.sync_each && !p->desc.timeline &&
+           p->num_loads > 1 && p->num_loads * p->batch <= SPIPE_PRIV_MAX_REPLAY;
 }
 /* Captures a run. A stage that cannot be captured is no failure: then there is no replay. */
 SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
@@ -3114,7 +3107,8 @@ SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
 }
 /* The first two runs go by streams, two more by the graph, all others by what was faster. */
 SPIPE_API int spipe_priv_replays(const spipe_pipeline_t *p) {
-    return p->replay && (p->num_runs < 4 ? p->num_runs >= 2 : p->best_ms[1] < p->best_ms[0]);
+    return p->replay && !p->desc.timeline &&
+           (p->num_runs < 4 ? p->num_runs >= 2 : p->best_ms[1] < p->best_ms[0]);
 }
 SPIPE_API void spipe_priv_learn(spipe_pipeline_t *p, int replayed) {
     const spipe_report_t  report = p->report;
@@ -3155,7 +3149,7 @@ SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
     cudaError_t        e;
     size_t             k;
     for (k = 0; k < p->desc.depth && p->needs_fill; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
-    e = spipe_priv_upload(p, base);
+    e = spipe_priv_move_resident(p, 0, base);
     if (e == cudaSuccess && p->has_resident) e = spipe_priv_fork(p, base);
     if (e != cudaSuccess) {
         (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
@@ -3172,7 +3166,7 @@ SPIPE_API void spipe_priv_finish(spipe_pipeline_t *p) {
                               "callback after %zu chunks", p->completed);
     }
     if (!p->failed && p->has_resident) {
-        e = spipe_priv_download(p, base);
+        e = spipe_priv_move_resident(p, 1, base);
         if (e == cudaSuccess) e = cudaStreamSynchronize(base);
         if (e != cudaSuccess) {
             (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident buffer out failed: "
@@ -3185,11 +3179,16 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     const int replays = spipe_priv_replays(p);
     spipe_priv_crews_start(p);
     spipe_priv_begin(p);
+    p->report.timed_ms = 0.0;
+    p->watch = (const spipe_priv_watch_t *)(const void *)p->desc.timeline;
+    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     p->began = spipe_priv_seconds();
     if (replays) spipe_priv_run_replay(p);
     else spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
+    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
+    p->watch = NULL;
     p->report.replayed = replays;
     if (!p->one_shot && !p->failed) spipe_priv_learn(p, replays);
     return p->failure.error;
@@ -3199,8 +3198,7 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
 /* Completes the report and hands it out. */
 SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
-    const size_t    fill = p->crews[SPIPE_PRIV_FILL].num_threads;
-    const size_t    drain = p->crews[SPIPE_PRIV_DRAIN].num_threads;
+    int             i, in_place = 0; /* pinned there */
     r->failure = p->failure;
     r->bytes_in = p->moved[0];
     r->bytes_out = p->moved[1];
@@ -3215,9 +3213,12 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->schedule = p->desc.schedule;
     r->num_stages = p->desc.num_stages;
     r->num_streams = p->num_streams;
-    r->threads = fill > drain ? fill : drain;
+    for (i = 0, r->threads = 0; i < SPIPE_PRIV_HOST; ++i) {
+        if (p->crews[i].num_threads > r->threads) r->threads = p->crews[i].num_threads;
+    }
     r->staged = spipe_priv_stages_arrays(p);
-    if (!r->staged && !p->direct_pageable && !p->small) r->why_staging = "no pageable array";
+    for (i = 0; i < p->desc.num_buffers; ++i) in_place |= p->registered[i];
+    if (!r->staged && !p->direct_pageable && !in_place) r->why_staging = "no pageable array";
     if (p->small && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
     if (to) *to = *r;
 }
@@ -3288,7 +3289,6 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
     spipe_failure_t   failure;
@@ -3311,7 +3311,6 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     free(p);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
     return p ? spipe_priv_create(p, d, 0, failure)
@@ -3325,7 +3324,6 @@ SPIPE_API cudaError_t spipe_priv_dead(spipe_report_t *report) {
     return spipe_priv_refuse(report ? &report->failure : NULL, cudaErrorInvalidResourceHandle,
                              "the pipeline was never created, or has been destroyed");
 }
-
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
@@ -3346,7 +3344,6 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
     spipe_priv_leave(p->device, before);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
@@ -3359,7 +3356,6 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *re
     spipe_priv_leave(p->device, before);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host) {
     int         before;
     cudaError_t e;
@@ -3402,7 +3398,6 @@ SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t strea
     p->ran_now = 1;
     return spipe_priv_run(p);
 }
-
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int                          before;
@@ -3433,7 +3428,23 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
-
+SPIPE_API void spipe_priv_print_timed(const spipe_report_t *r, FILE *to) {
+    static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
+    const char              *line = r->verdict;
+    int                      i, n;
+    fprintf(to, "  looked at %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
+    for (i = 0; i < 6; ++i) {
+        if (!(r->busy_ms[i] > 0.0)) continue;
+        fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
+                100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
+    }
+    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
+            100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
+    for (; *line; line += n + (line[n] == '\n')) {
+        n = (int)strcspn(line, "\n");
+        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+    }
+}
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
@@ -3442,22 +3453,21 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
     }
     if (r->depth > 0) {
-        fprintf(to, "  work      %zu elements in %zu chunks of %zu, %d stage%s\n", r->count_done,
-                r->chunks_done, r->chunk, r->num_stages, r->num_stages == 1 ? "" : "s");
-        fprintf(to, "  chunk     %s\n", r->why_chunk);
-        fprintf(to, "  schedule  %s, %zu slots, %d streams%s: %s\n",
+        fprintf(to, "  work      %zu elements in %zu chunks of %zu, %d stage%s\n  chunk     %s\n",
+                r->count_done, r->chunks_done, r->chunk, r->num_stages,
+                r->num_stages == 1 ? "" : "s", r->why_chunk);
+        fprintf(to, "  schedule  %s, %zu slots, %d streams%s: %s\n  staging   %s\n",
                 spipe_schedule_name(r->schedule), r->depth, r->num_streams,
-                r->replayed ? ", replayed" : "", r->why_schedule);
-        fprintf(to, "  staging   %s\n", r->why_staging);
-        fprintf(to, "  host      %zu threads each way\n", r->threads);
-        fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n",
-                (double)r->device_bytes / 1048576.0, (double)r->pinned_bytes / 1048576.0);
-        fprintf(to, "  in        %.1f MiB, %.2f GB/s\n", (double)r->bytes_in / 1048576.0,
-                spipe_priv_gbps(r->bytes_in, r->wall_ms));
-        fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / 1048576.0,
-                spipe_priv_gbps(r->bytes_out, r->wall_ms));
+                r->replayed ? ", replayed" : "", r->why_schedule, r->why_staging);
+        fprintf(to, "  host      %zu threads each way\n  memory    %.1f MiB device, %.1f MiB "
+                "pinned\n", r->threads, (double)r->device_bytes / 1048576.0,
+                (double)r->pinned_bytes / 1048576.0);
+        fprintf(to, "  in        %.1f MiB, %.2f GB/s\n  out       %.1f MiB, %.2f GB/s\n",
+                (double)r->bytes_in / 1048576.0, spipe_priv_gbps(r->bytes_in, r->wall_ms),
+                (double)r->bytes_out / 1048576.0, spipe_priv_gbps(r->bytes_out, r->wall_ms));
         fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
     }
+    if (r->timed_ms > 0.0) spipe_priv_print_timed(r, to);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 

@@ -5,8 +5,8 @@
     about 0.2 ms and no memory, so a program may try many. C99, C++11 and CUDA C++ alike. MIT
     licence. Optional: programs that only run pipelines need streampipe.h alone.
 
-    USE IT   copy it beside streampipe.h and #include it: nothing to define, nothing more to link.
-             streampipe_tools.h includes it, and draws its timelines.
+    USE IT   copy both beside streampipe.h and #include this: nothing to define or to link.
+             It includes streampipe_timeline.h, which draws its timelines.
 
     A COMPLETE PROGRAM       gcc -std=c99 chunks.c -lcudart -lpthread
 BEGIN EXAMPLE chunks.c
@@ -29,59 +29,18 @@ BEGIN EXAMPLE chunks.c
 END EXAMPLE
 
     CONTENTS (search for the anchor)
-      1  >>spans     what a timeline consists of
-      2  >>model     the device, the pipeline, the simulation
+      1  >>model     the device, the pipeline, the simulation
 */
 #ifndef STREAMPIPE_MODEL_H
 #define STREAMPIPE_MODEL_H
 
-#include "streampipe.h"
+#include "streampipe_timeline.h"
 
 /* ============================================================================================
    >>api    every public type and function
    ============================================================================================ */
 
-/* ---- 1 >>spans ----------------------------------------------------------------------------- */
-/* BEGIN moves to streampipe.h */
-typedef enum spipe_span_kind {
-    SPIPE_SPAN_FILL = 0, /* host threads fill a pinned slot (staging, sources) */
-    SPIPE_SPAN_IN,       /* copy host to device */
-    SPIPE_SPAN_STAGE,    /* a stage on the device */
-    SPIPE_SPAN_HOST,     /* a host stage */
-    SPIPE_SPAN_OUT,      /* copy device to host */
-    SPIPE_SPAN_DRAIN     /* host threads empty a pinned slot (staging, sinks) */
-} spipe_span_kind_t;
-
-/* One piece of work on one engine. */
-typedef struct spipe_span {
-    spipe_span_kind_t kind;
-    int    stage;               /* number of the stage; -1 for copies, fill, drain */
-    int    lane;                /* which of the streams that do this kind of work, from 0 */
-    size_t chunk;
-    double begin_ms, end_ms;    /* since the run began */
-} spipe_span_t;
-
-/* What a run did and when, in memory of the user's. */
-typedef struct spipe_timeline {
-    spipe_span_t *spans;        /* the user's array */
-    size_t        capacity;     /* room in it */
-    size_t        num_spans;    /* filled */
-    size_t        num_lost;     /* spans for which there was no room */
-    double        wall_ms;
-    int           modelled;     /* 1 = times come from a model, not a clock; shown as "modelled" */
-    int           num_stages;
-    const char   *stage_names[SPIPE_MAX_STAGES];
-    char          device[64];
-} spipe_timeline_t;
-/* END moves to streampipe.h */
-
-/*  spipe_timeline_default -- a timeline with no room yet: assign spans and capacity.
-
-    Returns    the timeline.
-    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
-SPIPE_API spipe_timeline_t spipe_timeline_default(void);
-
-/* ---- 2 >>model ----------------------------------------------------------------------------- */
+/* ---- 1 >>model ----------------------------------------------------------------------------- */
 /* A device, as far as it decides what overlaps. Measure yours and assign what differs. */
 typedef struct spipe_model_device {
     char   name[32];
@@ -151,17 +110,7 @@ SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *
 /* ============================================================================================
    >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
-/* False for infinities and what is not a number too. */
-SPIPE_API int spipe_priv_is_number(double v, double least, double most) {
-    return v >= least && v <= most;
-}/* ---- 1 spans ------------------------------------------------------------------------------- */
-SPIPE_API spipe_timeline_t spipe_timeline_default(void) {
-    spipe_timeline_t t;
-    memset(&t, 0, sizeof t);
-    return t;
-}
-
-/* ---- 2 model ------------------------------------------------------------------------------- */
+/* ---- 1 model ------------------------------------------------------------------------------- */
 /* Costs nothing but bytes; d's other members on top of it make a real device. */
 SPIPE_API spipe_model_device_t spipe_priv_device(const char *name, double h2d, double d2h) {
     spipe_model_device_t d;

@@ -191,7 +191,7 @@ struct spipe_priv_job {
     void           *user;
 };
 
-SPIPE_API void spipe_priv_worker_main(void *arg) {
+SPIPE_API void *spipe_priv_worker_main(void *arg) {
     spipe_worker_t *w = (spipe_worker_t *)arg;
     (void)cudaSetDevice(w->device);
     spipe_priv_lock(w->sync);
@@ -212,6 +212,7 @@ SPIPE_API void spipe_priv_worker_main(void *arg) {
         spipe_priv_wake(w->sync);
     }
     spipe_priv_unlock(w->sync);
+    return NULL;
 }
 
 SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {

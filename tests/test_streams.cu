@@ -166,7 +166,7 @@ static int stream_number(const spipe_stream_pool_t *pool, cudaStream_t s) {
     return s == pool->streams[0] ? 0 : 1;
 }
 
-static void use_pool(void *arg) {
+static void *use_pool(void *arg) {
     user_t *u = (user_t *)arg;
     int     k;
     for (k = 0; k < u->rounds; ++k) {
@@ -176,6 +176,7 @@ static void use_pool(void *arg) {
         --u->holders[stream_number(u->pool, s)];
         if (spipe_stream_release(u->pool, s) != cudaSuccess) ++u->clashes;
     }
+    return NULL;
 }
 
 static void test_pool_threads(void) {
