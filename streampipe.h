@@ -552,6 +552,7 @@ typedef struct spipe_report {
 /* A run tells who watches when it begins and ends, and each action of a load (about: its
    spipe_priv_op_t) and each task of a crew (its spipe_priv_task_t), before and after. */
 enum { SPIPE_PRIV_WATCH_RUN, SPIPE_PRIV_WATCH_OP, SPIPE_PRIV_WATCH_TASK };
+struct spipe_pipeline;
 typedef struct spipe_priv_watch { /* what a spipe_timeline_t begins with */
     void (*tell)(struct spipe_timeline *timeline, struct spipe_pipeline *p, int what,
                  const void *about, size_t load, int after);

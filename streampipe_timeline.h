@@ -258,7 +258,7 @@ SPIPE_API int spipe_priv_look_kind(const spipe_priv_op_t *op) {
     default: return -1;
     }
 }
-SPIPE_API const char *spipe_priv_span_name(int kind) {
+SPIPE_API const char *spipe_priv_span_name(spipe_span_kind_t kind) {
     static const char *const names[] = {"fill", "copy in", "stage", "host", "copy out", "drain"};
     return names[kind];
 }
@@ -341,12 +341,13 @@ SPIPE_API void spipe_priv_look_at_op(spipe_priv_looker_t *l, const spipe_pipelin
     }
 #if defined(SPIPE_NVTX)
     spipe_priv_range(p, kind == SPIPE_SPAN_STAGE ? p->desc.stages[op->stage].name
-                                                 : spipe_priv_span_name(kind), load, after);
+                                                 : spipe_priv_span_name((spipe_span_kind_t)kind),
+                     load, after);
 #endif
 }
 SPIPE_API void spipe_priv_look_at_task(spipe_priv_looker_t *l, const spipe_pipeline_t *p,
                                        const spipe_priv_task_t *t, int after) {
-    static const int kinds[] = {SPIPE_SPAN_FILL, SPIPE_SPAN_DRAIN, SPIPE_SPAN_HOST};
+    static const spipe_span_kind_t kinds[] = {SPIPE_SPAN_FILL, SPIPE_SPAN_DRAIN, SPIPE_SPAN_HOST};
     const double     now = spipe_priv_seconds();
     spipe_span_t    *s;
     if (t->what >= SPIPE_PRIV_NUM_CREWS) return;
@@ -357,7 +358,7 @@ SPIPE_API void spipe_priv_look_at_task(spipe_priv_looker_t *l, const spipe_pipel
 #endif
     if (!after) return;
     spipe_priv_lock(p->sync);
-    s = spipe_priv_new_span(l, kinds[t->what], t->load * p->batch);
+    s = spipe_priv_new_span(l, (int)kinds[t->what], t->load * p->batch);
     if (s) {
         if (t->what == SPIPE_PRIV_HOST) s->stage = t->stage;
         s->begin_ms = 1e3 * (t->began - l->zero_s);
@@ -712,8 +713,8 @@ SPIPE_API void spipe_priv_say_chunks(spipe_report_t *r, const spipe_pipeline_t *
                        asked ? "make chunks larger, or leave chunk to the library" : cure);
     }
     if (l->slot_ms > 0.1 * r->timed_ms && !p->needs_fill) {
-        spipe_priv_say(r, SPIPE_CAUSE_DEPTH, "%zu copies in waited for a free slot, %.0f %% of "
-                       "the time in all: more depth than %zu", l->slot_waits,
+        spipe_priv_say(r, SPIPE_CAUSE_DEPTH, "copies in waited %zu times for a free slot, %.0f "
+                       "%% of the time in all: more depth than %zu", l->slot_waits,
                        100.0 * l->slot_ms / r->timed_ms, p->desc.depth);
     }
 }
