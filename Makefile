@@ -187,12 +187,12 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(BUILD)/examples/entropy_map $(BUILD)/examples/21_timeline
+	@+$(submake) $(BUILD)/examples/20_entropy_map $(BUILD)/examples/21_timeline
 	@echo "backend: $(backend_name)"
 	@mkdir -p build/demo
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
-	set -x; $(BUILD)/examples/entropy_map "$$file" -o build/demo/map.pgm && \
+	set -x; $(BUILD)/examples/20_entropy_map "$$file" -o build/demo/map.pgm && \
 	$(BUILD)/examples/21_timeline build/demo
 backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), compiled for $(ARCH)),host (the CUDA runtime on the CPU; no GPU is used))
 

@@ -2,12 +2,13 @@
 
     nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
     python3 17_python.py ./lib17_python.so             on a PyTorch stream, with PyTorch tensors
+    python3 17_cupy.py ./lib17_python.so               on a CuPy stream, with CuPy arrays
     nvcc -O3 -I.. -o 17_python 17_python.cu && ./17_python           the same calls, made from C
     You learn   Python needs no binding generator, only functions of plain C types: pointers, sizes
                 and a stream, which is what tensor.data_ptr() and stream.cuda_stream are.
                 spipe_enqueue puts the run between what PyTorch has queued on that stream and what
                 it queues next; nothing waits.
-    Mind        what Python must know is on top of 17_python.py.
+    Mind        what Python must know is on top of 17_python.py and 17_cupy.py.
     Expect      (hostcuda) 1000003 numbers, enqueued three times: 0 are wrong                     */
 #include "streampipe.h"
 

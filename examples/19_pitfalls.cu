@@ -3,7 +3,7 @@
     nvcc -O3 -I.. -o 19_pitfalls 19_pitfalls.cu && ./19_pitfalls     (without a GPU: make examples)
 
     You learn   none of them is an error, no result is wrong, nothing warns. Only the time tells; so
-                measure, or ask the report of a run (15_doctor).
+                measure, or ask the doctor (15_doctor).
     Mind        notes give "16 to 32 streams, 20 KB each" as the limit. The limit is the hardware's
                 queues: 8 unless CUDA_DEVICE_MAX_CONNECTIONS says more, 32 at most. More streams
                 work, share queues and cost their making; 2 to 4 are enough (11_requests: a pool).

@@ -1,6 +1,6 @@
 #!/bin/sh
 # python.sh -- example 17 as its user has it: the wrapper built as a shared object, called by Python.
-# With PyTorch and a GPU it runs as it stands; on hostcuda with a stand-in for PyTorch.
+# With PyTorch or CuPy and a GPU it runs as it stands; on hostcuda with a stand-in for each.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty; CXX,
 # NVCC.
 . tests/cli/tap.sh
@@ -19,20 +19,23 @@ else
 fi
 ok $? "the wrapper builds as a shared object$(head -n 1 "$dir/err")"
 
-run() { # RULE [VARIABLE=VALUE]
-    rule=$1
-    shift
-    env "$@" python3 examples/17_python.py "$so" >"$dir/out" 2>"$dir/err"
+run() { # RULE PROGRAM [VARIABLE=VALUE]
+    rule=$1 program=$2
+    shift 2
+    env "$@" python3 "examples/$program" "$so" >"$dir/out" 2>"$dir/err"
     status=$?
     if [ $status = 77 ]; then skip "$rule" "$(sed 's/^skipped: //' "$dir/out")"
     else test $status = 0 && grep -q "as it must be" "$dir/out"; ok $? "$rule: $(cat "$dir/out" "$dir/err" | tail -n 1)"
     fi
 }
-run "on a PyTorch stream, with PyTorch tensors" PYTHONDONTWRITEBYTECODE=1
-if [ "$BACKEND" = cuda ]; then
-    skip "on a stand-in for PyTorch" "it is for hostcuda"
-else
-    # hostcuda ends with 97 if a stream, an event or memory is left.
-    run "on a stand-in for PyTorch, and nothing is left behind" PYTHONPATH=tests/cli/standin PYTHONDONTWRITEBYTECODE=1
-fi
+for pair in PyTorch:17_python.py CuPy:17_cupy.py; do
+    name=${pair%:*} program=${pair#*:}
+    run "on a $name stream, with $name's arrays" "$program" PYTHONDONTWRITEBYTECODE=1
+    if [ "$BACKEND" = cuda ]; then
+        skip "on a stand-in for $name" "it is for hostcuda"
+    else
+        # hostcuda ends with 97 if a stream, an event or memory is left.
+        run "on a stand-in for $name, and nothing is left behind" "$program" PYTHONPATH=tests/cli/standin PYTHONDONTWRITEBYTECODE=1
+    fi
+done
 done_testing

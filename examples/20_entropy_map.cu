@@ -1,6 +1,6 @@
-/*  entropy_map.cu -- a picture of how dense every part of a file is.
+/*  20_entropy_map.cu -- a picture of how dense every part of a file is.
 
-    nvcc -O3 -I.. -o entropy_map entropy_map.cu
+    nvcc -O3 -I.. -o entropy_map 20_entropy_map.cu
     entropy_map FILE [-o map.pgm] [--block BYTES] [--width PIXELS] [--check]      FILE - = stdin
 
     One pixel a block of 4096 bytes: black = one value only (0 bits a byte), white = random (8 bits:

@@ -1,0 +1,63 @@
+"""17_cupy.py -- the pipeline of 17_python.cu on a CuPy stream, with CuPy's and NumPy's arrays.
+
+    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
+    python3 17_cupy.py ./lib17_python.so
+
+You learn: what 17_python.py says, with CuPy's names: array.data.ptr, array.ctypes.data of a NumPy
+array in pinned memory, stream.ptr. CuPy's memory pool keeps what it hands out apart by stream: so
+the array that the pipeline writes is made while its stream is the current one, and kept until the
+pipeline is destroyed. CuPy has no record_stream to ask for that.
+
+Expected output:
+    sum of 1000003 squares by the pipeline and CuPy: 332833500005.0, as it must be
+Without CuPy or a GPU it says so and exits with status 77.
+"""
+import ctypes
+import sys
+
+
+def skip(why):
+    print("skipped:", why)
+    sys.exit(77)
+
+
+try:
+    import cupy
+    import cupyx
+except ImportError:
+    skip("CuPy is not installed")
+if not cupy.is_available():
+    skip("CuPy finds no GPU")
+
+lib = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "./lib17_python.so")
+lib.squares_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+lib.squares_create.restype = ctypes.c_void_p
+lib.squares_enqueue.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+lib.squares_enqueue.restype = ctypes.c_int
+lib.squares_destroy.argtypes = [ctypes.c_void_p]
+lib.squares_destroy.restype = ctypes.c_int
+
+
+def check(error):
+    if error != 0:
+        raise RuntimeError(f"CUDA error {error}")
+
+
+n = 1000003
+stream = cupy.cuda.Stream(non_blocking=True)
+x = cupyx.empty_pinned(n, dtype="float32")  # a NumPy array
+for first in range(0, n, 1000):
+    x[first:first + 1000] = range(min(1000, n - first))
+with stream:
+    y = cupy.empty(n, dtype="float32")
+    squares = lib.squares_create(x.ctypes.data, y.data.ptr, n)
+    if not squares:
+        sys.exit("the pipeline could not be made")
+    check(lib.squares_enqueue(squares, stream.ptr))
+    total = y.sum(dtype="float64")  # CuPy's own kernel, after the pipeline, unwaited for
+stream.synchronize()
+want = sum((i % 1000) ** 2 for i in range(n))
+print(f"sum of {n} squares by the pipeline and CuPy: {total.item()}, "
+      + ("as it must be" if total.item() == want else f"WRONG: it is {want}"))
+check(lib.squares_destroy(squares))  # before x and y go
+sys.exit(total.item() != want)
