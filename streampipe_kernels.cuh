@@ -49,7 +49,7 @@
 /* ============================================================================================
    >>tools
    ============================================================================================ */
-#define SPIPE_PRIV_DEVICE static inline __device__
+#define SPIPE_PRIV_ON_DEVICE static inline __device__
 #define SPIPE_PRIV_THREADS 256u
 #define SPIPE_PRIV_WARP 32u
 #define SPIPE_PRIV_WARPS (SPIPE_PRIV_THREADS / SPIPE_PRIV_WARP) /* of a thread block */
@@ -89,13 +89,13 @@ struct spipe_priv_split_t {
     size_t head, packs, rest; /* rest = head + tail */
 };
 
-template <typename T> SPIPE_PRIV_DEVICE bool spipe_priv_aligned(const T *p) {
+template <typename T> SPIPE_PRIV_ON_DEVICE bool spipe_priv_aligned(const T *p) {
     return (uintptr_t)p % alignof(spipe_priv_pack_t<T>) == 0;
 }
 
 /* Buffers that are never aligned at the same element have no packs at all. */
 template <typename A, typename B, typename C>
-SPIPE_PRIV_DEVICE spipe_priv_split_t spipe_priv_split(const A *a, const B *b, const C *c,
+SPIPE_PRIV_ON_DEVICE spipe_priv_split_t spipe_priv_split(const A *a, const B *b, const C *c,
                                                       size_t count) {
     spipe_priv_split_t s = {0, 0, count};
     while (s.head < 4 && !(spipe_priv_aligned(a + s.head) && spipe_priv_aligned(b + s.head) &&
@@ -108,7 +108,7 @@ SPIPE_PRIV_DEVICE spipe_priv_split_t spipe_priv_split(const A *a, const B *b, co
 }
 
 /* The element that the i-th single one is. */
-SPIPE_PRIV_DEVICE size_t spipe_priv_single(const spipe_priv_split_t &s, size_t i) {
+SPIPE_PRIV_ON_DEVICE size_t spipe_priv_single(const spipe_priv_split_t &s, size_t i) {
     return i < s.head ? i : i + 4 * s.packs;
 }
 
@@ -116,7 +116,7 @@ SPIPE_PRIV_DEVICE size_t spipe_priv_single(const spipe_priv_split_t &s, size_t i
    in flight before its first store: fewer do not keep the memory of a large GPU busy. As all loads
    of an element come before its store, a kernel may write where it has read. */
 template <typename Load, typename Store>
-SPIPE_PRIV_DEVICE void spipe_priv_spread(size_t count, Load load, Store store) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_spread(size_t count, Load load, Store store) {
     const size_t threads = SPIPE_PRIV_THREADS, tile = 4 * threads, whole = count / tile * tile;
     for (size_t i = blockIdx.x * tile + threadIdx.x; i < whole; i += gridDim.x * tile) {
         const auto a = load(i), b = load(i + threads);
@@ -150,7 +150,7 @@ SPIPE_API unsigned spipe_priv_few_blocks(unsigned blocks) {
 
 /* out[i] = op(in[i]) */
 template <typename Out, typename In, typename Op>
-SPIPE_PRIV_DEVICE void spipe_priv_map(Out *out, const In *in, size_t count, Op op) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_map(Out *out, const In *in, size_t count, Op op) {
     typedef spipe_priv_pack_t<In> from_t;
     typedef spipe_priv_pack_t<Out> to_t;
     const spipe_priv_split_t s = spipe_priv_split(out, in, in, count);
@@ -170,7 +170,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_map(Out *out, const In *in, size_t count, Op o
 
 /* out[i] = op(a[i], b[i]); out may be a or b */
 template <typename Out, typename A, typename B, typename Op>
-SPIPE_PRIV_DEVICE void spipe_priv_map2(Out *out, const A *a, const B *b, size_t count, Op op) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_map2(Out *out, const A *a, const B *b, size_t count, Op op) {
     typedef spipe_priv_pair_t<spipe_priv_pack_t<A>, spipe_priv_pack_t<B>> from_t;
     typedef spipe_priv_pair_t<A, B> single_t;
     typedef spipe_priv_pack_t<Out> to_t;
@@ -198,13 +198,13 @@ SPIPE_PRIV_DEVICE void spipe_priv_map2(Out *out, const A *a, const B *b, size_t 
 }
 
 /* May rows of `width` elements be moved in packs of 4? */
-template <typename T> SPIPE_PRIV_DEVICE bool spipe_priv_wide(const T *p, size_t width) {
+template <typename T> SPIPE_PRIV_ON_DEVICE bool spipe_priv_wide(const T *p, size_t width) {
     return width % 4 == 0 && spipe_priv_aligned(p);
 }
 
 /* Elements x .. x+3 of a row, or as many as there are. */
 template <typename T>
-SPIPE_PRIV_DEVICE void spipe_priv_store4(T *row, const spipe_priv_pack_t<T> &p, size_t x,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_store4(T *row, const spipe_priv_pack_t<T> &p, size_t x,
                                          size_t width, bool wide) {
     if (wide) {
         *reinterpret_cast<spipe_priv_pack_t<T> *>(row + x) = p;
@@ -215,7 +215,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_store4(T *row, const spipe_priv_pack_t<T> &p, 
 }
 
 /* The sum over a warp, given to every lane. */
-template <typename T> SPIPE_PRIV_DEVICE T spipe_priv_warp_sum(T x) {
+template <typename T> SPIPE_PRIV_ON_DEVICE T spipe_priv_warp_sum(T x) {
     for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(SPIPE_PRIV_ALL_LANES, x, d);
     return x;
 }
@@ -224,14 +224,14 @@ template <typename T> SPIPE_PRIV_DEVICE T spipe_priv_warp_sum(T x) {
    around 1. The library's functions take several more, for numbers below 1e-38. */
 #ifdef __CUDA_ARCH__
 #define SPIPE_PRIV_APPROXIMATE(name, instruction, host)                \
-    SPIPE_PRIV_DEVICE float name(float x) {                            \
+    SPIPE_PRIV_ON_DEVICE float name(float x) {                            \
         float y;                                                       \
         asm(instruction ".approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); \
         return y;                                                      \
     }
 #else
 #define SPIPE_PRIV_APPROXIMATE(name, instruction, host) \
-    SPIPE_PRIV_DEVICE float name(float x) { return host(x); }
+    SPIPE_PRIV_ON_DEVICE float name(float x) { return host(x); }
 #endif
 SPIPE_PRIV_APPROXIMATE(spipe_priv_log2, "lg2", log2f)
 SPIPE_PRIV_APPROXIMATE(spipe_priv_exp2, "ex2", exp2f)
@@ -239,7 +239,7 @@ SPIPE_PRIV_APPROXIMATE(spipe_priv_sqrt, "sqrt", sqrtf)
 
 /* Rounds to the nearest (ties to even) and clamps to 0..255; NaN gives 0. To add 2^23 rounds and
    leaves the integer in the lowest bits: the conversion unit is 8 times slower than an addition. */
-SPIPE_PRIV_DEVICE unsigned char spipe_priv_to_u8(float x) {
+SPIPE_PRIV_ON_DEVICE unsigned char spipe_priv_to_u8(float x) {
     return (unsigned char)(__float_as_uint(fminf(fmaxf(x, 0.0f), 255.0f) + 8388608.0f) & 0xffu);
 }
 SPIPE_API unsigned char spipe_priv_to_u8_cpu(float x) {
@@ -388,7 +388,7 @@ typedef struct spipe_black_scholes {
 } spipe_black_scholes_t;
 
 /* The normal distribution's integral up to x. */
-SPIPE_PRIV_DEVICE float spipe_priv_normal(float x) { return 0.5f * erfcf(-0.70710678f * x); }
+SPIPE_PRIV_ON_DEVICE float spipe_priv_normal(float x) { return 0.5f * erfcf(-0.70710678f * x); }
 
 static __global__ void spipe_black_scholes_kernel(float *call, float *put, const float *spot,
                                                   const float *strike, const float *years,
@@ -484,7 +484,7 @@ SPIPE_API spipe_priv_lines_t spipe_priv_lines(const spipe_normalise_t *p, bool b
 
 /* Parameters of a kernel cannot be indexed by a variable without a detour through memory; shared
    memory can. One thread copies, with indices that are known to the compiler. */
-SPIPE_PRIV_DEVICE void spipe_priv_share_lines(float2 *line, const spipe_priv_lines_t &lines) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_share_lines(float2 *line, const spipe_priv_lines_t &lines) {
     if (threadIdx.x == 0) {
         SPIPE_PRIV_UNROLL
         for (int k = 0; k < 15; k++) line[k] = lines.line[k];
@@ -494,7 +494,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_share_lines(float2 *line, const spipe_priv_lin
 
 /* out[i] = op(in[i] on the line of sample i) */
 template <typename Out, typename In, typename Op>
-SPIPE_PRIV_DEVICE void spipe_priv_map_lines(Out *out, const In *in, const float2 *line,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_map_lines(Out *out, const In *in, const float2 *line,
                                             size_t count, Op op) {
     typedef spipe_priv_pack_t<In> from_t;
     typedef spipe_priv_pack_t<Out> to_t;
@@ -651,7 +651,7 @@ typedef struct spipe_rgb_to_gray {
     int in, out;
 } spipe_rgb_to_gray_t;
 
-SPIPE_PRIV_DEVICE unsigned char spipe_priv_gray(unsigned r, unsigned g, unsigned b) {
+SPIPE_PRIV_ON_DEVICE unsigned char spipe_priv_gray(unsigned r, unsigned g, unsigned b) {
     return (unsigned char)((19595u * r + 38470u * g + 7471u * b + 32768u) >> 16);
 }
 
@@ -712,13 +712,13 @@ typedef struct spipe_priv_lab {
 
 /* The cube root as lightness uses it: straight near black. Called for t up to 1 only, where
    exp2(log2 / 3) is good to a few units of the last place and cheaper than cbrtf. */
-SPIPE_PRIV_DEVICE float spipe_priv_lab_f(float t) {
+SPIPE_PRIV_ON_DEVICE float spipe_priv_lab_f(float t) {
     const float root = spipe_priv_exp2(spipe_priv_log2(t) * 0.33333333f);
     return t > 0.008856452f ? root : fmaf(7.787037f, t, 0.13793103f);
 }
 
 /* `light` gives the light of each byte, as this lane sees it. */
-SPIPE_PRIV_DEVICE spipe_priv_lab_t spipe_priv_to_lab(const float *light, unsigned red,
+SPIPE_PRIV_ON_DEVICE spipe_priv_lab_t spipe_priv_to_lab(const float *light, unsigned red,
                                                      unsigned green, unsigned blue) {
     const unsigned each = SPIPE_PRIV_WARP;
     const float r = light[each * red], g = light[each * green], b = light[each * blue];
@@ -731,7 +731,7 @@ SPIPE_PRIV_DEVICE spipe_priv_lab_t spipe_priv_to_lab(const float *light, unsigne
 
 /* A power is dear, so each byte's light is in a table; and each lane has a copy of its own in a
    memory bank of its own, for the lanes of a warp look up different bytes. */
-SPIPE_PRIV_DEVICE void spipe_priv_make_light(float *light) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_make_light(float *light) {
     const unsigned t = threadIdx.x;
     const float v = (float)t / 255.0f;
     const float x = v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f);
@@ -819,10 +819,10 @@ SPIPE_API dim3 spipe_priv_row_grid(size_t width, size_t rows, size_t rows_per_st
 }
 
 /* The column of this thread's first pixel, and the strip of rows it begins with. */
-SPIPE_PRIV_DEVICE size_t spipe_priv_column(void) {
+SPIPE_PRIV_ON_DEVICE size_t spipe_priv_column(void) {
     return 4 * ((size_t)blockIdx.x * SPIPE_PRIV_WARP + threadIdx.x);
 }
-SPIPE_PRIV_DEVICE size_t spipe_priv_strip(void) {
+SPIPE_PRIV_ON_DEVICE size_t spipe_priv_strip(void) {
     return (size_t)blockIdx.y * SPIPE_PRIV_STRIPS + threadIdx.y;
 }
 
@@ -832,7 +832,7 @@ struct spipe_priv_rows_t {
 };
 
 template <typename T>
-SPIPE_PRIV_DEVICE const T *spipe_priv_row(const T *in, const spipe_priv_rows_t &r, int j,
+SPIPE_PRIV_ON_DEVICE const T *spipe_priv_row(const T *in, const spipe_priv_rows_t &r, int j,
                                           size_t width) {
     const ptrdiff_t want = r.y + j;
     return in + (want < r.first ? r.first : want > r.last ? r.last : want) * (ptrdiff_t)width;
@@ -841,7 +841,7 @@ SPIPE_PRIV_DEVICE const T *spipe_priv_row(const T *in, const spipe_priv_rows_t &
 /* Pixels x .. x+3 of N rows, a word each; columns past the end repeat the last. All loads stand
    before any use, and outside any branch but one: so all are in flight at the same time. */
 template <int N>
-SPIPE_PRIV_DEVICE void spipe_priv_load_words(unsigned *word, const unsigned char *in,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_load_words(unsigned *word, const unsigned char *in,
                                              const spipe_priv_rows_t &r, size_t x, size_t width,
                                              bool wide) {
     if (wide) {
@@ -859,7 +859,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_load_words(unsigned *word, const unsigned char
     }
 }
 
-SPIPE_PRIV_DEVICE int spipe_priv_byte(unsigned word, int k) {
+SPIPE_PRIV_ON_DEVICE int spipe_priv_byte(unsigned word, int k) {
     return (int)(word >> (8 * k) & 0xffu);
 }
 
@@ -877,13 +877,13 @@ typedef struct spipe_sobel {
    diagonals, gx = p + q and gy = p - q; so gx^2 + gy^2 = 2 (p^2 + q^2), here an exact integer. Its
    root lies at least 4e-4 away from any half below 256, so an approximate one rounds as the exact
    one does. The value has the pixel in its lowest byte. */
-SPIPE_PRIV_DEVICE unsigned spipe_priv_sobel_edge(float p, float q) {
+SPIPE_PRIV_ON_DEVICE unsigned spipe_priv_sobel_edge(float p, float q) {
     const float root = fminf(spipe_priv_sqrt(fmaf(p, p, q * q)), 180.31f);
     return __float_as_uint(fmaf(root, 1.41421356f, 8388608.0f)); /* at most 255, rounded */
 }
 
 /* Pixel x of the row after `above`; columns past the ends repeat the outermost. */
-SPIPE_PRIV_DEVICE unsigned char spipe_priv_sobel_pixel(const unsigned char *above, size_t x,
+SPIPE_PRIV_ON_DEVICE unsigned char spipe_priv_sobel_pixel(const unsigned char *above, size_t x,
                                                        size_t width) {
     const unsigned char *here = above + width, *below = here + width;
     const size_t l = x > 0 ? x - 1 : 0, r = x + 1 < width ? x + 1 : x;
@@ -894,7 +894,7 @@ SPIPE_PRIV_DEVICE unsigned char spipe_priv_sobel_pixel(const unsigned char *abov
 
 /* Byte k of a word as the float 32768 + byte, for the price of moving bytes. Sums of floats run at
    twice the pace of sums of integers, and these are exact; the 32768s cancel in differences. */
-SPIPE_PRIV_DEVICE float spipe_priv_biased(unsigned word, unsigned k) {
+SPIPE_PRIV_ON_DEVICE float spipe_priv_biased(unsigned word, unsigned k) {
     return __uint_as_float(__byte_perm(word, 0x47000000u, 0x7404u + (k << 4)));
 }
 
@@ -905,7 +905,7 @@ struct spipe_priv_sobel_in_t {
 };
 
 /* Sums of 2x2 pixels along two rows; `row` becomes the lower one. */
-SPIPE_PRIV_DEVICE void spipe_priv_sobel_boxes(float *box, float *row,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_sobel_boxes(float *box, float *row,
                                               const spipe_priv_sobel_in_t &p) {
     float lower[10], down[10];
     lower[0] = spipe_priv_biased(p.left, 0);
@@ -922,7 +922,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_sobel_boxes(float *box, float *row,
 }
 
 /* Eight pixels of a row from the sums of 2x2 above and below it. */
-SPIPE_PRIV_DEVICE uint2 spipe_priv_sobel_edges(const float *above, const float *below) {
+SPIPE_PRIV_ON_DEVICE uint2 spipe_priv_sobel_edges(const float *above, const float *below) {
     unsigned pair[4];
     for (unsigned k = 0; k < 4; k++) {
         const float *a = above + 2 * k, *b = below + 2 * k;
@@ -936,7 +936,7 @@ SPIPE_PRIV_DEVICE uint2 spipe_priv_sobel_edges(const float *above, const float *
 enum { SPIPE_PRIV_SOBEL_STRIP = 16, SPIPE_PRIV_SOBEL_AHEAD = 4, SPIPE_PRIV_SOBEL_THREADS = 128 };
 
 /* A strip of rows of eight pixels; `in` is the row before the first. */
-SPIPE_PRIV_DEVICE void spipe_priv_sobel_strip(unsigned char *out, const unsigned char *in,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_sobel_strip(unsigned char *out, const unsigned char *in,
                                               size_t width, bool leftmost, bool rightmost) {
     enum { AHEAD = SPIPE_PRIV_SOBEL_AHEAD, STRIP = SPIPE_PRIV_SOBEL_STRIP };
     const ptrdiff_t left = leftmost ? 0 : -1, right = rightmost ? 7 : 8;
@@ -1099,7 +1099,7 @@ static __global__ void spipe_blur_down_kernel(float *out, const unsigned char *i
 
 /* The floats x - PAD .. x + 3 + PAD of a row, in packs; the outermost are repeated. */
 template <int PAD>
-SPIPE_PRIV_DEVICE void spipe_priv_load_window(spipe_priv_pack_t<float> *p, const float *row,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_load_window(spipe_priv_pack_t<float> *p, const float *row,
                                               size_t x, size_t width, bool inside) {
     if (inside) {
         const float *from = row + x - PAD;
@@ -1240,13 +1240,13 @@ typedef struct spipe_bytes {
 #define SPIPE_PRIV_TABLE 256u
 
 /* The number of this warp in the launch, and how many there are. */
-SPIPE_PRIV_DEVICE size_t spipe_priv_warp(void) {
+SPIPE_PRIV_ON_DEVICE size_t spipe_priv_warp(void) {
     return ((size_t)blockIdx.x * SPIPE_PRIV_THREADS + threadIdx.x) / SPIPE_PRIV_WARP;
 }
-SPIPE_PRIV_DEVICE size_t spipe_priv_warps(void) { return (size_t)gridDim.x * SPIPE_PRIV_WARPS; }
+SPIPE_PRIV_ON_DEVICE size_t spipe_priv_warps(void) { return (size_t)gridDim.x * SPIPE_PRIV_WARPS; }
 
 /* Counts the four bytes of a word. Offsets in bytes take one instruction less than indices. */
-SPIPE_PRIV_DEVICE void spipe_priv_count_word(unsigned *table, unsigned word) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_count_word(unsigned *table, unsigned word) {
     unsigned char *base = reinterpret_cast<unsigned char *>(table);
     atomicAdd(reinterpret_cast<unsigned *>(base + (word << 2 & 0x3fcu)), 1u);
     atomicAdd(reinterpret_cast<unsigned *>(base + (word >> 6 & 0x3fcu)), 1u);
@@ -1256,7 +1256,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_count_word(unsigned *table, unsigned word) {
 
 /* Counts the bytes of a span: pieces of 16 bytes that lie at multiples of 16 in memory, and those
    at the ends that are not whole, fewer than 16 bytes each, a byte to a lane. */
-SPIPE_PRIV_DEVICE void spipe_priv_count_bytes(unsigned *table, const unsigned char *span,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_count_bytes(unsigned *table, const unsigned char *span,
                                               size_t bytes, unsigned lane) {
     enum { TOGETHER = 4 }; /* loads in flight */
     const size_t lead = (uintptr_t)span % 16, end = lead + bytes;
@@ -1284,7 +1284,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_count_bytes(unsigned *table, const unsigned ch
 
 /* Makes n[k] how often value lane + 32 k occurs in a span: the work of a warp. Its table is zero
    before and after. */
-SPIPE_PRIV_DEVICE void spipe_priv_count_span(unsigned *n, unsigned *table,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_count_span(unsigned *n, unsigned *table,
                                              const unsigned char *span, size_t bytes,
                                              unsigned lane) {
     spipe_priv_count_bytes(table, span, bytes, lane);
@@ -1297,7 +1297,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_count_span(unsigned *n, unsigned *table,
 }
 
 /* This warp's table, all zero. */
-SPIPE_PRIV_DEVICE unsigned *spipe_priv_clear_table(unsigned *tables) {
+SPIPE_PRIV_ON_DEVICE unsigned *spipe_priv_clear_table(unsigned *tables) {
     unsigned *table = tables + threadIdx.x / SPIPE_PRIV_WARP * SPIPE_PRIV_TABLE;
     for (unsigned k = threadIdx.x % SPIPE_PRIV_WARP; k < SPIPE_PRIV_TABLE; k += SPIPE_PRIV_WARP)
         table[k] = 0;
@@ -1305,13 +1305,13 @@ SPIPE_PRIV_DEVICE unsigned *spipe_priv_clear_table(unsigned *tables) {
     return table;
 }
 
-SPIPE_PRIV_DEVICE void spipe_priv_add_total(unsigned long long *total,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_add_total(unsigned long long *total,
                                             const unsigned long long *sum, unsigned lane) {
     for (unsigned k = 0; k < 8; k++)
         if (total != NULL && sum[k] > 0) atomicAdd(&total[lane + SPIPE_PRIV_WARP * k], sum[k]);
 }
 
-SPIPE_PRIV_DEVICE size_t spipe_priv_valid_bytes(const uint32_t *valid, size_t i,
+SPIPE_PRIV_ON_DEVICE size_t spipe_priv_valid_bytes(const uint32_t *valid, size_t i,
                                                 size_t block_bytes) {
     return valid == NULL || valid[i] > block_bytes ? block_bytes : valid[i];
 }
@@ -1383,7 +1383,7 @@ SPIPE_API cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, vo
 
 /* One value's share of the entropy, -p log2(p). All equal is told apart so that it gives exactly
    0. */
-SPIPE_PRIV_DEVICE float spipe_priv_surprise(unsigned n, unsigned all, float one_of_all) {
+SPIPE_PRIV_ON_DEVICE float spipe_priv_surprise(unsigned n, unsigned all, float one_of_all) {
     const float p = (float)n * one_of_all;
     return n == 0 || n == all ? 0.0f : -p * spipe_priv_log2(p);
 }
@@ -1564,7 +1564,7 @@ typedef struct spipe_reduce {
 } spipe_reduce_t;
 
 /* atomicMin and atomicMax know no floats. Most calls find that they change nothing. */
-SPIPE_PRIV_DEVICE void spipe_priv_atomic_best(float *at, float x, bool less) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_atomic_best(float *at, float x, bool less) {
     unsigned *bits = reinterpret_cast<unsigned *>(at), seen = atomicAdd(bits, 0u);
     while (less ? x < __uint_as_float(seen) : x > __uint_as_float(seen)) {
         const unsigned before = atomicCAS(bits, seen, __float_as_uint(x));
@@ -1574,7 +1574,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_atomic_best(float *at, float x, bool less) {
 }
 
 /* Brings the summaries of a block's threads together and into *out. */
-SPIPE_PRIV_DEVICE void spipe_priv_summarise(spipe_summary_t *out, spipe_summary_t *warp_sums,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_summarise(spipe_summary_t *out, spipe_summary_t *warp_sums,
                                             spipe_summary_t s) {
     s.sum = spipe_priv_warp_sum(s.sum);
     for (int d = 16; d > 0; d /= 2) {
@@ -1662,22 +1662,22 @@ typedef struct spipe_scan_state {
 /* The type in which sums of T cross warps and tiles, and its 8 bytes in memory. */
 template <typename T> struct spipe_priv_sum_t {
     typedef unsigned long long type;
-    SPIPE_PRIV_DEVICE unsigned long long pack(type x) { return (T)x; }
-    SPIPE_PRIV_DEVICE type unpack(unsigned long long x) { return x; }
+    SPIPE_PRIV_ON_DEVICE unsigned long long pack(type x) { return (T)x; }
+    SPIPE_PRIV_ON_DEVICE type unpack(unsigned long long x) { return x; }
 };
 template <> struct spipe_priv_sum_t<float> {
     typedef double type;
-    SPIPE_PRIV_DEVICE unsigned long long pack(double x) {
+    SPIPE_PRIV_ON_DEVICE unsigned long long pack(double x) {
         return (unsigned long long)__double_as_longlong(x);
     }
-    SPIPE_PRIV_DEVICE double unpack(unsigned long long x) {
+    SPIPE_PRIV_ON_DEVICE double unpack(unsigned long long x) {
         return __longlong_as_double((long long)x);
     }
 };
 
 /* `tag` is even for a tile's own sum; the next odd number is for the sum up to its end. */
-SPIPE_PRIV_DEVICE void spipe_priv_scan_publish(spipe_scan_state_t *state, size_t tile, unsigned tag,
-                                               unsigned long long sum) {
+SPIPE_PRIV_ON_DEVICE void spipe_priv_scan_publish(spipe_scan_state_t *state, size_t tile,
+                                                  unsigned tag, unsigned long long sum) {
     volatile unsigned long long *half = state->sum[tile];
     half[0] = (unsigned long long)tag << 32 | (sum & 0xffffffffu);
     half[1] = (unsigned long long)tag << 32 | sum >> 32;
@@ -1688,7 +1688,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_scan_publish(spipe_scan_state_t *state, size_t
    a tile is safe: tiles are numbered as their blocks start, so each earlier one is running or
    done. */
 template <typename T>
-SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_look_back(
+SPIPE_PRIV_ON_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_look_back(
     const spipe_scan_state_t *state, size_t tile, unsigned tag, unsigned lane) {
     typedef spipe_priv_sum_t<T> io;
     enum { DEEP = 4 }; /* tiles to a lane */
@@ -1741,7 +1741,7 @@ template <typename T> struct spipe_priv_tile_t {
 };
 
 /* Where a vector's sum is: lanes read ROWS sums side by side, and meet in no bank. */
-SPIPE_PRIV_DEVICE unsigned spipe_priv_scan_place(unsigned vector) {
+SPIPE_PRIV_ON_DEVICE unsigned spipe_priv_scan_place(unsigned vector) {
     return vector + vector / SPIPE_PRIV_SCAN_ROWS;
 }
 
@@ -1751,7 +1751,7 @@ SPIPE_PRIV_DEVICE unsigned spipe_priv_scan_place(unsigned vector) {
 /* A warp's part of a tile, from `in` on: in each row the lanes hold vectors side by side, so that
    whole lines are read. Of `left` elements those that are there. */
 template <typename T>
-SPIPE_PRIV_DEVICE void spipe_priv_scan_load(spipe_priv_vector_t<T> *x, const T *in, size_t left,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_scan_load(spipe_priv_vector_t<T> *x, const T *in, size_t left,
                                             bool wide) {
     enum { N = spipe_priv_vector_t<T>::N, ROW = spipe_priv_tile_t<T>::ROW };
     const size_t from = N * (threadIdx.x % SPIPE_PRIV_WARP);
@@ -1776,7 +1776,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_scan_load(spipe_priv_vector_t<T> *x, const T *
 }
 
 template <typename T>
-SPIPE_PRIV_DEVICE void spipe_priv_scan_store(T *out, const spipe_priv_vector_t<T> *x,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_scan_store(T *out, const spipe_priv_vector_t<T> *x,
                                              const T *before, T base, size_t left, bool wide) {
     enum { N = spipe_priv_vector_t<T>::N, ROW = spipe_priv_tile_t<T>::ROW };
     const unsigned lane = threadIdx.x % SPIPE_PRIV_WARP;
@@ -1795,7 +1795,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_scan_store(T *out, const spipe_priv_vector_t<T
 /* Inclusive sums within each of a warp's vectors; `before` becomes the sums of the vectors before
    each one. The value is the sum of all. */
 template <typename T>
-SPIPE_PRIV_DEVICE T spipe_priv_scan_warp(spipe_priv_vector_t<T> *x, T *before, unsigned lane) {
+SPIPE_PRIV_ON_DEVICE T spipe_priv_scan_warp(spipe_priv_vector_t<T> *x, T *before, unsigned lane) {
     enum { N = spipe_priv_vector_t<T>::N, ROWS = SPIPE_PRIV_SCAN_ROWS };
     for (unsigned r = 0; r < ROWS; r++) {
         for (int k = 1; k < N; k++) x[r].v[k] += x[r].v[k - 1];
@@ -1829,7 +1829,7 @@ template <typename T> struct spipe_priv_scan_shared_t {
 
 /* The sum of the first `warps` warps of a tile. */
 template <typename T>
-SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_up_to(
+SPIPE_PRIV_ON_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_up_to(
     const spipe_priv_scan_shared_t<T> *s, unsigned warps) {
     typename spipe_priv_sum_t<T>::type sum = 0;
     for (unsigned w = 0; w < SPIPE_PRIV_SCANNERS; w++)
@@ -1840,7 +1840,7 @@ SPIPE_PRIV_DEVICE typename spipe_priv_sum_t<T>::type spipe_priv_scan_up_to(
 /* The last warp to hand in its sum publishes the tile's own, before the look-back is over; but not
    that of the first tile, so that none but the first looks for the carry. */
 template <typename T>
-SPIPE_PRIV_DEVICE void spipe_priv_scan_hand_in(spipe_priv_scan_shared_t<T> *s,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_scan_hand_in(spipe_priv_scan_shared_t<T> *s,
                                                spipe_scan_state_t *state, size_t tile, unsigned tag,
                                                unsigned warp, T sum) {
     typedef spipe_priv_sum_t<T> io;
@@ -1855,7 +1855,7 @@ SPIPE_PRIV_DEVICE void spipe_priv_scan_hand_in(spipe_priv_scan_shared_t<T> *s,
 /* Publishes the sum up to the tile's end; after the last tile it is the carry, and as all tiles
    have begun, counting may start anew. */
 template <typename T>
-SPIPE_PRIV_DEVICE void spipe_priv_scan_finish(const spipe_priv_scan_shared_t<T> *s,
+SPIPE_PRIV_ON_DEVICE void spipe_priv_scan_finish(const spipe_priv_scan_shared_t<T> *s,
                                               spipe_scan_state_t *state, size_t tile,
                                               unsigned tag) {
     const unsigned long long sum =
@@ -1963,7 +1963,7 @@ typedef struct spipe_threshold {
 /* One warp writes the places of one row's scores; the value is their number. Scores are read 8 a
    lane, for enough reads in flight, and where 32 side by side are all too low nothing is left to
    do. */
-SPIPE_PRIV_DEVICE uint32_t spipe_priv_compact(uint32_t *out, const float *row, size_t width,
+SPIPE_PRIV_ON_DEVICE uint32_t spipe_priv_compact(uint32_t *out, const float *row, size_t width,
                                               uint32_t keep, float threshold, unsigned lane) {
     enum { EACH = 8 };
     const unsigned before = (1u << lane) - 1;
@@ -2049,7 +2049,7 @@ typedef struct spipe_topk {
 #define SPIPE_TOPK_MAX 256u
 
 /* A score and its place as one number, no two alike: a better place is a greater number. */
-SPIPE_PRIV_DEVICE unsigned long long spipe_priv_topk_key(float score, size_t place) {
+SPIPE_PRIV_ON_DEVICE unsigned long long spipe_priv_topk_key(float score, size_t place) {
     const unsigned bits = __float_as_uint(score + 0.0f); /* -0 becomes 0 */
     const unsigned rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return (unsigned long long)rising << 32 | (UINT32_MAX - (uint32_t)place);
@@ -2063,7 +2063,7 @@ struct spipe_priv_topk_shared_t {
 
 /* Of the 256 bins finds the one that holds the wanted-th key from above, and how many of its keys
    are wanted. The value says whether that is all of them. */
-SPIPE_PRIV_DEVICE bool spipe_priv_topk_digit(spipe_priv_topk_shared_t *s) {
+SPIPE_PRIV_ON_DEVICE bool spipe_priv_topk_digit(spipe_priv_topk_shared_t *s) {
     const unsigned t = threadIdx.x, lane = t % SPIPE_PRIV_WARP, wanted = s->wanted;
     const unsigned own = s->bins[t];
     unsigned from = own; /* becomes the keys in this bin and all above it */
@@ -2085,7 +2085,7 @@ SPIPE_PRIV_DEVICE bool spipe_priv_topk_digit(spipe_priv_topk_shared_t *s) {
 /* A key such that `wanted` keys of the row are not below it: found 8 bits at a time from the top.
    Most rows are decided by the bits of the scores; those of the places are looked at to break
    ties. */
-SPIPE_PRIV_DEVICE unsigned long long spipe_priv_topk_lowest(spipe_priv_topk_shared_t *s,
+SPIPE_PRIV_ON_DEVICE unsigned long long spipe_priv_topk_lowest(spipe_priv_topk_shared_t *s,
                                                             const float *row, size_t width,
                                                             unsigned wanted) {
     unsigned long long prefix = 0;

@@ -142,6 +142,18 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
 SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
                                  spipe_report_t *report);
 
+/*  spipe_plan_model -- a plan as a model, so that spipe_model_run says how long it will take.
+
+    d          in      the description that was planned, with a count.
+    plan       in      of spipe_plan, or the report of a run: then also how long its stages took a
+                       chunk, and the host threads of staging, where it was watched.
+    Returns    the model. Assign what a plan cannot know: stage_ms, the times of the stages for a
+               full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is
+               "h200" on one and "ideal" elsewhere. Batches of small chunks, SPIPE_MAPPED and
+               stages that do not form a chain have no such model; num_stages is 0 then.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
+SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan);
+
 /* ============================================================================================
    >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
@@ -473,6 +485,42 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     return e;
 }
 
+SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan) {
+    spipe_model_t m = spipe_model_default();
+    const double  chunks = plan ? (double)plan->chunks_done : 0.0;
+    int           i;
+    if (!d || !plan || spipe_desc_check(d, NULL) != cudaSuccess || d->count == SPIPE_AUTO) return m;
+    m.count = d->count;
+    m.chunk = plan->chunk;
+    m.depth = plan->depth;
+    m.schedule = plan->schedule;
+    if (plan->threads > 0) m.threads = (int)plan->threads;
+    m.copies_in = m.copies_out = 0;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        const double               bytes = (double)(b->elem_bytes * plan->chunk);
+        if (spipe_priv_goes_in(b)) m.in_bytes += bytes, ++m.copies_in;
+        if (spipe_priv_goes_out(b)) m.out_bytes += bytes, ++m.copies_out;
+    }
+    if (strstr(plan->device, "H200") || strstr(plan->device, "h200")) {
+        m.device = spipe_model_preset("h200");
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        if (spipe_priv_stage_deps(d, i) != (i > 0 ? SPIPE_BIT(i - 1) : 0)) return m;
+        if (d->stages[i].ordered) m.kernel_streams = 1;
+        m.stage_names[i] = d->stages[i].name;
+        m.stage_host[i] = d->stages[i].host;
+        if (chunks > 0.0 && plan->timed_ms > 0.0) m.stage_ms[i] = plan->stage_ms[i] / chunks;
+    }
+    if (chunks > 0.0 && plan->busy_ms[SPIPE_SPAN_FILL] > 0.0) {
+        m.fill_gbps = (double)plan->bytes_in / plan->busy_ms[SPIPE_SPAN_FILL] * 1e-6 / m.threads;
+    }
+    if (chunks > 0.0 && plan->busy_ms[SPIPE_SPAN_DRAIN] > 0.0) {
+        m.drain_gbps = (double)plan->bytes_out / plan->busy_ms[SPIPE_SPAN_DRAIN] * 1e-6 / m.threads;
+    }
+    if (plan->schedule != SPIPE_MAPPED) m.num_stages = d->num_stages;
+    return m;
+}
 /* The best of a few runs of some settings, in ms; a negative number where they are refused. */
 SPIPE_API double spipe_priv_try(const spipe_desc_t *d, spipe_report_t *report) {
     enum { WARM = 5, RUNS = 7 }; /* warm: also a replay has been tried by then */

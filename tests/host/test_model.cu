@@ -2,7 +2,9 @@
     clock says when streampipe itself runs there. */
 #include "hostcuda.h"
 #include "pipe_common.h"
-#include "streampipe_model.h"
+#include "streampipe_tools.h"
+
+#include <math.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 static const double slower = 50.0;
@@ -205,7 +207,8 @@ static void test_timeline(void) {
         t.spans = spans;
         t.capacity = 3000;
         SPIPE_CHECK(spipe_model_run(&m, &t, &ms));
-        tap_ok(t.num_spans == 3000 && t.num_lost == 0 && t.modelled && t.wall_ms == ms &&
+        tap_ok(t.num_spans == 3000 && t.num_lost == 0 && t.modelled &&
+                   fabs(t.wall_ms + m.device.return_us * 1e-3 - ms) < 1e-9 &&
                    obeys(&t, 1000, schedule == SPIPE_SERIAL ? 1 : m.depth),
                "%s: steps of a chunk in order, slots used again when free, marked as modelled",
                spipe_schedule_name(schedule));
@@ -227,6 +230,47 @@ static void test_speed(void) {
         if (took < best) best = took;
     }
     tap_ok(best < slower, "1,000 chunks are modelled in under %.0f ms: %.3f ms", slower, best);
+}
+
+/* ---- Of a plan ------------------------------------------------------------------------------- */
+
+static cudaError_t no_stage(const spipe_chunk_t *c, void *user) {
+    (void)c, (void)user;
+    return cudaSuccess;
+}
+
+static void test_plan(void) {
+    pipe_array_t   x = pipe_array_new(3000, PIPE_PINNED), y = pipe_array_new(2000, PIPE_PINNED);
+    spipe_desc_t   d = spipe_desc_default();
+    spipe_report_t plan;
+    spipe_model_t  m;
+    double         ms = 0.0;
+    d.count = 1000;
+    d.chunk = 100;
+    d.depth = 3;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_input(&d, x.at + 1000, 2);
+    spipe_add_output(&d, y.at, 2);
+    spipe_add_temp(&d, 8);
+    spipe_add_stage(&d, "first", no_stage, NULL);
+    spipe_stage_ordered(&d, spipe_add_stage(&d, "second", no_stage, NULL));
+    SPIPE_CHECK(spipe_plan(&d, 1, &plan));
+    m = spipe_plan_model(&d, &plan);
+    tap_ok(m.count == 1000 && m.chunk == 100 && m.depth == 3 && m.schedule == SPIPE_ENGINES &&
+               m.in_bytes == 300.0 && m.out_bytes == 200.0 && m.copies_in == 2 &&
+               m.copies_out == 1 && m.num_stages == 2 && m.kernel_streams == 1 &&
+               strcmp(m.stage_names[1], "second") == 0,
+           "a plan's model has its chunks, slots, bytes, copies and stages");
+    tap_ok(spipe_model_run(&m, NULL, &ms) == cudaSuccess && ms > 0.0, "and can be run as it is");
+    spipe_stage_after(&d, 1, NULL);
+    tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "stages side by side have no such model");
+    d.stages[1].after_given = 0;
+    plan.schedule = SPIPE_MAPPED;
+    tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "nor has a run without copies");
+    tap_ok(spipe_plan_model(NULL, &plan).num_stages == 0 && spipe_plan_model(&d, NULL).count == 0,
+           "nor has nothing");
+    pipe_free(&x);
+    pipe_free(&y);
 }
 
 /* ---- Beside the modelled clock: streampipe runs there, the model only says so --------------- */
@@ -274,6 +318,7 @@ static double furthest(const char *profile, spipe_schedule_t schedule) {
             spipe_model_t m = spipe_model_default();
             m.device = spipe_model_preset(profile);
             m.device.kernel_fill = 1.0; /* as the clock has it where threads fill the device */
+            m.device.return_us = 0.0;   /* it knows no such thing */
             m.count = n * CHUNK - (n % 2) * (CHUNK / 4);
             m.chunk = CHUNK;
             m.in_bytes = m.out_bytes = CHUNK * sizeof(float);
@@ -359,6 +404,7 @@ int main(void) {
     test_refusals();
     test_timeline();
     test_speed();
+    test_plan();
     test_against_clock();
     test_against_h200();
     return tap_done();

@@ -28,16 +28,16 @@ int main(void) {
     tap_ok(hostcuda_ranges(NULL) == 0, "a run that nobody watches opens no range");
     d.timeline = &t;
     SPIPE_CHECK_RUN(&d, &r);
-    tap_ok(hostcuda_ranges(NULL) == 5 * CHUNKS, "a chunk is filled, copied in, worked on, copied out "
-           "and drained: %zu ranges", hostcuda_ranges(NULL));
+    tap_ok(hostcuda_ranges(NULL) == 5 * CHUNKS, "a chunk is filled, copied in, worked on, copied "
+           "out and drained: %zu ranges", hostcuda_ranges(NULL));
     tap_ok(hostcuda_ranges("mix 0") == 1 && hostcuda_ranges("mix 9") == 1 &&
            hostcuda_ranges("copy in 3") == 1 && hostcuda_ranges("copy out 9") == 1 &&
            hostcuda_ranges("fill 0") == 1 && hostcuda_ranges("drain 9") == 1,
            "their names tell what and which chunk");
     tap_ok(hostcuda_ranges_open() == 0, "all of them are closed");
     before = hostcuda_ranges(NULL);
-    d.stages[0].name = "a name that is longer than anybody would want to read in a row of a profiler's "
-                       "window, and then some";
+    d.stages[0].name = "a name that is longer than anybody would want to read in a row of a "
+                       "profiler's window, and then some";
     SPIPE_CHECK_RUN(&d, &r);
     tap_ok(hostcuda_ranges(NULL) == before + 5 * CHUNKS && hostcuda_ranges_open() == 0,
            "a long name is cut");

@@ -1,0 +1,173 @@
+/*  model.cu -- what spipe_model_run predicts beside what a run takes on this GPU.
+
+    make bench-model         prints a row for each workload; status 1 if one is off by more than 5 %
+
+    Nothing is fitted to the runs: of the device come the rates of copies of 64 MiB, alone and both
+    at once, and of the kernels the time of one chunk, launched alone; all else is the preset's.
+    Each row is the median of runs of a kept pipeline with nothing tuned. */
+#include "bench_common.h"
+#include "streampipe_kernels.cuh"
+#include "streampipe_tools.h"
+
+typedef struct busy {
+    unsigned steps;
+    int      from, to, floats; /* floats: read for each one written */
+} busy_t;
+
+static __global__ void busy_kernel(const float *in, float *out, size_t n, int floats,
+                                   unsigned steps) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float x = in[i * (size_t)floats];
+    for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.9999f, 0.0001f);
+    out[i] = x;
+}
+static cudaError_t launch(const busy_t *b, const float *in, float *out, size_t n, cudaStream_t s) {
+    return SPIPE_LAUNCH(busy_kernel, spipe_blocks(n, 256), 256, 0, s, in, out, n, b->floats,
+                        b->steps);
+}
+static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
+    const busy_t *b = (const busy_t *)user;
+    return launch(b, SPIPE_BUF(c, b->from, const float), SPIPE_BUF(c, b->to, float), c->count,
+                  c->stream);
+}
+
+/* ---- What the model is told ------------------------------------------------------------------ */
+
+static float       *dev[2], *host[2];
+static cudaStream_t streams[2];
+
+/* GB/s of copies of 64 MiB: what 1 = in, 2 = out, 3 = both, each. */
+static double rate(int what) {
+    const size_t        bytes = 64 * BENCH_MIB;
+    std::vector<double> ms;
+    for (int round = 0; round < 9; ++round) {
+        SPIPE_CHECK(cudaDeviceSynchronize());
+        const double begin = bench_now_ms();
+        for (int k = 0; k < 4; ++k) {
+            const cudaMemcpyKind any = cudaMemcpyDefault;
+            if (what & 1) SPIPE_CHECK(cudaMemcpyAsync(dev[0], host[0], bytes, any, streams[0]));
+            if (what & 2) SPIPE_CHECK(cudaMemcpyAsync(host[1], dev[1], bytes, any, streams[1]));
+        }
+        SPIPE_CHECK(cudaDeviceSynchronize());
+        ms.push_back(bench_now_ms() - begin);
+    }
+    return 4.0 * (double)bytes / bench_median(ms) * 1e-6;
+}
+
+/* ms of one kernel over n elements with the device to itself: of a hundred, one after another. */
+static double kernel_ms(const busy_t *b, size_t n) {
+    std::vector<double> ms;
+    for (int round = 0; round < 5; ++round) {
+        cudaEvent_t begin, end;
+        float       took = 0;
+        SPIPE_CHECK(cudaEventCreate(&begin));
+        SPIPE_CHECK(cudaEventCreate(&end));
+        SPIPE_CHECK(cudaEventRecord(begin, streams[0]));
+        for (int k = 0; k < 100; ++k) SPIPE_CHECK(launch(b, dev[0], dev[1], n, streams[0]));
+        SPIPE_CHECK(cudaEventRecord(end, streams[0]));
+        SPIPE_CHECK(cudaEventSynchronize(end));
+        SPIPE_CHECK(cudaEventElapsedTime(&took, begin, end));
+        SPIPE_CHECK(cudaEventDestroy(begin));
+        SPIPE_CHECK(cudaEventDestroy(end));
+        ms.push_back((double)took / 100.0);
+    }
+    return bench_median(ms);
+}
+
+/* Steps with which a kernel over n elements takes so long. */
+static unsigned steps_for(double ms, size_t n, int floats) {
+    const busy_t none = {0, 0, 1, floats}, many = {4000, 0, 1, floats};
+    const double least = kernel_ms(&none, n), a_step = (kernel_ms(&many, n) - least) / 4000.0;
+    return ms > least ? (unsigned)((ms - least) / a_step) : 0;
+}
+
+/* ---- A row ----------------------------------------------------------------------------------- */
+
+/* bytes in; kernels together take `kernel` times the copy in. Gives model / measured - 1. */
+static double row(size_t bytes, double kernel, int stages, int floats,
+                  const spipe_model_device_t *gpu) {
+    const size_t n = bytes / sizeof(float) / (size_t)floats;
+    spipe_desc_t d = spipe_desc_default();
+    busy_t       busy[3];
+    d.count = n;
+    spipe_add_input(&d, host[0], sizeof(float) * (size_t)floats);
+    spipe_add_output(&d, host[1], sizeof(float));
+    spipe_add_temp(&d, sizeof(float));
+    static const char *const names[] = {"one", "two", "three"};
+    for (int s = 0; s < stages; ++s) {
+        busy[s].from = s == 0 ? 0 : 2;
+        busy[s].to = s == stages - 1 ? 1 : 2;
+        busy[s].floats = s == 0 ? floats : 1;
+        spipe_add_stage(&d, names[s], busy_stage, &busy[s]);
+    }
+    spipe_report_t r;
+    spipe_failure_t why;
+    SPIPE_CHECK(spipe_plan(&d, 1, &r));
+    spipe_model_t m = spipe_plan_model(&d, &r);
+    const double  copy = (double)(r.chunk * (size_t)floats) * 4.0 / gpu->h2d_gbps * 1e-6;
+    for (int s = 0; s < stages; ++s) {
+        busy[s].steps = steps_for(kernel * copy / stages, r.chunk, busy[s].floats);
+        m.stage_ms[s] = kernel_ms(&busy[s], r.chunk);
+    }
+    m.device = *gpu;
+    double predicted = 0;
+    SPIPE_CHECK(spipe_model_run(&m, NULL, &predicted));
+
+    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    std::vector<double> ms;
+    SPIPE_CHECK(spipe_pipeline_create(p, &d, &why));
+    for (int k = 0; k < 25; ++k) {
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
+        if (k >= 4) ms.push_back(r.wall_ms);
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    free(p);
+    const bench_spread_t took = bench_spread(ms);
+    printf("%7.0f MiB %5.1f x  %d stage%s %d:1  %6.0f KiB  %9.3f ms (%.3f-%.3f)  %9.3f ms  "
+           "%+5.1f %%\n",
+           (double)bytes / (double)BENCH_MIB, kernel, stages, stages > 1 ? "s" : " ", floats,
+           (double)r.chunk * floats * 4.0 / 1024.0, took.median, took.q1, took.q3, predicted,
+           100.0 * (predicted / took.median - 1.0));
+    fflush(stdout);
+    return predicted / took.median - 1.0;
+}
+
+int main(void) {
+    static const size_t sizes[] = {16, 64, 512, 4096};
+    static const double kernels[] = {0.1, 0.5, 1.0, 1.2, 3.0};
+    const size_t        most = 4096 * BENCH_MIB;
+    spipe_device_t      facts;
+    if (spipe_device_get(&facts, -1) != cudaSuccess) {
+        printf("there is no GPU\n");
+        return BENCH_SKIP;
+    }
+    for (int i = 0; i < 2; ++i) {
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&host[i], most));
+        memset(host[i], 0, most);
+        SPIPE_CHECK(cudaMalloc((void **)&dev[i], 256 * BENCH_MIB));
+        SPIPE_CHECK(cudaMemset(dev[i], 0, 256 * BENCH_MIB));
+        SPIPE_CHECK(spipe_stream_create(&streams[i], SPIPE_PRIORITY_DEFAULT));
+    }
+    spipe_model_device_t gpu = spipe_model_preset("h200");
+    gpu.h2d_gbps = rate(1);
+    gpu.d2h_gbps = rate(2);
+    gpu.both_ways = rate(3) / std::min(gpu.h2d_gbps, gpu.d2h_gbps);
+    printf("%s: in %.1f GB/s, out %.1f, both at once %.1f each\n", facts.name, gpu.h2d_gbps,
+           gpu.d2h_gbps, rate(3));
+    printf("     bytes in kernel              chunk           measured (quartiles)       model\n");
+    double worst = 0;
+    for (size_t bytes : sizes) {
+        const size_t n = bytes * BENCH_MIB;
+        for (double kernel : kernels) worst = std::max(worst, fabs(row(n, kernel, 1, 1, &gpu)));
+        worst = std::max(worst, fabs(row(n, 1.0, 3, 1, &gpu)));
+        worst = std::max(worst, fabs(row(n, 1.0, 1, 3, &gpu)));
+    }
+    printf("worst: %.1f %%\n", 100.0 * worst);
+    for (int i = 0; i < 2; ++i) {
+        SPIPE_CHECK(spipe_pinned_free(host[i]));
+        SPIPE_CHECK(cudaFree(dev[i]));
+        SPIPE_CHECK(cudaStreamDestroy(streams[i]));
+    }
+    return worst > 0.05;
+}
