@@ -2798,7 +2798,7 @@ SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
     const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);
     if ((load + 1) % every != 0 || p->async || p->needs_drain) return cudaSuccess;
-    if (mark - p->completed / every >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
+    if (mark >= p->completed / every + SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
 /* With sync_each an error of the GPU is found before the next step. */
