@@ -2078,16 +2078,15 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) 
         SPIPE_TRY(spipe_priv_fill_source(p, i, load, total));
         if (p->source_ended[i]) ended = i;
     }
-    if (total == SPIPE_AUTO && ended >= 0) {
-        total = p->source_got[ended];
-        for (i = 0; i < p->desc.num_buffers; ++i) {
-            if (p->desc.buffers[i].kind != SPIPE_SOURCE || p->source_got[i] == total) continue;
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: "
-                                   "buffer %d ended after %zu elements, buffer %d gave %zu", ended,
-                                   total, i, p->source_got[i]);
-        }
-        spipe_priv_locked_set(p, &p->total, total);
+    if (total == SPIPE_AUTO && ended >= 0) total = p->source_got[ended];
+    for (i = 0; i < p->desc.num_buffers && ended >= 0; ++i) {
+        const size_t got = p->source_got[i]; /* less, where another's wider halo is read ahead */
+        if (p->desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
+        if (got < total && !p->source_ended[i]) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: one ended "
+                               "after %zu elements, buffer %d gave %zu", total, i, got);
     }
+    if (ended >= 0) spipe_priv_locked_set(p, &p->total, total);
     count = spipe_priv_count_of(p, load);
     for (i = 0; i < p->desc.num_buffers && count > 0; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
