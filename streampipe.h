@@ -3345,7 +3345,6 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
     spipe_priv_leave(p->device, before);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
@@ -3358,7 +3357,6 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *re
     spipe_priv_leave(p->device, before);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host) {
     int         before;
     cudaError_t e;
@@ -3401,7 +3399,6 @@ SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t strea
     p->ran_now = 1;
     return spipe_priv_run(p);
 }
-
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int                          before;
@@ -3417,6 +3414,9 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
         p->async = 1;
         e = spipe_priv_enqueue(p, stream);
         p->async = p->running_async;
+        p->ran_now |= e != cudaSuccess && !p->capturing; /* so that wait tells it */
+        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s",
+                                                    cudaGetErrorString(e));
     }
     p->capturing = 0;
     spipe_priv_leave(p->device, before);
