@@ -2083,8 +2083,8 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) 
         const size_t got = p->source_got[i]; /* less, where another's wider halo is read ahead */
         if (p->desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->source_ended[i]) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: one ended "
-                               "after %zu elements, buffer %d gave %zu", total, i, got);
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: one "
+                               "ended after %zu elements, buffer %d gave %zu", total, i, got);
     }
     if (ended >= 0) spipe_priv_locked_set(p, &p->total, total);
     count = spipe_priv_count_of(p, load);
@@ -2952,11 +2952,12 @@ SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_pipeline_t *p) {
     int    i;
     for (at = 0; at < p->num_loads; at += p->desc.depth) {
         for (i = 0; i < p->num_steps; ++i) {
-            for (k = at; k < at + p->desc.depth; ++k) {
+            for (k = at; k < at + p->desc.depth; ++k) { /* once it is to stop nothing is filled */
+                const int ends = p->stop_asked && i == 0 && k < p->num_loads;
+                if (ends) spipe_priv_locked_set(p, &p->num_loads, k);
                 SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
             }
         }
-        if (p->stop_asked) spipe_priv_locked_set(p, &p->num_loads, at + p->desc.depth);
     }
     return cudaSuccess;
 }

@@ -29,7 +29,8 @@ typedef struct fuzz_world {
     size_t        got[FUZZ_MAX_BUFFERS], calls[FUZZ_MAX_BUFFERS];
     fuzz_data_t   taken[FUZZ_MAX_BUFFERS];     /* what a sink was handed, or an array held */
     cudaError_t   stage_hit[FUZZ_MAX_STAGES], part_hit[FUZZ_MAX_BUFFERS]; /* failed on purpose */
-    size_t        expected_whole;
+    int           refused_stage;               /* whose launch the runtime refused, or -1 */
+    size_t        refused_chunk;
 } fuzz_world_t;
 
 /* What they return when they fail on purpose: none is returned by anything else. */
@@ -85,11 +86,13 @@ static inline void fuzz_array_make(fuzz_array_t *a, size_t bytes, int memory) {
     a->at = a->base + (memory == FUZZ_UNALIGNED ? FUZZ_GUARD - 1 : FUZZ_GUARD);
     if (memory != FUZZ_DEVICE) memset(p, 0x5A, bytes + 2 * FUZZ_GUARD);
 }
-static inline void fuzz_array_free(fuzz_array_t *a) {
-    if (a->memory == FUZZ_PINNED) SPIPE_CHECK(spipe_pinned_free(a->base));
-    else if (a->memory == FUZZ_DEVICE) SPIPE_CHECK(cudaFree(a->base));
+static inline cudaError_t fuzz_array_free(fuzz_array_t *a) {
+    cudaError_t e = cudaSuccess;
+    if (a->memory == FUZZ_PINNED) e = spipe_pinned_free(a->base);
+    else if (a->memory == FUZZ_DEVICE) e = cudaFree(a->base);
     else free(a->base);
     a->base = NULL;
+    return e;
 }
 static inline int fuzz_guards_whole(const fuzz_array_t *a) {
     const size_t   front = (size_t)(a->at - a->base);
@@ -204,8 +207,13 @@ static cudaError_t fuzz_run_stage(const spipe_chunk_t *c, void *user) {
             op->shared < 0 ? NULL : (unsigned *)c->data[op->shared], in->elem_bytes,
             out->elem_bytes, in->before, in->after, c->first, c->count,
             w->scene->salt + 13u * (unsigned)part->number};
-        if (st->host) fuzz_do(work);
-        else SPIPE_TRY(SPIPE_LAUNCH(fuzz_kernel, 1, 1, 0, c->stream, work));
+        const cudaError_t e =
+            st->host ? (fuzz_do(work), cudaSuccess)
+                     : SPIPE_LAUNCH(fuzz_kernel, 1, 1, 0, c->stream, work);
+        if (e == cudaSuccess) continue;
+        w->refused_stage = part->number;
+        w->refused_chunk = c->index;
+        return e;
     }
     return cudaSuccess;
 }
@@ -436,6 +444,7 @@ static inline void fuzz_mend(fuzz_scene_t *s) {
 static inline void fuzz_start(fuzz_world_t *w, size_t count) {
     int i, ends_well;
     for (i = 0; i < w->scene->num_stages; ++i) w->stage_hit[i] = cudaSuccess;
+    w->refused_stage = -1;
     w->count = fuzz_true_count(w->scene, count, &ends_well);
     fuzz_simulate(w->scene, w->count);
     fuzz_prepare(w);
@@ -457,7 +466,7 @@ static inline void fuzz_move(fuzz_world_t *w, spipe_pipeline_t *p, int i) {
     fuzz_array_make(&w->arrays[i], before.bytes, (before.memory + 1) % FUZZ_DEVICE);
     const cudaError_t e = spipe_pipeline_set_host(p, i, w->arrays[i].at);
     FUZZ_CHECK(w, e == cudaSuccess, "set_host: %s", cudaGetErrorName(e));
-    fuzz_array_free(&before);
+    SPIPE_CHECK(fuzz_array_free(&before));
 }
 static inline void fuzz_kept(fuzz_world_t *w, const spipe_desc_t *d) {
     static spipe_pipeline_t p;
@@ -535,7 +544,7 @@ static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
     else if (s->way == FUZZ_KEPT) fuzz_kept(w, &d);
     else fuzz_enqueued(w, &d);
     for (i = 0; i < s->num_buffers; ++i) {
-        if (w->arrays[i].base) fuzz_array_free(&w->arrays[i]);
+        if (w->arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w->arrays[i]));
     }
     SPIPE_CHECK(cudaDeviceSynchronize());
     FUZZ_CHECK(w, hostcuda_leaks(NULL) == 0 && cudaGetLastError() == cudaSuccess,

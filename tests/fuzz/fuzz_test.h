@@ -32,12 +32,19 @@ static std::vector<unsigned char> fuzz_read(const std::string &name) {
     if (f) fclose(f);
     return data;
 }
-static void fuzz_corpus(const std::string &folder) {
+/* Each for so many ms of processor time, at least once: some faults show only now and then. */
+static void fuzz_corpus(const std::string &folder, long repeat_for) {
     const std::vector<std::string> names = fuzz_files(folder);
     for (const std::string &name : names) {
         const std::vector<unsigned char> data = fuzz_read(folder + "/" + name);
+        const clock_t                    began = clock();
+        int                              good = 1, runs = 0;
         tap_note("%s, %zu bytes", name.c_str(), data.size()); /* who it was, if it aborts */
-        tap_ok(LLVMFuzzerTestOneInput(data.data(), data.size()) == 0, "%s", name.c_str());
+        while (good && (clock() - began < repeat_for * CLOCKS_PER_SEC / 1000 || runs == 0)) {
+            good = LLVMFuzzerTestOneInput(data.data(), data.size()) == 0;
+            ++runs;
+        }
+        tap_ok(good, "%s, %d times", name.c_str(), runs);
     }
     tap_ok(!names.empty(), "%s holds %zu inputs", folder.c_str(), names.size());
 }

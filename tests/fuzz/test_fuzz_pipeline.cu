@@ -4,7 +4,7 @@
 #include "fuzz_test.h"
 
 int main(void) {
-    fuzz_corpus("tests/fuzz/corpus/pipeline");
+    fuzz_corpus("tests/fuzz/corpus/pipeline", 250);
     fuzz_some("a pipeline gives what serial code gives, whatever its description", 2000, 6);
     return tap_done();
 }
