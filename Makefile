@@ -98,10 +98,11 @@ endif
 # ---- What there is to build -----------------------------------------------------------------------
 
 # tests/ holds what is true of any CUDA runtime; tests/host/ what needs hostcuda: its modelled clock,
-# its injected faults, its refusals. tests/cli/ holds scripts that try the example programs.
+# its injected faults, its refusals; of the long runs in tests/fuzz/ and tests/torture/ a few seconds
+# each. tests/cli/ holds scripts that try the example programs.
 sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
-TESTS_HOST := $(basename $(call sources,tests/host/test_*))
+TESTS_HOST := $(basename $(call sources,tests/host/test_* tests/fuzz/test_* tests/torture/test_*))
 EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own. hostcuda has no such.
 PER_THREAD := examples/03_default_stream_per_thread

@@ -2069,16 +2069,15 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) 
         SPIPE_TRY(spipe_priv_fill_source(p, i, load, total));
         if (p->source_ended[i]) ended = i;
     }
-    if (total == SPIPE_AUTO && ended >= 0) {
-        total = p->source_got[ended];
-        for (i = 0; i < p->desc.num_buffers; ++i) {
-            if (p->desc.buffers[i].kind != SPIPE_SOURCE || p->source_got[i] == total) continue;
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: "
-                                   "buffer %d ended after %zu elements, buffer %d gave %zu", ended,
-                                   total, i, p->source_got[i]);
-        }
-        spipe_priv_locked_set(p, &p->total, total);
+    if (total == SPIPE_AUTO && ended >= 0) total = p->source_got[ended];
+    for (i = 0; i < p->desc.num_buffers && ended >= 0; ++i) {
+        const size_t got = p->source_got[i]; /* less, where another's wider halo is read ahead */
+        if (p->desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
+        if (got < total && !p->source_ended[i]) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: one "
+                               "ended after %zu elements, buffer %d gave %zu", total, i, got);
     }
+    if (ended >= 0) spipe_priv_locked_set(p, &p->total, total);
     count = spipe_priv_count_of(p, load);
     for (i = 0; i < p->desc.num_buffers && count > 0; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
@@ -2797,7 +2796,7 @@ SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
     const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);
     if ((load + 1) % every != 0 || p->async || p->needs_drain) return cudaSuccess;
-    if (mark - p->completed / every >= SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
+    if (mark >= p->completed / every + SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
 /* With sync_each an error of the GPU is found before the next step. */
@@ -2955,11 +2954,12 @@ SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_pipeline_t *p) {
     int    i;
     for (at = 0; at < p->num_loads; at += p->desc.depth) {
         for (i = 0; i < p->num_steps; ++i) {
-            for (k = at; k < at + p->desc.depth; ++k) {
+            for (k = at; k < at + p->desc.depth; ++k) { /* once it is to stop nothing is filled */
+                const int ends = p->stop_asked && i == 0 && k < p->num_loads;
+                if (ends) spipe_priv_locked_set(p, &p->num_loads, k);
                 SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
             }
         }
-        if (p->stop_asked) spipe_priv_locked_set(p, &p->num_loads, at + p->desc.depth);
     }
     return cudaSuccess;
 }
@@ -3414,6 +3414,9 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
         p->async = 1;
         e = spipe_priv_enqueue(p, stream);
         p->async = p->running_async;
+        p->ran_now |= e != cudaSuccess && !p->capturing; /* so that wait tells it */
+        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s",
+                                                    cudaGetErrorString(e));
     }
     p->capturing = 0;
     spipe_priv_leave(p->device, before);

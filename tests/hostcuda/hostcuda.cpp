@@ -2329,6 +2329,15 @@ void hostcuda_calls_reset(void)
     state().all_calls = 0;
 }
 
+const char *hostcuda_called(size_t i)
+{
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    for (const auto &c : state().calls)
+        if (i-- == 0) return c.first.c_str();
+    return nullptr;
+}
+
 void hostcuda_break_device(cudaError_t e)
 {
     const Hidden hidden;

@@ -111,6 +111,8 @@ long hostcuda_fail_fired(void);
 /* Calls of a function (NULL: of all) since hostcuda_calls_reset(). */
 long hostcuda_calls(const char *function);
 void hostcuda_calls_reset(void);
+/* The i-th of the functions called since then, by name; NULL past the last. */
+const char *hostcuda_called(size_t i);
 /* As after an illegal address: work is skipped and calls fail with e from the next
  * synchronisation on. */
 void hostcuda_break_device(cudaError_t e);
