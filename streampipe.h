@@ -547,6 +547,7 @@ typedef struct spipe_report {
     double           sync_us;                  /* from a step's turn to its begin, on average */
     unsigned         causes;                   /* SPIPE_CAUSE_... of streampipe_timeline.h */
     char             verdict[1600];            /* the limit, then each cause and its cure: lines */
+    void (*print_more)(const struct spipe_report *report, FILE *to); /* private */
 } spipe_report_t;
 
 /* A run tells who watches when it begins and ends, and each action of a load (about: its
@@ -1247,21 +1248,16 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     if (i >= 0) d->buffers[i].resident = how;
     return i;
 }
-SPIPE_API int spipe_priv_add_host_fn(spipe_desc_t *d, spipe_source_fn source, spipe_sink_fn sink,
-                                     spipe_kind_t kind, void *user, size_t elem_bytes) {
-    const int i = spipe_priv_add_buffer(d, kind, NULL, elem_bytes);
-    if (i < 0) return i;
-    d->buffers[i].source = source;
-    d->buffers[i].sink = sink;
-    d->buffers[i].user = user;
-    return i;
-}
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
-    return spipe_priv_add_host_fn(d, source, NULL, SPIPE_SOURCE, user, elem_bytes);
+    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
+    if (i >= 0) d->buffers[i].source = source, d->buffers[i].user = user;
+    return i;
 }
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
-    return spipe_priv_add_host_fn(d, NULL, sink, SPIPE_SINK, user, elem_bytes);
+    const int i = spipe_priv_add_buffer(d, SPIPE_SINK, NULL, elem_bytes);
+    if (i >= 0) d->buffers[i].sink = sink, d->buffers[i].user = user;
+    return i;
 }
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge) {
@@ -3181,6 +3177,7 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     spipe_priv_crews_start(p);
     spipe_priv_begin(p);
     p->report.timed_ms = 0.0;
+    p->report.print_more = NULL;
     p->watch = (const spipe_priv_watch_t *)(const void *)p->desc.timeline;
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     p->began = spipe_priv_seconds();
@@ -3432,23 +3429,6 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
-SPIPE_API void spipe_priv_print_timed(const spipe_report_t *r, FILE *to) {
-    static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
-    const char              *line = r->verdict;
-    int                      i, n;
-    fprintf(to, "  looked at %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
-    for (i = 0; i < 6; ++i) {
-        if (!(r->busy_ms[i] > 0.0)) continue;
-        fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
-                100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
-    }
-    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
-            100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
-    for (; *line; line += n + (line[n] == '\n')) {
-        n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
-    }
-}
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
@@ -3471,7 +3451,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 (double)r->bytes_out / 1048576.0, spipe_priv_gbps(r->bytes_out, r->wall_ms));
         fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
     }
-    if (r->timed_ms > 0.0) spipe_priv_print_timed(r, to);
+    if (r->print_more) r->print_more(r, to);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 

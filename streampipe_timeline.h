@@ -718,10 +718,28 @@ SPIPE_API void spipe_priv_say_chunks(spipe_report_t *r, const spipe_pipeline_t *
                        100.0 * l->slot_ms / r->timed_ms, p->desc.depth);
     }
 }
+SPIPE_API void spipe_priv_print_timed(const spipe_report_t *r, FILE *to) {
+    static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
+    const char              *line = r->verdict;
+    int                      i, n;
+    fprintf(to, "  looked at %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
+    for (i = 0; i < 6; ++i) {
+        if (!(r->busy_ms[i] > 0.0)) continue;
+        fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
+                100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
+    }
+    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
+            100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
+    for (; *line; line += n + (line[n] == '\n')) {
+        n = (int)strcspn(line, "\n");
+        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+    }
+}
 SPIPE_API void spipe_priv_look_judge(spipe_report_t *r, const spipe_pipeline_t *p,
                                      const spipe_priv_looker_t *l) {
     const int limit = spipe_priv_busiest(r);
     if (!(r->timed_ms > 0.0)) return;
+    r->print_more = spipe_priv_print_timed;
     spipe_priv_say_limit(r, p, limit);
     spipe_priv_say_surroundings(r, p);
     spipe_priv_say_memory(r, p);

@@ -1,5 +1,5 @@
-/*  test_verdict_clock.cu -- the figures of a watched run against closed forms, on the modelled clock,
-    and the cause that only another device shows. */
+/*  test_verdict_clock.cu -- the figures of a watched run against closed forms, on the modelled
+    clock, and the cause that only another device shows. */
 #include "hostcuda.h"
 #include "../pipe_common.h"
 #include "streampipe_timeline.h"
@@ -42,8 +42,9 @@ static spipe_report_t run(spipe_schedule_t schedule) {
     pipe_free(&y);
     return r;
 }
+/* Event times come in half microseconds. */
 static int is(double got, double want) {
-    if (fabs(got - want) <= 2e-3 * want) return 1; /* event times come in half microseconds */
+    if (fabs(got - want) <= 2e-3 * want) return 1;
     printf("# %.9f, not %.9f\n", got, want);
     return 0;
 }
@@ -53,7 +54,8 @@ static void test_closed_forms(void) {
     const double all = CHUNKS * step;
     use_profile("ideal", step * 1e3);
     spipe_report_t r = run(SPIPE_ENGINES);
-    tap_ok(is(r.timed_ms, all + 2.0 * step), "N equal chunks of three equal steps take N + 2 steps");
+    tap_ok(is(r.timed_ms, all + 2.0 * step),
+           "N equal chunks of three equal steps take N + 2 steps");
     tap_ok(is(r.busy_ms[SPIPE_SPAN_IN], all) && is(r.busy_ms[SPIPE_SPAN_STAGE], all) &&
                is(r.busy_ms[SPIPE_SPAN_OUT], all) && is(r.stage_ms[0], all),
            "each engine is busy for N of them");
