@@ -135,12 +135,13 @@ END EXAMPLE
 #define SPIPE_VERSION                                                                              \
     (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
 
-#ifndef SPIPE_API
 #if defined(__GNUC__) || defined(__clang__)
-#define SPIPE_API static inline __attribute__((unused))
+#define SPIPE_PRIV_ATTRIBUTE(list) __attribute__(list)
 #else
-#define SPIPE_API static inline
+#define SPIPE_PRIV_ATTRIBUTE(list)
 #endif
+#ifndef SPIPE_API
+#define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
 
 #define SPIPE_MAX_BUFFERS 16
@@ -659,6 +660,7 @@ typedef struct spipe_pipeline {
     size_t             moved[2]; /* bytes to the device, from it */
     double             began;
     const spipe_priv_watch_t *watch; /* or NULL */
+    const struct spipe_timeline *watched_by; /* when operations were written */
     spipe_report_t     report;
 } spipe_pipeline_t;
 
@@ -2389,7 +2391,8 @@ SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
 enum {
     SPIPE_PRIV_OP_NONE, SPIPE_PRIV_OP_COPY, SPIPE_PRIV_OP_CALL, SPIPE_PRIV_OP_BATCH,
     SPIPE_PRIV_OP_COPIES, SPIPE_PRIV_OP_FILLED, SPIPE_PRIV_OP_DRAINED, SPIPE_PRIV_OP_HALO,
-    SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_SYNC
+    SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_SYNC,
+    SPIPE_PRIV_OP_WATCHED = 32 /* or-ed where somebody may watch, so that others need not ask */
 };
 
 /* Where operations are written to; without room they are only counted. */
@@ -2410,7 +2413,7 @@ SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, in
         memset(op, 0, sizeof *op);
         ++w->num_ops;
     }
-    op->what = what;
+    op->what = what && w->p->desc.timeline ? what | SPIPE_PRIV_OP_WATCHED : what;
     op->step = w->step;
     op->stage = stage;
     op->stream = stream;
@@ -2581,6 +2584,7 @@ SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
         spipe_priv_write_slot(&w);
     }
     p->in_one_stream = p->one_stream;
+    p->watched_by = p->desc.timeline;
     return w.num_ops;
 }
 /* Room for the operations of the most streams there can be, so that a run need not ask for more. */
@@ -2747,12 +2751,21 @@ SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, in
     p->failure.chunk = c->index;
     return e;
 }
+SPIPE_API cudaError_t spipe_priv_call(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                      const spipe_priv_at_t *at) {
+    spipe_priv_view(p, at, &at->slot->view);
+    at->slot->view.stream = op->stream;
+    return spipe_priv_call_stage(p, at->load, op->stage, &at->slot->view);
+}
 /* All stages for one chunk of a batch after the other: so a chunk's stages may hand each other what
    belongs to its slot. There is one lane, so all of it is in one stream. */
-SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_pipeline_t *p, const spipe_priv_at_t *at,
-                                             spipe_chunk_t c) {
-    size_t left = at->count;
-    int    i;
+SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+                                             const spipe_priv_at_t *at) {
+    spipe_chunk_t c = at->slot->view;
+    size_t        left = at->count;
+    int           i;
+    spipe_priv_view(p, at, &c);
+    c.stream = op->stream;
     for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
         c.count = left < p->desc.chunk ? left : p->desc.chunk;
         for (i = 1; i + 1 < p->num_steps; ++i) {
@@ -2847,36 +2860,31 @@ SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_pipeline_t *p, const spipe_p
     return cudaSuccess;
 }
 /* What one operation is there for, between what it waits for and what is recorded after it. */
+SPIPE_PRIV_ATTRIBUTE((cold)) /* out of the loop that issues, which stays small */
 SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t *op,
                                      spipe_priv_at_t *at) {
-    switch (op->what) {
-    case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
-    case SPIPE_PRIV_OP_CALL:
-    case SPIPE_PRIV_OP_BATCH:
-        spipe_priv_view(p, at, &at->slot->view);
-        at->slot->view.stream = op->stream;
-        if (op->what == SPIPE_PRIV_OP_BATCH) return spipe_priv_issue_batch(p, at, at->slot->view);
-        return spipe_priv_call_stage(p, at->load, op->stage, &at->slot->view);
-    case SPIPE_PRIV_OP_FILLED: return spipe_priv_get_filled(p, at);
-    case SPIPE_PRIV_OP_DRAINED: return spipe_priv_get_drained(p, at);
-    case SPIPE_PRIV_OP_HALO: return spipe_priv_copy_in_halo(p, at, op->stage, op->stream);
-    case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
-    case SPIPE_PRIV_OP_HOST_BEGIN:
-        SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
-        spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
-        return cudaSuccess;
-    case SPIPE_PRIV_OP_HOST_END:
-        return spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load)
-                   ? cudaSuccess : p->failure.error;
-    case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; return cudaSuccess;
-    default: return spipe_priv_sync_step(p, op->step, at->load, op->stream);
-    }
-}
-SPIPE_API cudaError_t spipe_priv_act_watched(spipe_pipeline_t *p, const spipe_priv_op_t *op,
-                                             spipe_priv_at_t *at) {
-    cudaError_t e;
+    cudaError_t e = cudaSuccess;
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 0);
-    e = spipe_priv_act(p, op, at);
+    switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
+    case SPIPE_PRIV_OP_COPY: e = spipe_priv_issue_copy(p, op, at); break;
+    case SPIPE_PRIV_OP_CALL: e = spipe_priv_call(p, op, at); break;
+    case SPIPE_PRIV_OP_BATCH: e = spipe_priv_issue_batch(p, op, at); break;
+    case SPIPE_PRIV_OP_FILLED: e = spipe_priv_get_filled(p, at); break;
+    case SPIPE_PRIV_OP_DRAINED: e = spipe_priv_get_drained(p, at); break;
+    case SPIPE_PRIV_OP_HALO: e = spipe_priv_copy_in_halo(p, at, op->stage, op->stream); break;
+    case SPIPE_PRIV_OP_COPIES: e = spipe_priv_issue_copies(p, op, at); break;
+    case SPIPE_PRIV_OP_HOST_BEGIN:
+        e = cudaEventRecord(at->slot->stage_done[op->stage], op->stream);
+        if (e == cudaSuccess) spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
+        break;
+    case SPIPE_PRIV_OP_HOST_END:
+        if (!spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load)) {
+            e = p->failure.error;
+        }
+        break;
+    case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; break;
+    default: e = spipe_priv_sync_step(p, op->step, at->load, op->stream); break;
+    }
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 1);
     return e;
 }
@@ -2886,17 +2894,24 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
     spipe_priv_at_t        at;
     cudaError_t            e = cudaSuccess;
     const spipe_priv_op_t *op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
-    const spipe_priv_op_t *end = op + last;
-    for (op += first; op < end && at.count > 0; ++op) {
+    const spipe_priv_op_t *end = at.count > 0 ? op + last : op;
+    for (op += first; op < end; ++op) {
         if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
-        if (e == cudaSuccess && op->what != SPIPE_PRIV_OP_NONE) {
-            e = p->watch ? spipe_priv_act_watched(p, op, &at) : spipe_priv_act(p, op, &at);
-            op += op->num; /* the last of several copies has what is recorded after them */
+        if (e == cudaSuccess) {
+            if (op->what == SPIPE_PRIV_OP_COPY) {
+                e = spipe_priv_issue_copy(p, op, &at);
+            } else if (op->what == SPIPE_PRIV_OP_CALL) {
+                e = spipe_priv_call(p, op, &at);
+            } else if (op->what != SPIPE_PRIV_OP_NONE) {
+                e = spipe_priv_act(p, op, &at);
+                if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
+                op += op->num; /* the last of several copies has what is recorded after them */
+            }
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
         if (e != cudaSuccess) return spipe_priv_op_failed(p, op, e, load);
     }
-    if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load); /* the sources have ended */
+    if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load);
     return cudaSuccess;
 }
 
@@ -3019,7 +3034,9 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     p->failed = p->drain_failed = p->stop_asked = 0;
     p->failed_load = SPIPE_AUTO;
     spipe_priv_measure(p);
-    if (p->one_stream != p->in_one_stream) spipe_priv_write_ops(p);
+    if (p->one_stream != p->in_one_stream || p->desc.timeline != p->watched_by) {
+        spipe_priv_write_ops(p);
+    }
     p->completed = p->fill_turn = p->drain_turn = 0;
     p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
     p->told = SIZE_MAX;

@@ -249,7 +249,7 @@ SPIPE_API void spipe_priv_range(const spipe_pipeline_t *p, const char *name, siz
 #endif
 /* What an operation does, as a kind of span; -1 = nothing that takes the device's time. */
 SPIPE_API int spipe_priv_look_kind(const spipe_priv_op_t *op) {
-    switch (op->what) {
+    switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_CALL:
     case SPIPE_PRIV_OP_BATCH: return SPIPE_SPAN_STAGE;
     case SPIPE_PRIV_OP_COPY: return op->out ? SPIPE_SPAN_OUT : SPIPE_SPAN_IN;
