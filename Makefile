@@ -298,6 +298,13 @@ endif
 UNSCATTERED = $(if $(filter thread,$(SAN)),$(shell tests/tools/tsan_prefix $(BUILD) $(CXX)))
 RUN = $(UNSCATTERED) tests/run "$(1)" $(BUILD)/tap/$(1).tap
 
+# These look at the device itself, its free memory and its times, so on a GPU they run alone, last.
+ALONE := run/tests/test_errors run/tests/test_verdict
+ifeq ($(BACKEND),cuda)
+run/tests/test_errors: | $(filter-out $(ALONE),$(RUNS))
+run/tests/test_verdict: | run/tests/test_errors
+endif
+
 .PHONY: $(RUNS)
 $(addprefix run/,$(RUN_TESTS)): run/%: ; @$(call RUN,$*) $(BUILD)/$*
 $(addprefix run/,$(SCRIPTS)):   run/%: ; @$(call RUN,$*) sh $*

@@ -542,6 +542,7 @@ typedef struct spipe_report {
     double           timed_ms;                 /* first operation to last; 0 = nobody looked */
     double           busy_ms[6], idle_ms[6];   /* idle: between its first and last operation */
     double           stage_ms[SPIPE_MAX_STAGES];
+    const char      *stage_names[SPIPE_MAX_STAGES]; /* the description's */
     double           serial_ms;                /* the same work one after another, estimated */
     double           bound_ms;                 /* the busiest engine's work: none can be faster */
     double           overlap;                  /* hidden time / time that could be hidden */

@@ -425,6 +425,7 @@ SPIPE_API void spipe_priv_look_begin(spipe_timeline_t *t, spipe_pipeline_t *p) {
     memset(r->busy_ms, 0, sizeof r->busy_ms);
     memset(r->idle_ms, 0, sizeof r->idle_ms);
     memset(r->stage_ms, 0, sizeof r->stage_ms);
+    for (i = 0; i < p->desc.num_stages; ++i) r->stage_names[i] = p->desc.stages[i].name;
     r->serial_ms = r->bound_ms = r->overlap = r->sync_us = 0.0;
     r->causes = 0;
     r->verdict[0] = 0;
@@ -728,8 +729,15 @@ SPIPE_API void spipe_priv_print_timed(const spipe_report_t *r, FILE *to) {
         fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
                 100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
     }
+    for (i = 0; i < r->num_stages && r->num_stages > 1; ++i) {
+        fprintf(to, "    %-14.14s %9.3f ms %8.1f\n", r->stage_names[i], r->stage_ms[i],
+                100.0 * r->stage_ms[i] / r->timed_ms);
+    }
     fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
             100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
+    fprintf(to, "  bound     %.3f ms, the busiest engine's work: %.0f %% of it reached\n",
+            r->bound_ms, 100.0 * r->bound_ms / r->timed_ms);
+    fprintf(to, "  sync      %.2f us from a step's turn to its begin, on average\n", r->sync_us);
     for (; *line; line += n + (line[n] == '\n')) {
         n = (int)strcspn(line, "\n");
         fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
@@ -1512,6 +1520,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
 }
 SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path) {
     spipe_priv_file_t file;
+    int               i;
     if (!report) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_file_open(&file, path));
     fprintf(file.f, "{\n  \"streampipe\": \"%d.%d.%d\",\n  ", SPIPE_VERSION_MAJOR,
@@ -1522,6 +1531,13 @@ SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, cons
     spipe_priv_report_members(file.f, report);
     fputs(",\n  ", file.f);
     spipe_priv_json_doubles(file.f, "stage_ms", report->stage_ms, report->num_stages);
+    fputs(",\n  \"stage_names\": [", file.f);
+    for (i = 0; i < report->num_stages; ++i) {
+        fputs(i > 0 ? ", \"" : "\"", file.f);
+        spipe_priv_put_text(file.f, report->stage_names[i], SPIPE_PRIV_JSON, INT_MAX);
+        fputc('"', file.f);
+    }
+    fputc(']', file.f);
     fputs("\n}\n", file.f);
     return spipe_priv_file_close(&file);
 }

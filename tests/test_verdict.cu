@@ -408,6 +408,10 @@ static void test_print(void) {
     size_t  n;
     FILE   *f = tmpfile();
     b.d.sync_each = 1;
+    spipe_add_input(&b.d, b.x.at, sizeof(float));
+    spipe_add_output(&b.d, b.y.at, sizeof(float));
+    spipe_add_stage(&b.d, "add", add_stage, &b.work);
+    spipe_add_stage(&b.d, "again", add_stage, &b.work);
     run(&b);
     if (!f) exit(99);
     SPIPE_CHECK(spipe_report_print(&b.r, f));
@@ -416,8 +420,10 @@ static void test_print(void) {
     text[n] = 0;
     fclose(f);
     tap_ok(strstr(text, "copy in ") && strstr(text, "stages ") && strstr(text, "overlap ") &&
+           strstr(text, "  bound ") && strstr(text, "  sync ") && strstr(text, "\n    add ") &&
+           strstr(text, "\n    again ") &&
            strstr(text, "  verdict   the limit is ") && strstr(text, "\n            sync_each was"),
-           "the printed report shows engines, overlap and a line for each cause");
+           "the printed report shows engines, stages, overlap and a line for each cause");
     done(&b);
 }
 
