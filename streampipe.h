@@ -1900,11 +1900,11 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
         p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = load == SPIPE_AUTO ? load : load * p->batch;
-        p->failed_load = load;
         va_start(args, format);
         vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
         va_end(args);
     }
+    if (load < p->failed_load) p->failed_load = load; /* a later failure at an earlier chunk */
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
     return e;
