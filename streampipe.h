@@ -1916,14 +1916,14 @@ SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
     spipe_priv_unlock(p->sync);
     return value;
 }
-/* Passes on the outcome of a step; what is NULL for a stage, which has a name. */
+/* Passes on the outcome of a step; what is NULL for a stage itself, whose name follows. */
 SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
                                      const char *what) {
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
     return spipe_priv_fail(p, e, stage, load, "%s%s%s failed at chunk %zu: %s",
-                           what ? what : "stage '", what ? "" : p->desc.stages[stage].name,
-                           what ? "" : "'", load * p->batch, cudaGetErrorString(e));
+                           what ? what : "stage '", stage < 0 ? "" : p->desc.stages[stage].name,
+                           stage < 0 ? "" : "'", load * p->batch, cudaGetErrorString(e));
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
@@ -2202,7 +2202,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage
     spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
     cudaError_t               e;
     e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
-                       "work before a host stage");
+                       "work before host stage '");
     if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
         spipe_priv_at_t at;
         spipe_chunk_t   c;
