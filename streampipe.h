@@ -594,7 +594,7 @@ typedef struct spipe_pipeline {
     spipe_failure_t    failure;
     spipe_device_t     facts;
     spipe_priv_sync_t *sync;
-    int                device, alive, one_shot, running_async, ran_now, capturing, quit;
+    int                device, alive, one_shot, running_async, ran_now, capturing, quit, unset;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
@@ -663,7 +663,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
     count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
                is one that ends the context). Using a destroyed or zeroed pipeline, but for
-               destroying it: cudaErrorInvalidResourceHandle.
+               destroying it: cudaErrorInvalidResourceHandle; so too a run after set_host failed.
     Blocks     run: yes. create: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
@@ -1107,7 +1107,6 @@ SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream
 SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     return spipe_priv_pool_lease(pool, stream, 0);
 }
-
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
     cudaError_t e = cudaErrorInvalidResourceHandle;
     size_t      i;
@@ -1122,7 +1121,6 @@ SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream
     spipe_priv_unlock(pool->sync);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
@@ -3288,7 +3286,6 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
-
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
     spipe_failure_t   failure;
@@ -3311,7 +3308,6 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     free(p);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
     return p ? spipe_priv_create(p, d, 0, failure)
@@ -3320,17 +3316,22 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_des
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
     return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_dead(spipe_report_t *report) {
+/* Enters a pipeline's device; where that cannot be, the report says so. */
+SPIPE_API cudaError_t spipe_priv_reach(spipe_pipeline_t *p, int *before, spipe_report_t *report) {
+    const int         alive = p && p->alive;
+    const cudaError_t e = alive && !p->unset ? spipe_priv_enter(p->device, before)
+                                             : cudaErrorInvalidResourceHandle;
+    if (e == cudaSuccess) return e;
     if (report) memset(report, 0, sizeof *report);
-    return spipe_priv_refuse(report ? &report->failure : NULL, cudaErrorInvalidResourceHandle,
-                             "the pipeline was never created, or has been destroyed");
+    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s",
+                             alive && p->unset ? "an array could not be set; set it again" : alive
+                             ? "the device of the pipeline cannot be made the current one"
+                             : "the pipeline was never created, or has been destroyed");
 }
-
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
-    if (!p || !p->alive) return spipe_priv_dead(report);
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    SPIPE_TRY(spipe_priv_reach(p, &before, report));
     if (!p->running_async && !p->ran_now) spipe_priv_failure_clear(&p->failure);
     e = p->running_async ? cudaEventSynchronize(p->end) : cudaSuccess;
     if (e != cudaSuccess) {
@@ -3349,9 +3350,8 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
-    if (!p || !p->alive) return spipe_priv_dead(report);
-    if (p->running_async || p->ran_now) SPIPE_TRY(spipe_pipeline_wait(p, report));
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    if (p && (p->running_async || p->ran_now)) SPIPE_TRY(spipe_pipeline_wait(p, report));
+    SPIPE_TRY(spipe_priv_reach(p, &before, report));
     e = spipe_priv_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
@@ -3365,12 +3365,14 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     if (!host || buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
     if (!p->desc.buffers[buffer].host) return cudaErrorInvalidValue; /* a kind without an array */
     (void)spipe_pipeline_wait(p, NULL);
+    p->unset = 1; /* until all is well: what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_unregister(p, buffer);
     spipe_priv_keep(&e, spipe_priv_forget_replay(p));
     p->desc.buffers[buffer].host = host;
     if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
     if (e == cudaSuccess) e = spipe_priv_take_memory(p);
+    p->unset = e != cudaSuccess;
     spipe_priv_leave(p->device, before);
     return e;
 }
@@ -3404,8 +3406,7 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int                          before;
     cudaError_t                  e;
-    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    SPIPE_TRY(spipe_priv_reach(p, &before, NULL));
     e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
     p->capturing = status != cudaStreamCaptureStatusNone;
     if (e == cudaSuccess && p->host_work) {
@@ -3433,7 +3434,6 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
-
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
