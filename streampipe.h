@@ -1100,7 +1100,6 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     spipe_priv_unlock(pool->sync);
     return e;
 }
-
 SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     return spipe_priv_pool_lease(pool, stream, 1);
 }
@@ -3389,7 +3388,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     p->desc.count = count;
     return spipe_priv_forget_replay(p);
 }
-/* Where host threads have work to do the order of the stream is kept by waiting. */
+/* The order of the stream is kept by waiting where host threads have work to do, and where CUDA
+   copies pageable memory, which it may read when it is called. */
 SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t stream) {
     if (p->capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported, "a captured run "
@@ -3409,7 +3409,7 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     SPIPE_TRY(spipe_priv_reach(p, &before, NULL));
     e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
     p->capturing = status != cudaStreamCaptureStatusNone;
-    if (e == cudaSuccess && p->host_work) {
+    if (e == cudaSuccess && (p->host_work || (p->direct_pageable && !p->facts.host_page_tables))) {
         e = spipe_priv_run_now(p, stream);
     } else if (e == cudaSuccess) {
         if (!p->running_async) spipe_priv_begin(p);

@@ -120,6 +120,14 @@ static void fuzz_prepare(void *user) {
         }
     }
 }
+/* Fills them with what must not come out. */
+static inline void fuzz_spoil(fuzz_world_t *w) {
+    int i;
+    for (i = 0; i < w->scene->num_buffers; ++i) {
+        const fuzz_array_t *a = &w->arrays[i];
+        if (a->base && a->memory != FUZZ_DEVICE) memset(a->at, 0xEE, a->bytes);
+    }
+}
 static inline void fuzz_prepare_device(fuzz_world_t *w) {
     int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
@@ -512,6 +520,7 @@ static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
     for (k = 0; k < s->num_runs; ++k) {
         if (k == 1) fuzz_mend(s);
         fuzz_start(w, s->count); /* for what must be there before: arrays in device memory */
+        fuzz_spoil(w);           /* the others are filled by the stream */
         SPIPE_CHECK(spipe_host_call(stream, fuzz_prepare, w));
         e = spipe_enqueue(&p, stream);
         SPIPE_CHECK(spipe_host_call(stream, fuzz_snapshot, w));
