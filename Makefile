@@ -255,6 +255,17 @@ bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts bes
 bench-host: ## count the instructions streampipe.h itself spends on a chunk (needs valgrind, no GPU)
 	@OUT=build/bench-host tests/bench/host
 
+# What takes long by itself; `make check` has a few seconds of each. FUZZ_SECONDS is for each target.
+FUZZ_SECONDS ?= 60
+FUZZ_SEED    ?= 1
+.PHONY: torture fuzz
+torture: ## every call, allocation, thread and GPU operation of 38 pipelines fails once (about 70 s)
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 build/host/tests/torture/test_torture
+	@build/host/tests/torture/test_torture --all
+
+fuzz: ## random pipelines against serial code, FUZZ_SECONDS=60 for each target, FUZZ_SEED=1
+	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_SEED)
+
 sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with BACKEND=cuda
 	$(begin)
 	$(call part,part-sanitize)

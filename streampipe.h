@@ -620,7 +620,7 @@ typedef struct spipe_pipeline {
     spipe_failure_t    failure;
     spipe_device_t     facts;
     spipe_priv_sync_t *sync;
-    int                device, alive, one_shot, running_async, ran_now, capturing, quit;
+    int                device, alive, one_shot, running_async, ran_now, capturing, quit, unset;
     /* the plan */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
@@ -691,7 +691,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
     count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
                is one that ends the context). Using a destroyed or zeroed pipeline, but for
-               destroying it: cudaErrorInvalidResourceHandle.
+               destroying it: cudaErrorInvalidResourceHandle; so too a run after set_host failed.
     Blocks     run: yes. create: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
@@ -1896,11 +1896,11 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
         p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = load == SPIPE_AUTO ? load : load * p->batch;
-        p->failed_load = load;
         va_start(args, format);
         vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
         va_end(args);
     }
+    if (load < p->failed_load) p->failed_load = load; /* a later failure at an earlier chunk */
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
     return e;
@@ -1912,14 +1912,14 @@ SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
     spipe_priv_unlock(p->sync);
     return value;
 }
-/* Passes on the outcome of a step; what is NULL for a stage, which has a name. */
+/* Passes on the outcome of a step; what is NULL for a stage itself, whose name follows. */
 SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
                                      const char *what) {
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
     return spipe_priv_fail(p, e, stage, load, "%s%s%s failed at chunk %zu: %s",
-                           what ? what : "stage '", what ? "" : p->desc.stages[stage].name,
-                           what ? "" : "'", load * p->batch, cudaGetErrorString(e));
+                           what ? what : "stage '", stage < 0 ? "" : p->desc.stages[stage].name,
+                           stage < 0 ? "" : "'", load * p->batch, cudaGetErrorString(e));
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
@@ -2196,7 +2196,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, spipe_priv_task_t *t) 
     spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
     cudaError_t               e;
     e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
-                       "work before a host stage");
+                       "work before host stage '");
     if (p->watch) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
         spipe_priv_at_t at;
@@ -3335,16 +3335,22 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_des
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
     return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_dead(spipe_report_t *report) {
+/* Enters a pipeline's device; where that cannot be, the report says so. */
+SPIPE_API cudaError_t spipe_priv_reach(spipe_pipeline_t *p, int *before, spipe_report_t *report) {
+    const int         alive = p && p->alive;
+    const cudaError_t e = alive && !p->unset ? spipe_priv_enter(p->device, before)
+                                             : cudaErrorInvalidResourceHandle;
+    if (e == cudaSuccess) return e;
     if (report) memset(report, 0, sizeof *report);
-    return spipe_priv_refuse(report ? &report->failure : NULL, cudaErrorInvalidResourceHandle,
-                             "the pipeline was never created, or has been destroyed");
+    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s",
+                             alive && p->unset ? "an array could not be set; set it again" : alive
+                             ? "the device of the pipeline cannot be made the current one"
+                             : "the pipeline was never created, or has been destroyed");
 }
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
-    if (!p || !p->alive) return spipe_priv_dead(report);
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    SPIPE_TRY(spipe_priv_reach(p, &before, report));
     if (!p->running_async && !p->ran_now) spipe_priv_failure_clear(&p->failure);
     e = p->running_async ? cudaEventSynchronize(p->end) : cudaSuccess;
     if (e != cudaSuccess) {
@@ -3363,9 +3369,8 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
 SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report) {
     int         before;
     cudaError_t e;
-    if (!p || !p->alive) return spipe_priv_dead(report);
-    if (p->running_async || p->ran_now) SPIPE_TRY(spipe_pipeline_wait(p, report));
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    if (p && (p->running_async || p->ran_now)) SPIPE_TRY(spipe_pipeline_wait(p, report));
+    SPIPE_TRY(spipe_priv_reach(p, &before, report));
     e = spipe_priv_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
@@ -3379,12 +3384,14 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     if (!host || buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
     if (!p->desc.buffers[buffer].host) return cudaErrorInvalidValue; /* a kind without an array */
     (void)spipe_pipeline_wait(p, NULL);
+    p->unset = 1; /* until all is well: what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_unregister(p, buffer);
     spipe_priv_keep(&e, spipe_priv_forget_replay(p));
     p->desc.buffers[buffer].host = host;
     if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
     if (e == cudaSuccess) e = spipe_priv_take_memory(p);
+    p->unset = e != cudaSuccess;
     spipe_priv_leave(p->device, before);
     return e;
 }
@@ -3401,7 +3408,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     p->desc.count = count;
     return spipe_priv_forget_replay(p);
 }
-/* Where host threads have work to do the order of the stream is kept by waiting. */
+/* The order of the stream is kept by waiting where host threads have work to do, and where CUDA
+   copies pageable memory, which it may read when it is called. */
 SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t stream) {
     if (p->capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported, "a captured run "
@@ -3418,11 +3426,10 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int                          before;
     cudaError_t                  e;
-    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
+    SPIPE_TRY(spipe_priv_reach(p, &before, NULL));
     e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
     p->capturing = status != cudaStreamCaptureStatusNone;
-    if (e == cudaSuccess && p->host_work) {
+    if (e == cudaSuccess && (p->host_work || (p->direct_pageable && !p->facts.host_page_tables))) {
         e = spipe_priv_run_now(p, stream);
     } else if (e == cudaSuccess) {
         if (!p->running_async) spipe_priv_begin(p);

@@ -23,8 +23,8 @@ static char                       crash_name[64] = "crash-file";
 static void on_death(int signal_number) {
     const int file = open(crash_name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (file >= 0 && write(file, input.data(), input.size()) >= 0) close(file);
-    if (write(2, "\nfuzz: input kept in ", 21) < 0 || write(2, crash_name, strlen(crash_name)) < 0 ||
-        write(2, "\n", 1) < 0) _exit(98);
+    if (write(2, "\nfuzz: input kept in ", 21) < 0 ||
+        write(2, crash_name, strlen(crash_name)) < 0 || write(2, "\n", 1) < 0) _exit(98);
     signal(signal_number, SIG_DFL);
     raise(signal_number);
 }

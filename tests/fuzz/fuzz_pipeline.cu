@@ -1,5 +1,5 @@
 /*  fuzz_pipeline.cu -- any bytes are a pipeline, and it gives what serial code gives (fuzz_scene.h,
-    fuzz_pipeline.h). The entry that libFuzzer calls, and fuzz_driver.cpp where there is no clang. */
+    fuzz_pipeline.h). What libFuzzer calls, and fuzz_driver.cpp where there is no clang. */
 #include "fuzz_pipeline.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {

@@ -1,6 +1,7 @@
-/*  fuzz_scene.h -- a pipeline made out of bytes, and what it must give, computed serially over whole
-    arrays. The reference looks at the scene and never at the pipeline: it knows no chunks, slots or
-    streams. Any bytes make a scene; when they run out the rest is 0, which is the plainest choice.
+/*  fuzz_scene.h -- a pipeline made out of bytes, and what it must give, computed serially over
+    whole arrays. The reference looks at the scene and never at the pipeline: it knows no chunks,
+    slots or streams. Any bytes make a scene; when they run out the rest is 0, which is the plainest
+    choice.
 
     A stage does one or two operations: out[e] = mix(in[e], its neighbours at the ends of the halo,
     e, stage), byte by byte; an ordered one may carry a state in a resident buffer, others may count

@@ -1958,8 +1958,13 @@ static void leave_capture(const CaptureP &c)
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
 {
-    ENTER(PLAIN);
+    Call call(__func__, PLAIN);
     const StreamP s = find_stream(handle);
+    if (call.refused != cudaSuccess) { /* an injected fault, too, ends the capture */
+        const CaptureP cut = s && !self.in_host ? s->capture : CaptureP();
+        if (cut && cut->origin == s) leave_capture(cut);
+        return call.done(cudaSuccess);
+    }
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
     REFUSE_IF(!out, cudaErrorInvalidValue);
     *out = nullptr;

@@ -1,0 +1,438 @@
+/*  test_torture.cu -- everything that a pipeline asks of the system fails once: each call of the
+    CUDA runtime, each operation on the GPU, each malloc and realloc, each thread, each of the
+    user's own functions. Each time the first error comes back with a sentence and, where there is
+    one, stage and chunk; what is called whole is whole; nothing is left over; and the same pipeline
+    runs right again. (Failing to pin, to start a thread or to capture is no error: then the run is
+    right.)
+
+    usage: test_torture [--all] [--case NAME]     without --all every so many-th fault is tried   */
+#include "torture_alloc.h"
+
+#include "torture_cases.h"
+
+#include "tap.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__)
+/* A stream whose destroying was made to fail keeps its thread: hostcuda's, and asked for. */
+extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
+#endif
+
+enum { FAULT_NONE, FAULT_CALL, FAULT_WORK, FAULT_MALLOC, FAULT_THREAD, FAULT_USER, NUM_SORTS };
+static const char *const sort_names[] = {"none", "call", "GPU", "malloc", "thread", "user"};
+
+typedef struct fault {
+    int         sort;
+    std::string what; /* the function, or the sort of work */
+    long        k;
+    cudaError_t error;
+} fault_t;
+
+static const cudaError_t CALL_ERROR = cudaErrorLaunchOutOfResources;
+static const cudaError_t WORK_ERROR = cudaErrorIllegalAddress; /* sticky, as on a GPU */
+enum { OTHER_DEVICE = 1 }; /* kept pipelines are of this one, and 0 is current when they run */
+static std::string       what_now;                             /* for whoever reads a failure */
+static int               broken; /* the GPU's error has surfaced: only a reset helps */
+
+static void arm(const fault_t &f) {
+    hostcuda_fail_clear();
+    hostcuda_calls_reset();
+    torture_fired = 0;
+    if (f.sort == FAULT_CALL) hostcuda_fail(f.what.c_str(), f.k, f.error);
+    if (f.sort == FAULT_WORK) hostcuda_fail_async(f.what.c_str(), f.k, f.error);
+    if (f.sort == FAULT_MALLOC) torture_malloc_fails = f.k;
+    if (f.sort == FAULT_THREAD) torture_thread_fails = f.k;
+}
+/* From here on the calls are the test's own, and must not fail. */
+static void disarm_now(void) {
+    torture_fired += hostcuda_fail_fired();
+    torture_malloc_fails = torture_thread_fails = 0;
+    hostcuda_fail_clear();
+}
+static long disarm(void) {
+    const long fired = hostcuda_fail_fired() + torture_fired.load();
+    torture_malloc_fails = torture_thread_fails = 0;
+    hostcuda_fail_clear();
+    (void)cudaGetLastError();
+    return fired;
+}
+/* Faults that a run may take without a word, because there is another way or nobody needs it. */
+static int may_pass(const fault_t &f) {
+    static const char *const calls[] = {
+        "cudaHostRegister",            /* failing to pin is never fatal */
+        "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaRuntimeGetVersion",
+        "cudaDriverGetVersion", "cudaDeviceGetPCIBusId", /* facts that are only told */
+        "cudaSetDevice", "cudaGetDevice", /* of a helper thread; on the way out */
+        "cudaEventQuery",              /* asked again */
+        "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
+        "cudaGraphUpload", "cudaGraphDestroy"};
+    if (f.sort == FAULT_MALLOC || f.sort == FAULT_THREAD) return 1;
+    for (const char *name : calls) {
+        if (f.sort == FAULT_CALL && f.what == name) return 1;
+    }
+    return 0;
+}
+/* What a failed one of these keeps is the one thing that may be left over. */
+static int frees(const fault_t &f) {
+    return f.sort == FAULT_CALL &&
+           (f.what == "cudaFree" || f.what == "cudaFreeHost" || f.what == "cudaHostUnregister" ||
+            f.what == "cudaStreamDestroy" || f.what == "cudaEventDestroy" ||
+            f.what == "cudaGraphDestroy" || f.what == "cudaGraphExecDestroy");
+}
+
+/* ---- one attempt --------------------------------------------------------------------------- */
+/* After one step of a scenario; the value says whether the scenario can go on. */
+static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_report_t *r,
+                 int ran, int may_swallow) {
+    const fuzz_scene_t    *s = w->scene;
+    const spipe_failure_t *why = &r->failure;
+    const long             fired = hostcuda_fail_fired() + torture_fired.load();
+    size_t                 whole = ran && r->chunk ? why->chunks_whole * r->chunk : 0, chunks = 0;
+    int                    i;
+    if (r->chunk) chunks = (w->count + r->chunk - 1) / r->chunk;
+    if (e == cudaSuccess) {
+        FUZZ_CHECK(w, !fired || may_pass(f) || may_swallow, "a fault that nobody heard of");
+        FUZZ_CHECK(w, !ran || why->chunks_whole == chunks, "%zu of %zu whole", why->chunks_whole,
+                   chunks);
+    } else {
+        /* an attribute that cannot be read counts as one that the device has not */
+        const int lacks = f.what == "cudaDeviceGetAttribute" && e == cudaErrorNotSupported;
+        FUZZ_CHECK(w, fired && (e == f.error || lacks), "not the error given: %s",
+                   cudaGetErrorName(e));
+        FUZZ_CHECK(w, why->error == e && why->message[0], "no sentence: '%s' (%s)", why->message,
+                   cudaGetErrorName(why->error));
+        FUZZ_CHECK(w, why->stage >= -1 && why->stage < s->num_stages, "stage %d", why->stage);
+        FUZZ_CHECK(w, why->stage < 0 || strstr(why->message, s->stages[why->stage].name),
+                   "the stage is not named: %s", why->message);
+        FUZZ_CHECK(w, why->chunk == SPIPE_AUTO || why->chunk <= chunks, "chunk %zu of %zu: %s",
+                   why->chunk, chunks, why->message);
+        if (w->refused_stage >= 0 && f.sort == FAULT_CALL && why->stage >= 0) {
+            FUZZ_CHECK(w, why->stage == w->refused_stage && why->chunk == w->refused_chunk,
+                       "it was stage %d of chunk %zu: %s", w->refused_stage, w->refused_chunk,
+                       why->message);
+        }
+        const int copies = f.what == "cudaMemcpyAsync" || f.what == "cudaMemcpyBatchAsync" ||
+                           f.what == "cudaLaunchKernelExC";
+        const int before_all = strstr(why->message, "enqueuing failed") != NULL;
+        FUZZ_CHECK(w, !(ran && f.sort == FAULT_CALL && copies) || why->chunk != SPIPE_AUTO ||
+                          before_all,
+                   "no chunk is named: %s", why->message);
+        if (f.sort == FAULT_WORK) broken = 1;
+    }
+    if (!ran) return e == cudaSuccess;
+    if (whole > w->count) whole = w->count;
+    fuzz_snapshot(w);
+    for (i = 0; i < s->num_buffers; ++i) {
+        /* what was freed after the run does not make the run undone */
+        const int done = e == cudaSuccess || strstr(why->message, "freeing after") != NULL;
+        /* it may have been on its way when the wait for it failed */
+        if (s->buffers[i].kind == SPIPE_RESIDENT && !done) continue;
+        fuzz_check_values(w, i, whole, done);
+    }
+    return !broken;
+}
+static void poison(spipe_report_t *r) {
+    memset(r, 0xEE, sizeof *r); /* whoever does not fill it in is seen */
+    r->chunk = 0;
+    r->failure.message[0] = 0;
+}
+/* Runs of a pipeline that is there; 0 when the scenario cannot go on. */
+static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int way, int runs,
+                    size_t count) {
+    spipe_report_t r;
+    int            k, going = 1;
+    for (k = 0; k < runs && going; ++k) {
+        const long before = hostcuda_fail_fired() + torture_fired.load();
+        fuzz_start(w, count);
+        poison(&r);
+        const cudaError_t e = spipe_pipeline_run(p, &r);
+        /* after a failed run one more, at once; a replayed run is captured in the first */
+        going = judge(w, f, e, &r, 1, before > 0 || (way == WAY_REPLAYED && k == 0));
+        if (e != cudaSuccess && !broken && k + 1 == runs) ++runs;
+    }
+    return going;
+}
+/* The array of buffer 0 gives way to another; both are there before anything fails. */
+static int move_host(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, fuzz_array_t *other) {
+    const fuzz_array_t before = w->arrays[0];
+    cudaError_t        e = spipe_pipeline_set_host(p, 0, other->at);
+    w->arrays[0] = *other;
+    *other = before;
+    FUZZ_CHECK(w, e == cudaSuccess || (e == f.error && hostcuda_fail_fired() + torture_fired > 0),
+               "set_host: %s", cudaGetErrorName(e));
+    if (e == cudaSuccess) return 1;
+    spipe_report_t r;
+    fuzz_start(w, COUNT);
+    poison(&r);
+    e = spipe_pipeline_run(p, &r);
+    FUZZ_CHECK(w, e == cudaErrorInvalidResourceHandle && r.failure.error == e &&
+                      strstr(r.failure.message, "set it again"),
+               "after a failed set_host: %s", cudaGetErrorName(e));
+    e = broken ? f.error : spipe_pipeline_set_host(p, 0, w->arrays[0].at);
+    FUZZ_CHECK(w, e == cudaSuccess || broken, "set_host again: %s", cudaGetErrorName(e));
+    return !broken;
+}
+/* Made once, run several times. */
+static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int way) {
+    static spipe_pipeline_t p;
+    spipe_report_t          r;
+    fuzz_array_t            others[2];
+    int                     i, going;
+    fuzz_start(w, COUNT);
+    poison(&r);
+    for (i = 0; i < 2; ++i) {
+        fuzz_array_make(&others[i], w->scene->buffers[0].given.size(), i);
+    }
+    SPIPE_CHECK(cudaSetDevice(OTHER_DEVICE));
+    arm(f);
+    cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
+    while (cudaSetDevice(0) != cudaSuccess) continue; /* if the fault was meant for this one */
+    going = judge(w, f, e, &r, 0, 0) &&
+            run_some(w, &p, f, way, way == WAY_REPLAYED ? 5 : way == WAY_CHANGED ? 1 : 2, COUNT);
+    for (i = 0; i < 2 && going && way == WAY_CHANGED; ++i) {
+        going = move_host(w, &p, f, &others[i]) && run_some(w, &p, f, way, 1, COUNT);
+    }
+    if (going && way == WAY_CHANGED) {
+        e = spipe_pipeline_set_count(&p, COUNT - 47);
+        FUZZ_CHECK(w, e == cudaSuccess, "set_count: %s", cudaGetErrorName(e));
+        (void)run_some(w, &p, f, way, 1, COUNT - 47);
+    }
+    const long before = hostcuda_fail_fired();
+    e = spipe_pipeline_destroy(&p);
+    const int in_it = hostcuda_fail_fired() > before; /* this is where it happened */
+    FUZZ_CHECK(w, e == cudaSuccess ? !in_it || may_pass(f) : e == f.error, "destroy: %s",
+               cudaGetErrorName(e));
+    disarm_now();
+    for (i = 0; i < 2; ++i) (void)fuzz_array_free(&others[i]);
+}
+static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
+    static spipe_pipeline_t p;
+    spipe_report_t          r;
+    cudaStream_t            stream;
+    int                     k, going = 1;
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    poison(&r);
+    fuzz_start(w, COUNT);
+    arm(f);
+    cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
+    going = judge(w, f, e, &r, 0, 0);
+    for (k = 0; k < 3 && going; ++k) {
+        const long before = hostcuda_fail_fired() + torture_fired.load();
+        fuzz_start(w, COUNT);
+        poison(&r);
+        e = spipe_enqueue(&p, stream);
+        const cudaError_t waited = spipe_pipeline_wait(&p, &r);
+        FUZZ_CHECK(w, e == cudaSuccess || waited == e || f.sort == FAULT_WORK ||
+                          f.what == "cudaGetDevice" || f.what == "cudaStreamIsCapturing" ||
+                          f.what == "cudaStreamSynchronize",
+                   "enqueue: %s, wait: %s", cudaGetErrorName(e), cudaGetErrorName(waited));
+        if (e != cudaSuccess && waited == cudaSuccess) continue; /* nothing was enqueued */
+        if (waited != cudaSuccess) (void)cudaStreamSynchronize(stream); /* it has not waited */
+        going = judge(w, f, waited, &r, 1, before > 0);
+    }
+    e = spipe_pipeline_destroy(&p);
+    FUZZ_CHECK(w, e == cudaSuccess || e == f.error, "destroy: %s", cudaGetErrorName(e));
+    disarm_now();
+    (void)cudaStreamDestroy(stream);
+}
+static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) {
+    static fuzz_world_t fresh;
+    fuzz_scene_t        s = fuzz_scene_t();
+    fuzz_world_t        w(fresh);
+    spipe_report_t      r;
+    int                 i;
+    w.scene = &s;
+    torture_scene(&s, c);
+    const spipe_desc_t d = fuzz_describe(&w);
+    if (c->way == WAY_RUN) {
+        fuzz_start(&w, COUNT);
+        poison(&r);
+        arm(f);
+        const cudaError_t e = spipe_run(&d, &r);
+        (void)judge(&w, f, e, &r, 1, 0);
+    } else if (c->way == WAY_ENQUEUED) {
+        enqueued(&w, &d, f);
+    } else {
+        kept(&w, &d, f, c->way);
+    }
+    *fired = disarm();
+    for (i = 0; i < s.num_buffers; ++i) {
+        if (w.arrays[i].base) (void)fuzz_array_free(&w.arrays[i]);
+    }
+}
+
+/* ---- what is left over --------------------------------------------------------------------- */
+static int num_threads_idle, num_alive_idle; /* when nothing is under way */
+
+static void check_clean(const torture_case_t *c, const fault_t &f, long fired) {
+    fuzz_scene_t s = fuzz_scene_t();
+    fuzz_world_t w = fuzz_world_t(), *at = &w;
+    int          device = -1, wait, alive, threads;
+    w.scene = &s;
+    torture_scene(&s, c);
+    SPIPE_CHECK(cudaGetDevice(&device));
+    FUZZ_CHECK(at, device == 0 || f.what == "cudaSetDevice", "the current device is %d", device);
+    for (device = OTHER_DEVICE; device >= 0; --device) {
+        (void)cudaSetDevice(device);
+        (void)cudaDeviceSynchronize(); /* a destroyed stream is gone when its work is */
+    }
+    alive = hostcuda_leaks(NULL) - num_alive_idle;
+    FUZZ_CHECK(at, alive == 0 || (alive == 1 && frees(f) && fired), "%d things are left alive",
+               hostcuda_leaks(stderr));
+    FUZZ_CHECK(at, torture_live_blocks == 0 && torture_live_bytes == 0,
+               "%ld blocks, %ld bytes of host memory are left", torture_live_blocks.load(),
+               torture_live_bytes.load());
+    for (device = OTHER_DEVICE; device >= 0 && (broken || alive > 0); --device) {
+        (void)cudaSetDevice(device);
+        SPIPE_CHECK(cudaDeviceReset());
+    }
+    num_alive_idle = hostcuda_leaks(NULL); /* a reset does not end graphs */
+    (void)cudaGetLastError();
+    broken = 0;
+    threads = torture_num_threads();
+    for (wait = 0; wait < 8000 && threads > num_threads_idle; ++wait) {
+        const struct timespec a_little = {0, 250000};
+        nanosleep(&a_little, NULL);
+        threads = torture_num_threads();
+    }
+    FUZZ_CHECK(at, threads <= num_threads_idle || frees(f), "%d threads, %d before", threads,
+               num_threads_idle);
+    if (threads > num_threads_idle) num_threads_idle = threads; /* a stream that was kept */
+}
+/* One fault, what it leaves, and the same pipeline once more without. 0: there is no such fault. */
+static int attempt(const torture_case_t *c, const fault_t &f) {
+    const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
+    long          fired, again;
+    what_now = std::string("\n  ") + c->name + ": " + sort_names[f.sort] + " " + f.what +
+               " number " + std::to_string(f.k);
+    fuzz_what = what_now.c_str();
+    attempt_one(c, f, &fired);
+    check_clean(c, f, fired);
+    if (!fired) return 0;
+    what_now += ", and once more without";
+    fuzz_what = what_now.c_str();
+    attempt_one(c, none, &again);
+    check_clean(c, none, 0);
+    return 1;
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+static long num_faults, step = 1, turn; /* every step-th fault is tried, in turn over all cases */
+
+static long try_all(const torture_case_t *c, int sort, const char *what, cudaError_t error,
+                    long most) {
+    fault_t f = {sort, what, 1, error};
+    long    tried = 0;
+    for (; f.k <= most; ++f.k) {
+        if (turn++ % step != 0) continue;
+        if (!attempt(c, f)) break;
+        ++tried;
+    }
+    return tried;
+}
+/* One of the user's own functions fails at one chunk; fuzz_check knows what must come of it. */
+static void attempt_user(const torture_case_t *c, int number, size_t at) {
+    static fuzz_world_t fresh;
+    fuzz_scene_t        s = fuzz_scene_t();
+    fuzz_world_t        w(fresh);
+    int                 i;
+    w.scene = &s;
+    torture_scene(&s, c);
+    if (number < s.num_stages) {
+        s.stages[number].fails = 1;
+        s.stages[number].fails_at = at;
+    } else {
+        s.buffers[number - s.num_stages].fails = 1;
+        s.buffers[number - s.num_stages].fails_at = at;
+    }
+    s.num_runs = 2; /* the second is right */
+    s.fixed = 0;    /* a stage that fails at times is not fixed */
+    const spipe_desc_t d = fuzz_describe(&w);
+    if (c->way == WAY_RUN) fuzz_one_shot(&w, &d);
+    else if (c->way == WAY_ENQUEUED) fuzz_enqueued(&w, &d);
+    else fuzz_kept(&w, &d);
+    for (i = 0; i < s.num_buffers; ++i) {
+        if (w.arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w.arrays[i]));
+    }
+}
+static long try_user(const torture_case_t *c) {
+    const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
+    fuzz_scene_t  s = fuzz_scene_t();
+    long          tried = 0;
+    int           i;
+    torture_scene(&s, c);
+    const size_t chunk = s.chunk == SPIPE_AUTO ? (size_t)COUNT : s.chunk;
+    const size_t chunks = (COUNT + chunk - 1) / chunk;
+    for (i = 0; i < s.num_stages + s.num_buffers; ++i) {
+        const int kind = i < s.num_stages ? (int)SPIPE_SOURCE : s.buffers[i - s.num_stages].kind;
+        if (kind != SPIPE_SOURCE && kind != SPIPE_SINK) continue;
+        for (size_t at = 0; at < chunks; ++at) {
+            if (turn++ % step != 0) continue;
+            what_now = std::string("\n  ") + c->name + ": user's function " + std::to_string(i) +
+                       " at chunk " + std::to_string(at);
+            fuzz_what = what_now.c_str();
+            attempt_user(c, i, at);
+            check_clean(c, none, 0);
+            ++tried;
+        }
+    }
+    return tried;
+}
+static void torture(const torture_case_t *c) {
+    static const char *const work[] = {"kernel", "copy", "memset", "host"};
+    const fault_t            none = {FAULT_NONE, "", 0, cudaSuccess};
+    long                     tried[NUM_SORTS] = {0}, fired, all = 0, calls = 0, i;
+    std::vector<std::string> names;
+    std::vector<long>        counts;
+    attempt_one(c, none, &fired); /* counts the calls */
+    check_clean(c, none, 0);
+    for (i = 0; hostcuda_called((size_t)i); ++i) {
+        names.push_back(hostcuda_called((size_t)i));
+        counts.push_back(hostcuda_calls(names.back().c_str()));
+        calls += counts.back();
+    }
+    for (i = 0; i < (long)names.size(); ++i) {
+        /* how often it polls is a matter of time */
+        const long most = names[(size_t)i] == "cudaEventQuery" ? 40 : 100000;
+        tried[FAULT_CALL] += try_all(c, FAULT_CALL, names[(size_t)i].c_str(), CALL_ERROR, most);
+    }
+    for (const char *name : work) {
+        tried[FAULT_WORK] += try_all(c, FAULT_WORK, name, WORK_ERROR, 99999);
+    }
+    tried[FAULT_MALLOC] = try_all(c, FAULT_MALLOC, "", cudaErrorMemoryAllocation, 99999);
+    tried[FAULT_THREAD] = try_all(c, FAULT_THREAD, "", cudaSuccess, 99999);
+    tried[FAULT_USER] = try_user(c);
+    for (long n : tried) all += n;
+    num_faults += all;
+    /* calls that were not made to fail are the test's own: its arrays, its waiting */
+    tap_ok(all > 0, "%s: %ld faults (%ld of %ld calls of %zu functions, %ld on the GPU, "
+           "%ld mallocs, %ld threads, %ld of the user's)", c->name, all, tried[FAULT_CALL], calls,
+           names.size(), tried[FAULT_WORK], tried[FAULT_MALLOC], tried[FAULT_THREAD],
+           tried[FAULT_USER]);
+}
+
+int main(int argc, char **argv) {
+    const char *only = NULL;
+    int         i;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    step = 60;
+#else
+    step = 6;
+#endif
+    for (i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--all") == 0) step = 1;
+        else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) only = argv[++i];
+    }
+    SPIPE_CHECK(hostcuda_set_devices(OTHER_DEVICE + 1));
+    SPIPE_CHECK(cudaFree(0));
+    num_threads_idle = torture_num_threads();
+    for (i = 0; i < NUM_CASES; ++i) {
+        if (!only || strcmp(only, torture_cases[i].name) == 0) torture(&torture_cases[i]);
+    }
+    tap_note("%ld faults in all, and after each of them the same pipeline ran right", num_faults);
+    (void)tap_done();
+    fflush(stdout);
+    _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */
+}

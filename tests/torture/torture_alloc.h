@@ -1,0 +1,69 @@
+/*  torture_alloc.h -- malloc, calloc, realloc, free and pthread_create of the code that is compiled
+    after this: counted, and made to fail. Include it before streampipe.h, in one file only: what
+    the runtime itself allocates is not touched, because it was compiled elsewhere. */
+#ifndef TORTURE_ALLOC_H
+#define TORTURE_ALLOC_H
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dirent.h>
+#include <malloc.h>
+#include <pthread.h>
+
+/* Which one fails: the k-th from now; 0 = none. */
+static std::atomic<long> torture_malloc_fails, torture_thread_fails, torture_fired;
+static std::atomic<long> torture_live_blocks, torture_live_bytes;
+
+static int torture_due(std::atomic<long> *countdown) {
+    if (countdown->load() <= 0 || countdown->fetch_sub(1) != 1) return 0;
+    ++torture_fired;
+    return 1;
+}
+static void *torture_kept(void *p) {
+    if (!p) return p;
+    ++torture_live_blocks;
+    torture_live_bytes += (long)malloc_usable_size(p);
+    return p;
+}
+static void torture_given_back(void *p) {
+    if (!p) return;
+    --torture_live_blocks;
+    torture_live_bytes -= (long)malloc_usable_size(p);
+}
+static void *torture_malloc(size_t bytes) {
+    return torture_due(&torture_malloc_fails) ? NULL : torture_kept(malloc(bytes));
+}
+static void *torture_realloc(void *before, size_t bytes) {
+    if (torture_due(&torture_malloc_fails)) return NULL;
+    torture_given_back(before);
+    return torture_kept(realloc(before, bytes)); /* of a few bytes: it does not fail by itself */
+}
+static void torture_free(void *p) {
+    torture_given_back(p);
+    free(p);
+}
+static int torture_thread_create(pthread_t *id, const pthread_attr_t *how, void *(*fn)(void *),
+                                 void *arg) {
+    return torture_due(&torture_thread_fails) ? EAGAIN : pthread_create(id, how, fn, arg);
+}
+/* Threads of this process. */
+static int torture_num_threads(void) {
+    DIR *dir = opendir("/proc/self/task");
+    int  n = 0;
+    while (const struct dirent *entry = dir ? readdir(dir) : NULL) n += entry->d_name[0] != '.';
+    if (dir) closedir(dir);
+    return n;
+}
+
+#define malloc(bytes) torture_malloc(bytes)
+#define realloc(before, bytes) torture_realloc(before, bytes)
+#define free(p) torture_free(p)
+#define pthread_create(id, how, fn, arg) torture_thread_create(id, how, fn, arg)
+
+#endif
