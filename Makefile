@@ -230,6 +230,10 @@ lint: ## contract comments, line and function lengths, clang-tidy, cppcheck
 	$(call part,part-lint)
 	$(total)
 
+.PHONY: coverage
+coverage: ## lines and branches of the headers that the host tests run; SHOW=1 lists the rest (3 minutes)
+	@tests/coverage/run
+
 .PHONY: docs-check
 docs-check: ## compile, link and run the programs of README.md and of the header's opening comment
 	$(begin)

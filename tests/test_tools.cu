@@ -60,7 +60,7 @@ static spipe_timeline_t odd(spipe_span_t *s, size_t capacity) {
     s[n++] = span(SPIPE_SPAN_HOST, 2, 0, 0, 3.0, 3.0);
     s[n++] = span(SPIPE_SPAN_STAGE, 99, 0, 0, 3.0, 3.5); /* no such stage */
     s[n++] = span((spipe_span_kind_t)7, 0, 0, 0, 0.0, 1.0);
-    s[n++] = span(SPIPE_SPAN_OUT, -1, 0, (size_t)1 << 40, 4.0, 5.0);
+    s[n++] = span(SPIPE_SPAN_OUT, -1, 0, (size_t)1 << (5 * sizeof(size_t)), 4.0, 5.0);
     t.spans = s;
     t.capacity = capacity;
     t.num_spans = n;

@@ -663,9 +663,23 @@ int device_holding(const void *p, int otherwise)
 void *allocate(size_t align, size_t size)
 {
     void *p = nullptr;
+#ifdef _WIN32
+    p = _aligned_malloc(size, align);
+    if (!p) return nullptr;
+#else
     if (posix_memalign(&p, align, size) != 0) return nullptr;
+#endif
     memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
     return p;
+}
+
+void free_allocated(void *p)
+{
+#ifdef _WIN32
+    _aligned_free(p);
+#else
+    free(p);
+#endif
 }
 
 cudaError_t allocate_device(void **out, size_t size)
@@ -698,7 +712,7 @@ bool forget(Blocks &blocks, const void *p, bool registered, Block *was)
 void really_free(void *p)
 {
     const Shown shown;
-    free(p);
+    free_allocated(p);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -1598,7 +1612,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
     device(was.device).used -= was.size;
     const OpP op = new_op(*s, HOSTCUDA_OTHER);
     op->work = [p] {
-        free(p);
+        free_allocated(p);
         return cudaSuccess;
     };
     return call.done(submit_or_capture(s, op));

@@ -26,6 +26,13 @@ const double NEVER = std::numeric_limits<double>::infinity();
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
+/* 32 bits cannot say more than 4 GiB: there a device has as much as can be said. */
+size_t gib(size_t n)
+{
+    const size_t most = std::numeric_limits<size_t>::max();
+    return n > most >> 30 ? most : n << 30;
+}
+
 /* Where no source is named the figure is the vendor's data sheet, or a round number of the
  * right size. None is fitted to the published asynchronous times of any program. */
 hostcuda_profile_t ideal()
@@ -42,7 +49,7 @@ hostcuda_profile_t ideal()
     p.cc_major = 9;
     p.priority_least = 0;
     p.priority_greatest = -5;
-    p.memory = static_cast<size_t>(16) << 30;
+    p.memory = gib(16);
     p.shared_per_block = 48 * 1024;
     p.shared_optin = 227 * 1024;
     p.l2_bytes = static_cast<size_t>(4) << 20;
@@ -70,7 +77,7 @@ hostcuda_profile_t h200()
     p.async_engine_count = 3; /* what one reports; one engine a direction carries host copies */
     p.queues = 8;             /* the driver's default CUDA_DEVICE_MAX_CONNECTIONS */
     p.sm_count = 132;
-    p.memory = static_cast<size_t>(139) << 30;
+    p.memory = gib(139);
     p.l2_bytes = static_cast<size_t>(50) << 20;
     /* measured on one H200, PCIe 5.0 x16 */
     p.h2d = 55.4;
@@ -141,7 +148,7 @@ hostcuda_profile_t c1060()
     p.max_threads_per_block = 512;
     p.cc_major = 1;
     p.cc_minor = 3;
-    p.memory = static_cast<size_t>(4) << 30;
+    p.memory = gib(4);
     p.shared_per_block = p.shared_optin = 16 * 1024;
     p.l2_bytes = 0;
     p.d2d = 36.0;                  /* 102 GB/s of memory, read and written, at 70 % */
@@ -158,7 +165,7 @@ hostcuda_profile_t c2050()
     p.sm_count = 14;
     p.threads_per_sm = 1536;
     p.cc_major = 2;
-    p.memory = static_cast<size_t>(3) << 30;
+    p.memory = gib(3);
     p.l2_bytes = 768 * 1024;
     p.d2d = 50.0;                  /* 144 GB/s of memory, read and written, at 70 % */
     p.kernel_ns_per_thread = 0.08; /* 8 bytes a thread at the same 100 GB/s */
@@ -175,7 +182,7 @@ hostcuda_profile_t k20c()
     p.cc_major = 3;
     p.cc_minor = 5;
     p.priority_greatest = -1;
-    p.memory = static_cast<size_t>(5) << 30;
+    p.memory = gib(5);
     p.l2_bytes = 1280 * 1024;
     p.d2d = 73.0;                   /* 208 GB/s of memory, read and written, at 70 % */
     p.kernel_ns_per_thread = 0.055; /* 8 bytes a thread at the same 146 GB/s */

@@ -6,9 +6,13 @@
  * one whose wait is over, else a new one that starts the next thread. A kernel without waits
  * never leaves its first fiber. */
 #undef _FORTIFY_SOURCE /* longjmp between stacks is the point here */
+#ifdef _WIN32
+#include <windows.h> /* has fibers of its own */
+#else
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <setjmp.h>
+#endif
 
 #include "cuda_runtime.h"
 #include "hostcuda_internal.h"
@@ -64,10 +68,14 @@ const size_t STACK_BYTES = 64 * 1024;
 const size_t KEPT_FIBERS = 256; /* between kernels; ThreadSanitizer's fibers are dear */
 
 struct Fiber {
+#ifdef _WIN32
+    void *handle = nullptr;
+#else
     ucontext_t context;
     jmp_buf jump;
     bool jumpable = false;
     char *stack = nullptr;
+#endif
     const void *bottom = nullptr; /* of the stack, for AddressSanitizer */
     size_t size = 0;
     void *fake = nullptr, *tsan = nullptr;
@@ -106,10 +114,41 @@ struct Grid {
     ~Grid();
 };
 
+#ifdef _WIN32
+/* MinGW frees a thread's variables before it destroys them: so this one stays to the end. */
+Grid &grid_here()
+{
+    static thread_local Grid *grid = nullptr;
+    if (!grid) grid = new Grid;
+    return *grid;
+}
+#define grid_of_thread grid_here()
+#else
 thread_local Grid grid_of_thread;
+#endif
 
 void fiber_main();
 
+#ifdef _WIN32
+void CALLBACK fiber_start(void *) { fiber_main(); }
+
+void delete_fiber(Fiber *f)
+{
+    DeleteFiber(f->handle);
+    delete f;
+}
+
+Fiber *new_fiber()
+{
+    Fiber *f = new Fiber;
+    f->handle = CreateFiberEx(STACK_BYTES, STACK_BYTES, 0, fiber_start, nullptr);
+    if (!f->handle) {
+        fprintf(stderr, "hostcuda: no memory for a fiber's stack\n");
+        abort();
+    }
+    return f;
+}
+#else
 void delete_fiber(Fiber *f)
 {
 #ifdef HOSTCUDA_TSAN
@@ -120,11 +159,6 @@ void delete_fiber(Fiber *f)
 #endif
     munmap(f->stack, STACK_BYTES);
     delete f;
-}
-
-Grid::~Grid()
-{
-    for (Fiber *f : idle) delete_fiber(f);
 }
 
 Fiber *new_fiber()
@@ -148,6 +182,13 @@ Fiber *new_fiber()
     f->tsan = __tsan_create_fiber(0);
 #endif
     return f;
+}
+
+#endif
+
+Grid::~Grid()
+{
+    for (Fiber *f : idle) delete_fiber(f);
 }
 
 Fiber *take_idle(Grid &g)
@@ -184,7 +225,11 @@ void switch_to(Fiber *to)
 #ifdef HOSTCUDA_TSAN
     __tsan_switch_to_fiber(to->tsan, 0);
 #endif
-#ifdef HOSTCUDA_SANITIZED
+#ifdef _WIN32
+    if (!from->handle) /* the thread itself, for the first time */
+        from->handle = IsThreadAFiber() ? GetCurrentFiber() : ConvertThreadToFiber(nullptr);
+    SwitchToFiber(to->handle);
+#elif defined(HOSTCUDA_SANITIZED)
     swapcontext(&from->context, &to->context);
 #else
     /* swapcontext changes the signal mask, a system call, so it only makes the first switch to
