@@ -343,7 +343,7 @@ endif
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-HEADERS := streampipe.h streampipe_kernels.cuh streampipe_parts.h streampipe_model.h streampipe_tools.h
+HEADERS := streampipe.h streampipe_kernels.cuh streampipe_parts.h streampipe_model.h streampipe_tools.h streampipe_devices.h
 incdir   = $(DESTDIR)$(PREFIX)/include
 pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig
 cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe

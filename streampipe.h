@@ -148,6 +148,7 @@ END EXAMPLE
 #define SPIPE_MAX_DEPTH 16
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
+#define SPIPE_MAX_DEVICES 16
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
@@ -428,6 +429,21 @@ typedef struct spipe_stage_desc {
     const char    *after[SPIPE_MAX_STAGES];
 } spipe_stage_desc_t;
 
+/* Several GPUs for one run, as streampipe_devices.h sets them; zeroed = the current device. */
+struct spipe_desc;
+struct spipe_report;
+struct spipe_pipeline;
+typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
+typedef struct spipe_devices {
+    int             num, list[SPIPE_MAX_DEVICES]; /* num 0 = all */
+    spipe_reduce_fn reduce; /* adds one device's resident buffer to another's */
+    void           *user;   /* handed to reduce */
+    cudaError_t   (*run)(const struct spipe_desc *d, struct spipe_report *report);
+    size_t        (*claim)(struct spipe_pipeline *p, int have); /* private, with its argument */
+    void           *claim_arg;
+    void          (*queue)(int place, int last); /* for tests: who may ask next; NULL = anybody */
+} spipe_devices_t;
+
 /* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
    add buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
@@ -444,6 +460,7 @@ typedef struct spipe_desc {
                                    pinned to its stage and chunk; slow (default: 0) */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void             *progress_user;
+    spipe_devices_t   devices;  /* (default: the current one) */
     int               num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
@@ -534,6 +551,9 @@ typedef struct spipe_report {
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
     double           wall_ms;                  /* first byte to last, set-up apart */
+    int              num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
+    unsigned         devices_failed;           /* SPIPE_BIT of each place in these lists */
+    size_t           device_chunks[SPIPE_MAX_DEVICES]; /* that each of them did */
 } spipe_report_t;
 
 typedef struct spipe_priv_slot {
@@ -574,6 +594,7 @@ enum {
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
     SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
+    SPIPE_PRIV_CLAIMS = 512, /* loads that can be looked back at: > WINDOW x MARK + depth */
     SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
@@ -630,6 +651,7 @@ typedef struct spipe_pipeline {
     cudaError_t        stale_error;
     size_t             total, full_loads, num_loads, failed_load, completed, told;
     size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
+    size_t             num_claimed, claimed[SPIPE_PRIV_CLAIMS]; /* which piece a load is */
     size_t             source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
     size_t             moved[2]; /* bytes to the device, from it */
@@ -1647,7 +1669,7 @@ SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
     spipe_priv_element_bytes(d, &moved, &held);
     if (d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
         d->schedule != SPIPE_ENGINES || p->num_lanes > 1 || p->num_segments > 1 || p->needs_fill ||
-        p->needs_drain || d->chunk > mib / 4 / moved) {
+        p->needs_drain || d->chunk > mib / 4 / moved || d->devices.claim) {
         return 1;
     }
     for (i = 0; i < d->num_stages; ++i) {
@@ -1732,7 +1754,7 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     p->endless = spipe_priv_endless(&p->desc);
     p->total = p->endless ? SPIPE_AUTO : n;
     p->full_loads = p->endless ? 0 : n / size;
-    p->num_loads = p->endless ? SIZE_MAX : p->full_loads + (n % size != 0);
+    p->num_loads = p->endless || p->desc.devices.claim ? SIZE_MAX : p->full_loads + (n % size != 0);
     p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
@@ -1888,6 +1910,20 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
         }
     }
 }
+/* Where a load lies in the whole: loads follow each other, unless several devices share them. */
+SPIPE_API size_t spipe_priv_piece(const spipe_pipeline_t *p, size_t load) {
+    return p->desc.devices.claim ? p->claimed[load % SPIPE_PRIV_CLAIMS] : load;
+}
+/* Takes the next piece for a load whose slot is free, so that a slow device takes fewer. */
+SPIPE_API void spipe_priv_claim(spipe_pipeline_t *p, size_t load) {
+    const size_t depth = p->desc.depth;
+    if (load >= depth && !p->needs_fill &&
+        cudaEventSynchronize(p->slots[load % depth].out_done) != cudaSuccess) {
+        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
+    }
+    p->claimed[load % SPIPE_PRIV_CLAIMS] = p->desc.devices.claim(p, 0);
+    p->num_claimed = load + 1;
+}
 /* ---- 9 execute: failures ------------------------------------------------------------------- */
 /* Records the first failure of a run; every thread looks at p->failed and winds down. */
 SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
@@ -1899,7 +1935,7 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
-        p->failure.chunk = load == SPIPE_AUTO ? load : load * p->batch;
+        p->failure.chunk = load == SPIPE_AUTO ? load : spipe_priv_piece(p, load) * p->batch;
         p->failed_load = load;
         va_start(args, format);
         vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
@@ -1923,7 +1959,8 @@ SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int sta
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
     return spipe_priv_fail(p, e, stage, load, "%s%s%s failed at chunk %zu: %s",
                            what ? what : "stage '", what ? "" : p->desc.stages[stage].name,
-                           what ? "" : "'", load * p->batch, cudaGetErrorString(e));
+                           what ? "" : "'", spipe_priv_piece(p, load) * p->batch,
+                           cudaGetErrorString(e));
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
@@ -1941,9 +1978,10 @@ SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
 SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
     const size_t size = p->load;
     size_t       total;
+    load = spipe_priv_piece(p, load);
     if (load < p->full_loads) return size;
     total = spipe_priv_total(p);
-    if (total == SPIPE_AUTO) return size;
+    if (total == SPIPE_AUTO) return load == SPIPE_AUTO ? 0 : size;
     if (total / size < load || load * size >= total) return 0;
     return total - load * size < size ? total - load * size : size;
 }
@@ -2029,7 +2067,8 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
         const cudaError_t e = b->source(dst, want, &n, b->user);
         if (e != cudaSuccess) {
             return spipe_priv_fail(p, e, -1, load, "the source of buffer %d failed at chunk %zu "
-                                   "(element %zu): %s", i, load, p->source_got[i],
+                                   "(element %zu): %s", i, spipe_priv_piece(p, load),
+                                   p->source_got[i],
                                    cudaGetErrorString(e));
         }
         if (n > want) {
@@ -2057,8 +2096,8 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
     unsigned char         *data = p->slots[load % depth].pin_in[i];
     const size_t               shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char         *base = data - b->halo_before * b->elem_bytes, *before;
-    if (load == 0) {
-        p->source_got[i] = 0;
+    if (load == 0 || p->desc.devices.claim) {
+        p->source_got[i] = spipe_priv_piece(p, load) * size;
         p->source_ended[i] = 0;
         return spipe_priv_read(p, i, data, size + b->halo_after, load, total);
     }
@@ -2070,7 +2109,7 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
 }
 /* Reads all sources for a load, finds the end, and writes their edges; in turn. */
 SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) {
-    const size_t first = load * p->load;
+    const size_t first = spipe_priv_piece(p, load) * p->load;
     size_t       total = spipe_priv_locked_get(p, &p->total), count;
     int          i, ended = -1;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -2113,14 +2152,19 @@ SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t load) {
 }
 SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
     spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    const size_t       first = load * p->load;
-    size_t             total, count;
+    const int          claim = p->desc.devices.claim != NULL;
+    size_t             first, total, count;
     int                i;
-    if (p->has_source) {
+    if (p->has_source || claim) {
         spipe_priv_take_turn(p, &p->fill_turn, load);
-        if (!spipe_priv_is_idle(p, load)) (void)spipe_priv_fill_sources(p, load);
+        if (claim) spipe_priv_claim(p, load);
+        if (p->has_source && !spipe_priv_is_idle(p, load) && spipe_priv_count_of(p, load) > 0) {
+            (void)spipe_priv_fill_sources(p, load);
+        }
+        if (claim) (void)p->desc.devices.claim(p, 1);
         spipe_priv_locked_set(p, &p->fill_turn, load + 1);
     }
+    first = spipe_priv_piece(p, load) * p->load;
     total = spipe_priv_locked_get(p, &p->total);
     count = spipe_priv_count_of(p, load);
     for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, load); ++i) {
@@ -2133,7 +2177,7 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
 /* Hands a load's staged outputs to arrays and sinks; 1 when all of it arrived. */
 SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sinks) {
     const spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    const size_t             first = load * p->load;
+    const size_t             first = spipe_priv_piece(p, load) * p->load;
     const size_t             count = spipe_priv_count_of(p, load);
     int                      i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -2148,7 +2192,8 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sin
         e = b->sink(slot->pin_out[i], count, first, b->user);
         if (e == cudaSuccess) continue;
         (void)spipe_priv_fail(p, e, -1, load, "the sink of buffer %d failed at chunk %zu "
-                              "(element %zu): %s", i, load, first, cudaGetErrorString(e));
+                              "(element %zu): %s", i, spipe_priv_piece(p, load), first,
+                              cudaGetErrorString(e));
         return 0;
     }
     return 1;
@@ -2180,7 +2225,7 @@ typedef struct spipe_priv_at {
 SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
     const size_t row = load % p->num_rows, depth = p->desc.depth;
     at->load = load;
-    at->first = load * p->load;
+    at->first = spipe_priv_piece(p, load) * p->load;
     at->count = spipe_priv_count_of(p, load);
     at->slot = &p->slots[row < depth ? row : row - depth];
     return row;
@@ -2188,7 +2233,7 @@ SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_
 /* What a stage sees of a load, in a slot whose memory is known since it was laid out. */
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
     int i;
-    c->index = at->load * p->batch;
+    c->index = spipe_priv_piece(p, at->load) * p->batch;
     c->first = at->first;
     c->count = at->count;
     c->total = p->desc.count;
@@ -2216,7 +2261,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, size_t load, int stage
         e = s->fn(&c, s->user);
         if (e != cudaSuccess) {
             (void)spipe_priv_fail(p, e, stage, load, "host stage '%s' failed at chunk %zu: %s",
-                                  s->name, load, cudaGetErrorString(e));
+                                  s->name, spipe_priv_piece(p, load), cudaGetErrorString(e));
         }
     }
     spipe_priv_locked_set(p, &slot->host_done[stage], load + 1);
@@ -2781,7 +2826,8 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event
     (void)cudaGetLastError();
     return spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error in one of the chunks "
                            "%zu to %zu: %s; set sync_each to learn which stage",
-                           p->completed * p->batch, p->issued_out * p->batch - (p->issued_out > 0),
+                           spipe_priv_piece(p, p->completed) * p->batch, p->issued_out == 0 ? 0
+                           : (spipe_priv_piece(p, p->issued_out - 1) + 1) * p->batch - 1,
                            cudaGetErrorString(e));
 }
 SPIPE_API size_t spipe_priv_chunks(const spipe_pipeline_t *p, size_t loads) {
@@ -2880,8 +2926,15 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
                                        size_t load) {
     spipe_priv_at_t        at;
     cudaError_t            e = cudaSuccess;
-    const spipe_priv_op_t *op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
-    const spipe_priv_op_t *end = op + last;
+    const spipe_priv_op_t *op, *end;
+    if (p->desc.devices.claim && p->needs_fill) { /* whoever fills it takes a piece */
+        spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
+        if (!spipe_priv_await(p, &slot->filled, load + 1, load)) return p->failure.error;
+    } else if (p->desc.devices.claim && load == p->num_claimed) {
+        spipe_priv_claim(p, load);
+    }
+    op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
+    end = op + last;
     for (op += first; op < end && at.count > 0; ++op) {
         if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
         if (e == cudaSuccess) {
@@ -3030,7 +3083,7 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     p->failed_load = SPIPE_AUTO;
     spipe_priv_measure(p);
     if (p->one_stream != p->in_one_stream) spipe_priv_write_ops(p);
-    p->completed = p->fill_turn = p->drain_turn = 0;
+    p->completed = p->fill_turn = p->drain_turn = p->num_claimed = 0;
     p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
     p->told = SIZE_MAX;
     p->moved[0] = p->moved[1] = 0;
@@ -3290,10 +3343,12 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
 }
 
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
-    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
+    spipe_pipeline_t *p;
     spipe_failure_t   failure;
     cudaError_t       e = cudaErrorMemoryAllocation, freed;
+    if (d && d->devices.run) return d->devices.run(d, report);
     if (report) memset(report, 0, sizeof *report);
+    p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
     if (p) e = spipe_priv_create(p, d, 1, &failure);
     else (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     if (e != cudaSuccess) {
@@ -3314,6 +3369,11 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
 
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
+    if (p && d && d->devices.run) {
+        memset(p, 0, sizeof *p);
+        return spipe_priv_refuse(failure, cudaErrorNotSupported, "several devices are for "
+                                 "spipe_run; of pipelines that are kept, make one on each device");
+    }
     return p ? spipe_priv_create(p, d, 0, failure)
              : spipe_priv_refuse(failure, cudaErrorInvalidValue, "the pipeline is NULL");
 }
@@ -3435,6 +3495,7 @@ SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
 }
 
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
+    int i;
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
     if (r->failure.error != cudaSuccess) {
@@ -3457,6 +3518,10 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
         fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / 1048576.0,
                 spipe_priv_gbps(r->bytes_out, r->wall_ms));
         fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
+        for (i = 0; i < r->num_devices; ++i) {
+            fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
+                    r->devices_failed & SPIPE_BIT(i) ? ", then it failed" : "");
+        }
     }
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }

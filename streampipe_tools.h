@@ -877,6 +877,17 @@ SPIPE_API void spipe_priv_json_text(FILE *f, const char *name, const char *text)
     spipe_priv_put_text(f, text, SPIPE_PRIV_JSON, INT_MAX);
     fputc('"', f);
 }
+/* A list with a value for each device. */
+SPIPE_API void spipe_priv_json_devices(FILE *f, const char *name, const spipe_report_t *r,
+                                       int chunks) {
+    int i;
+    fprintf(f, ",\n  \"%s\": [", name);
+    for (i = 0; i < r->num_devices; ++i) {
+        fprintf(f, "%s%zu", i > 0 ? ", " : "",
+                chunks ? r->device_chunks[i] : (size_t)r->device_numbers[i]);
+    }
+    fputc(']', f);
+}
 /* A field of the report is one line here. */
 SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
 #define SPIPE_PRIV_MEMBER(kind, field)                                                             \
@@ -893,7 +904,8 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, pinned_bytes); SPIPE_PRIV_MEMBER(double, setup_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms); SPIPE_PRIV_MEMBER(int, failure.stage);
     SPIPE_PRIV_MEMBER(size, failure.chunk); SPIPE_PRIV_MEMBER(size, failure.chunks_whole);
-    SPIPE_PRIV_MEMBER(text, failure.message);
+    SPIPE_PRIV_MEMBER(text, failure.message); SPIPE_PRIV_MEMBER(int, num_devices);
+    SPIPE_PRIV_MEMBER(size, devices_failed);
 #undef SPIPE_PRIV_MEMBER
 }
 SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path) {
@@ -906,6 +918,8 @@ SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, cons
     fputs(",\n  ", file.f);
     spipe_priv_json_text(file.f, "schedule", spipe_schedule_name(report->schedule));
     spipe_priv_report_members(file.f, report);
+    spipe_priv_json_devices(file.f, "device_numbers", report, 0);
+    spipe_priv_json_devices(file.f, "device_chunks", report, 1);
     fputs("\n}\n", file.f);
     return spipe_priv_file_close(&file);
 }
