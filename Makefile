@@ -83,7 +83,7 @@ INCLUDE  := -I. -Itests -Itests/hostcuda/include
 CFLAGS   := -std=c99 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
 CXXFLAGS := -std=c++14 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
 COMPILE_cu = $(CXX) $(CXXFLAGS) -x c++ -include cuda_runtime.h
-LINK     = $(CXX) $(SANFLAGS) $(1) -o $@ -pthread -lm
+LINK     = $(CXX) $(SANFLAGS) $(1) -o $@ -pthread -lm $(LIBS)
 RUNTIME  := $(patsubst %.cpp,$(BUILD)/%.cpp.o,$(wildcard tests/hostcuda/*.cpp))
 else
 # -isystem: under -pedantic the toolkit's own headers warn when they come by -I.
@@ -91,7 +91,7 @@ CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/i
 CXXFLAGS := -std=c++14 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/include
 NVFLAGS  := -std=c++17 -arch=$(ARCH) -ccbin $(CXX) $(OPT) -lineinfo -Xcompiler -Wall,-Wextra,-pthread -I. -Itests
 COMPILE_cu = $(NVCC) $(NVFLAGS)
-LINK     = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart static $(1) -o $@ -Xcompiler -pthread -lm
+LINK     = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart static $(1) -o $@ -Xcompiler -pthread -lm $(LIBS)
 RUNTIME  :=
 endif
 
@@ -112,7 +112,7 @@ SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model multi))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -134,6 +134,25 @@ $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 	$(call compile,CU,$(COMPILE_cu) --default-stream per-thread)
+
+# NCCL for the one example that needs it: NCCL_HOME, the system's, or the one that came with Python's
+# nvidia.nccl (or torch). Without it the example is built to say so. hostcuda has a stand-in.
+DDP := $(BUILD)/examples/ddp_buckets
+ifeq ($(BACKEND),host)
+$(DDP).cu.o: CXXFLAGS += -Itests/hostcuda-nccl
+else
+ifeq ($(filter %ddp_buckets examples check test build-all build-examples part-test,$(MAKECMDGOALS)),)
+NCCL_HOME ?=
+else
+NCCL_HOME ?= $(or $(patsubst %/include/nccl.h,%,$(firstword $(wildcard /usr/include/nccl.h /usr/local/include/nccl.h $(CUDA_HOME)/include/nccl.h))),\
+    $(shell python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null))
+endif
+NCCL_LIB := $(firstword $(wildcard $(addprefix $(NCCL_HOME)/,lib/libnccl.so lib/libnccl.so.2 lib64/libnccl.so lib/x86_64-linux-gnu/libnccl.so lib/*/libnccl.so.2)))
+ifneq ($(NCCL_LIB),)
+$(DDP).cu.o: NVFLAGS += -isystem $(NCCL_HOME)/include
+$(DDP): LIBS = -Xlinker $(NCCL_LIB) -Xlinker -rpath -Xlinker $(patsubst %/,%,$(dir $(NCCL_LIB)))
+endif
+endif
 
 $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
 $(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
@@ -256,6 +275,9 @@ bench: $(BENCHED) ## measure on a GPU: against the bound, hand-written schedules
 bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
 	$(BUILD)/tests/bench/model
 
+bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
+	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
+
 bench-host: ## count the instructions streampipe.h itself spends on a chunk (needs valgrind, no GPU)
 	@OUT=build/bench-host tests/bench/host
 
@@ -370,7 +392,8 @@ endif
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-HEADERS := streampipe.h streampipe_kernels.cuh streampipe_parts.h streampipe_timeline.h streampipe_model.h streampipe_tools.h
+HEADERS := streampipe.h streampipe_kernels.cuh streampipe_parts.h streampipe_timeline.h streampipe_model.h streampipe_tools.h \
+           streampipe_devices.h
 incdir   = $(DESTDIR)$(PREFIX)/include
 pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig
 cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe

@@ -2,7 +2,7 @@
 
     Cuts any array, file or endless source into chunks and runs them through your kernels while
     copies in, kernels and copies out overlap. Also the parts it is made of: streams by priority,
-    leased stream pools, events, pinned memory, host calls (and more in streampipe_parts.h).
+    stream pools, events, pinned memory, host calls (leases and more in streampipe_parts.h).
     C99, C++11 and CUDA C++ alike. MIT licence: see the end of this file.
 
     USE IT   copy this file beside your program and #include it: nothing to define, nothing to
@@ -46,7 +46,7 @@ END EXAMPLE
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
       3  >>device     copy engines, priorities, pageable access, NUMA node
-      4  >>streams    streams by priority name, waiting, leased pool
+      4  >>streams    streams by priority name, waiting, pools
       5  >>events     untimed events
       6  >>memory     pinned allocation, pinning in place, "is this pinned?"
       7  >>hostcalls  host functions in a stream's order
@@ -149,6 +149,7 @@ END EXAMPLE
 #define SPIPE_MAX_DEPTH 16
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
+#define SPIPE_MAX_DEVICES 16
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
@@ -219,7 +220,7 @@ typedef enum spipe_priority {
 
 typedef struct spipe_priv_sync spipe_priv_sync_t; /* a mutex and a condition variable */
 
-/* Streams made once and lent out. Members are private. */
+/* Streams made once, to take in turn or to lease. Members are private. */
 typedef struct spipe_stream_pool {
     size_t             num_streams, next;
     cudaStream_t       streams[SPIPE_MAX_STREAMS];
@@ -246,7 +247,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
 SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
 
-/*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams to lend.
+/*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams, made once.
 
     pool       out     made on the current device; must not move until destroyed.
     num_streams in     1 .. SPIPE_MAX_STREAMS; beyond 8 they share hardware queues unless
@@ -262,22 +263,13 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
                                                spipe_priority_t priority);
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
 
-/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
-    spipe_stream_next -- the next stream round robin, shared, without a lease.
+/*  spipe_stream_next -- the next stream of a pool, round robin.
 
     pool       in      made by spipe_stream_pool_create.
-    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
-                       release: one that acquire gave; work may still be queued on it.
-    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
-               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
-               cudaErrorInvalidValue for a dead pool.
-    Blocks     acquire: the calling thread, until another releases. The others: no.
-    Threads    any.
-    Callback   release and next: yes. acquire and try_acquire: no (they query streams).
-    Capture    next and release: yes. The others: no.   Allocates  nothing. */
-SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
-SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
-SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
+    stream     out     shared with whoever has it; spipe_stream_acquire of streampipe_parts.h lends
+                       one to you alone.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool).
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
 
 /* ---- 5 >>events ---------------------------------------------------------------------------- */
@@ -429,6 +421,21 @@ typedef struct spipe_stage_desc {
     const char    *after[SPIPE_MAX_STAGES];
 } spipe_stage_desc_t;
 
+/* Several GPUs for one run, as streampipe_devices.h sets them; zeroed = the current device. */
+struct spipe_desc;
+struct spipe_report;
+struct spipe_pipeline;
+typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
+typedef struct spipe_devices {
+    int             num, list[SPIPE_MAX_DEVICES]; /* num 0 = all */
+    spipe_reduce_fn reduce; /* adds one device's resident buffer to another's */
+    void           *user;   /* handed to reduce */
+    cudaError_t   (*run)(const struct spipe_desc *d, struct spipe_report *report);
+    size_t        (*claim)(struct spipe_pipeline *p, int have); /* private, with its argument */
+    void           *claim_arg;
+    void          (*queue)(int place, int last); /* for tests: who may ask next; NULL = anybody */
+} spipe_devices_t;
+
 /* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
    add buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
@@ -447,6 +454,7 @@ typedef struct spipe_desc {
     void             *progress_user;
     struct spipe_timeline *timeline; /* filled by a run that waits, and figures and a verdict in its
                                    report: see streampipe_timeline.h (default: NULL) */
+    spipe_devices_t   devices;  /* (default: the current one) */
     int               num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
@@ -537,12 +545,15 @@ typedef struct spipe_report {
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
     double           wall_ms;                  /* first byte to last, set-up apart */
+    int              num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
+    unsigned         devices_failed;           /* SPIPE_BIT of each place in these lists */
+    size_t           device_chunks[SPIPE_MAX_DEVICES]; /* that each of them did */
     /* Only of a run with a timeline. Arrays: host threads that fill, copies in, stages, host
        stages, copies out, host threads that drain. */
     double           timed_ms;                 /* first operation to last; 0 = nobody looked */
     double           busy_ms[6], idle_ms[6];   /* idle: between its first and last operation */
     double           stage_ms[SPIPE_MAX_STAGES];
-    const char      *stage_names[SPIPE_MAX_STAGES]; /* the description's */
+    const char      *stage_names[SPIPE_MAX_STAGES];
     double           serial_ms;                /* the same work one after another, estimated */
     double           bound_ms;                 /* the busiest engine's work: none can be faster */
     double           overlap;                  /* hidden time / time that could be hidden */
@@ -555,12 +566,10 @@ typedef struct spipe_report {
 /* A run tells who watches when it begins and ends, and each action of a load (about: its
    spipe_priv_op_t) and each task of a crew (its spipe_priv_task_t), before and after. */
 enum { SPIPE_PRIV_WATCH_RUN, SPIPE_PRIV_WATCH_OP, SPIPE_PRIV_WATCH_TASK };
-struct spipe_pipeline;
 typedef struct spipe_priv_watch { /* what a spipe_timeline_t begins with */
     void (*tell)(struct spipe_timeline *timeline, struct spipe_pipeline *p, int what,
                  const void *about, size_t load, int after);
 } spipe_priv_watch_t;
-
 typedef struct spipe_priv_slot {
     unsigned char *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
     unsigned char *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
@@ -572,13 +581,11 @@ typedef struct spipe_priv_slot {
     size_t         host_done[SPIPE_MAX_STAGES];
     spipe_chunk_t  view;                       /* what a stage on the device sees */
 } spipe_priv_slot_t;
-
 typedef struct spipe_priv_task {
     int    what, stage;
     size_t load;
     double began; /* where somebody watches */
 } spipe_priv_task_t;
-
 /* What is to be issued for a load, in one stream: a wait, an action, a record; all of it that does
    not depend on which load it is. */
 typedef struct spipe_priv_op {
@@ -592,7 +599,6 @@ typedef struct spipe_priv_op {
     const unsigned char *from;
     size_t               to_elem, from_elem, elem_bytes, more; /* an array's bytes an element, */
 } spipe_priv_op_t;                                             /* 0 for a slot: it stays */
-
 enum {
     SPIPE_PRIV_FILL = 0, /* also the numbers of the crews that do each task */
     SPIPE_PRIV_DRAIN, SPIPE_PRIV_HOST, SPIPE_PRIV_NUM_CREWS,
@@ -600,12 +606,12 @@ enum {
     SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
     SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
+    SPIPE_PRIV_CLAIMS = 512, /* loads that can be looked back at: > WINDOW x MARK + depth */
     SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
     SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
 };
-
 typedef struct spipe_priv_crew {
     struct spipe_pipeline *pipeline;
     spipe_priv_task_t      ring[SPIPE_PRIV_RING];
@@ -651,17 +657,17 @@ typedef struct spipe_pipeline {
     size_t             replay_moved[2];
     int                num_runs;    /* that it has been tried for */
     /* the run */
-    int                async, endless, one_stream, in_one_stream;
+    int                async, endless, one_stream, written_for;
     size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
     cudaError_t        stale_error;
     size_t             total, full_loads, num_loads, failed_load, completed, told;
     size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
+    size_t             num_claimed, claimed[SPIPE_PRIV_CLAIMS]; /* which piece a load is */
     size_t             source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
     size_t             moved[2]; /* bytes to the device, from it */
     double             began;
     const spipe_priv_watch_t *watch; /* or NULL */
-    const struct spipe_timeline *watched_by; /* when operations were written */
     spipe_report_t     report;
 } spipe_pipeline_t;
 
@@ -1071,67 +1077,6 @@ SPIPE_API int spipe_priv_reached(cudaError_t query) {
     if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
     return query == cudaSuccess;
 }
-/* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
-   lent last: the error is the context's and will surface in the holder's own calls. */
-SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
-    size_t i;
-    int    found = 0;
-    for (i = 0; i < pool->num_streams; ++i) {
-        if (pool->leased[i]) continue;
-        if (spipe_priv_reached(cudaStreamQuery(pool->streams[i]))) {
-            *pick = i;
-            return 1;
-        }
-        if (!found) *pick = i;
-        found = 1;
-    }
-    return found;
-}
-SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
-                                            int may_wait) {
-    size_t      pick = 0;
-    cudaError_t e = cudaSuccess;
-    if (!stream) return cudaErrorInvalidValue;
-    *stream = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
-    spipe_priv_lock(pool->sync);
-    while (!spipe_priv_pool_pick(pool, &pick)) {
-#if defined(SPIPE_NO_THREADS)
-        may_wait = 0; /* nobody else could release one */
-#endif
-        if (!may_wait) {
-            e = cudaErrorNotReady;
-            break;
-        }
-        spipe_priv_wait(pool->sync);
-    }
-    if (e == cudaSuccess) {
-        pool->leased[pick] = 1;
-        *stream = pool->streams[pick];
-    }
-    spipe_priv_unlock(pool->sync);
-    return e;
-}
-SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
-    return spipe_priv_pool_lease(pool, stream, 1);
-}
-SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
-    return spipe_priv_pool_lease(pool, stream, 0);
-}
-SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
-    cudaError_t e = cudaErrorInvalidResourceHandle;
-    size_t      i;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
-    spipe_priv_lock(pool->sync);
-    for (i = 0; i < pool->num_streams; ++i) {
-        if (pool->streams[i] != stream || !pool->leased[i]) continue;
-        pool->leased[i] = 0;
-        e = cudaSuccess;
-    }
-    spipe_priv_wake(pool->sync);
-    spipe_priv_unlock(pool->sync);
-    return e;
-}
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
@@ -1313,18 +1258,15 @@ SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
 }
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    if (s) s->ordered = 1;
-    return s ? stage : -1;
+    return s ? (s->ordered = 1, stage) : -1;
 }
 SPIPE_API int spipe_stage_once(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    if (s) s->once = 1;
-    return s ? stage : -1;
+    return s ? (s->once = 1, stage) : -1;
 }
 SPIPE_API int spipe_stage_fixed(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    if (s) s->fixed = 1;
-    return s ? stage : -1;
+    return s ? (s->fixed = 1, stage) : -1;
 }
 SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
     static const char *const names[] = {"unknown", "input",    "output", "in/out",
@@ -1644,7 +1586,7 @@ SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
     spipe_priv_element_bytes(d, &moved, &held);
     if (d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
         d->schedule != SPIPE_ENGINES || p->num_lanes > 1 || p->num_segments > 1 || p->needs_fill ||
-        p->needs_drain || d->chunk > mib / 4 / moved) {
+        p->needs_drain || d->chunk > mib / 4 / moved || d->devices.claim) {
         return 1;
     }
     for (i = 0; i < d->num_stages; ++i) {
@@ -1729,7 +1671,7 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     p->endless = spipe_priv_endless(&p->desc);
     p->total = p->endless ? SPIPE_AUTO : n;
     p->full_loads = p->endless ? 0 : n / size;
-    p->num_loads = p->endless ? SIZE_MAX : p->full_loads + (n % size != 0);
+    p->num_loads = p->endless || p->desc.devices.claim ? SIZE_MAX : p->full_loads + (n % size != 0);
     p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
@@ -1884,6 +1826,20 @@ SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pi
         }
     }
 }
+/* Where a load lies in the whole: loads follow each other, unless several devices share them. */
+SPIPE_API size_t spipe_priv_piece(const spipe_pipeline_t *p, size_t load) {
+    return p->desc.devices.claim ? p->claimed[load % SPIPE_PRIV_CLAIMS] : load;
+}
+/* Takes the next piece for a load whose slot is free, so that a slow device takes fewer. */
+SPIPE_API void spipe_priv_claim(spipe_pipeline_t *p, size_t load) {
+    const size_t depth = p->desc.depth;
+    if (load >= depth && !p->needs_fill &&
+        cudaEventSynchronize(p->slots[load % depth].out_done) != cudaSuccess) {
+        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
+    }
+    p->claimed[load % SPIPE_PRIV_CLAIMS] = p->desc.devices.claim(p, 0);
+    p->num_claimed = load + 1;
+}
 /* ---- 9 execute: failures ------------------------------------------------------------------- */
 /* Records the first failure of a run; every thread looks at p->failed and winds down. */
 SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
@@ -1895,7 +1851,7 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int st
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
-        p->failure.chunk = load == SPIPE_AUTO ? load : load * p->batch;
+        p->failure.chunk = load == SPIPE_AUTO ? load : spipe_priv_piece(p, load) * p->batch;
         va_start(args, format);
         vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
         va_end(args);
@@ -1919,7 +1875,8 @@ SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int sta
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
     return spipe_priv_fail(p, e, stage, load, "%s%s%s failed at chunk %zu: %s",
                            what ? what : "stage '", stage < 0 ? "" : p->desc.stages[stage].name,
-                           stage < 0 ? "" : "'", load * p->batch, cudaGetErrorString(e));
+                           stage < 0 ? "" : "'", spipe_priv_piece(p, load) * p->batch,
+                           cudaGetErrorString(e));
 }
 
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
@@ -1937,9 +1894,10 @@ SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
 SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
     const size_t size = p->load;
     size_t       total;
+    load = spipe_priv_piece(p, load);
     if (load < p->full_loads) return size;
     total = spipe_priv_total(p);
-    if (total == SPIPE_AUTO) return size;
+    if (total == SPIPE_AUTO) return load == SPIPE_AUTO ? 0 : size;
     if (total / size < load || load * size >= total) return 0;
     return total - load * size < size ? total - load * size : size;
 }
@@ -2019,7 +1977,8 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
         const cudaError_t e = b->source(dst, want, &n, b->user);
         if (e != cudaSuccess) {
             return spipe_priv_fail(p, e, -1, load, "the source of buffer %d failed at chunk %zu "
-                                   "(element %zu): %s", i, load, p->source_got[i],
+                                   "(element %zu): %s", i, spipe_priv_piece(p, load),
+                                   p->source_got[i],
                                    cudaGetErrorString(e));
         }
         if (n > want) {
@@ -2047,8 +2006,8 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
     unsigned char         *data = p->slots[load % depth].pin_in[i];
     const size_t               shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char         *base = data - b->halo_before * b->elem_bytes, *before;
-    if (load == 0) {
-        p->source_got[i] = 0;
+    if (load == 0 || p->desc.devices.claim) {
+        p->source_got[i] = spipe_priv_piece(p, load) * size;
         p->source_ended[i] = 0;
         return spipe_priv_read(p, i, data, size + b->halo_after, load, total);
     }
@@ -2060,7 +2019,7 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
 }
 /* Reads all sources for a load, finds the end, and writes their edges; in turn. */
 SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) {
-    const size_t first = load * p->load;
+    const size_t first = spipe_priv_piece(p, load) * p->load;
     size_t       total = spipe_priv_locked_get(p, &p->total), count;
     int          i, ended = -1;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -2102,14 +2061,19 @@ SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t load) {
 }
 SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
     spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    const size_t       first = load * p->load;
-    size_t             total, count;
+    const int          claim = p->desc.devices.claim != NULL;
+    size_t             first, total, count;
     int                i;
-    if (p->has_source) {
+    if (p->has_source || claim) {
         spipe_priv_take_turn(p, &p->fill_turn, load);
-        if (!spipe_priv_is_idle(p, load)) (void)spipe_priv_fill_sources(p, load);
+        if (claim) spipe_priv_claim(p, load);
+        if (p->has_source && !spipe_priv_is_idle(p, load) && spipe_priv_count_of(p, load) > 0) {
+            (void)spipe_priv_fill_sources(p, load);
+        }
+        if (claim) (void)p->desc.devices.claim(p, 1);
         spipe_priv_locked_set(p, &p->fill_turn, load + 1);
     }
+    first = spipe_priv_piece(p, load) * p->load;
     total = spipe_priv_locked_get(p, &p->total);
     count = spipe_priv_count_of(p, load);
     for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, load); ++i) {
@@ -2122,7 +2086,7 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
 /* Hands a load's staged outputs to arrays and sinks; 1 when all of it arrived. */
 SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sinks) {
     const spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    const size_t             first = load * p->load;
+    const size_t             first = spipe_priv_piece(p, load) * p->load;
     const size_t             count = spipe_priv_count_of(p, load);
     int                      i;
     for (i = 0; i < p->desc.num_buffers; ++i) {
@@ -2137,7 +2101,8 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sin
         e = b->sink(slot->pin_out[i], count, first, b->user);
         if (e == cudaSuccess) continue;
         (void)spipe_priv_fail(p, e, -1, load, "the sink of buffer %d failed at chunk %zu "
-                              "(element %zu): %s", i, load, first, cudaGetErrorString(e));
+                              "(element %zu): %s", i, spipe_priv_piece(p, load), first,
+                              cudaGetErrorString(e));
         return 0;
     }
     return 1;
@@ -2167,7 +2132,7 @@ typedef struct spipe_priv_at {
 SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
     const size_t row = load % p->num_rows, depth = p->desc.depth;
     at->load = load;
-    at->first = load * p->load;
+    at->first = spipe_priv_piece(p, load) * p->load;
     at->count = spipe_priv_count_of(p, load);
     at->slot = &p->slots[row < depth ? row : row - depth];
     return row;
@@ -2175,7 +2140,7 @@ SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_
 /* What a stage sees of a load, in a slot whose memory is known since it was laid out. */
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
     int i;
-    c->index = at->load * p->batch;
+    c->index = spipe_priv_piece(p, at->load) * p->batch;
     c->first = at->first;
     c->count = at->count;
     c->total = p->desc.count;
@@ -2210,7 +2175,7 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, spipe_priv_task_t *t) 
         e = s->fn(&c, s->user);
         if (e != cudaSuccess) {
             (void)spipe_priv_fail(p, e, stage, load, "host stage '%s' failed at chunk %zu: %s",
-                                  s->name, load, cudaGetErrorString(e));
+                                  s->name, spipe_priv_piece(p, load), cudaGetErrorString(e));
         }
     }
     spipe_priv_locked_set(p, &slot->host_done[stage], load + 1);
@@ -2573,6 +2538,9 @@ SPIPE_API void spipe_priv_write_slot(spipe_priv_writer_t *w) {
     }
     p->num_ops = p->step_start[i] = w->num_ops - before;
 }
+SPIPE_API int spipe_priv_ops_kind(const spipe_pipeline_t *p) {
+    return p->one_stream + 2 * (p->desc.timeline != NULL);
+}
 /* All slots have the same number of operations. Returns how many there are in all. */
 SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
     spipe_priv_writer_t w;
@@ -2584,8 +2552,7 @@ SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
         w.slot = &p->slots[w.k % p->desc.depth];
         spipe_priv_write_slot(&w);
     }
-    p->in_one_stream = p->one_stream;
-    p->watched_by = p->desc.timeline;
+    p->written_for = spipe_priv_ops_kind(p);
     return w.num_ops;
 }
 /* Room for the operations of the most streams there can be, so that a run need not ask for more. */
@@ -2789,7 +2756,8 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event
     (void)cudaGetLastError();
     return spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error in one of the chunks "
                            "%zu to %zu: %s; set sync_each to learn which stage",
-                           p->completed * p->batch, p->issued_out * p->batch - (p->issued_out > 0),
+                           spipe_priv_piece(p, p->completed) * p->batch, p->issued_out == 0 ? 0
+                           : (spipe_priv_piece(p, p->issued_out - 1) + 1) * p->batch - 1,
                            cudaGetErrorString(e));
 }
 SPIPE_API size_t spipe_priv_chunks(const spipe_pipeline_t *p, size_t loads) {
@@ -2889,13 +2857,22 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 1);
     return e;
 }
+/* Sees to it that a load has a piece: whoever fills it takes one, else whoever issues it. */
+SPIPE_API int spipe_priv_get_piece(spipe_pipeline_t *p, size_t load) {
+    const size_t *filled = &p->slots[load % p->desc.depth].filled;
+    if (p->needs_fill) return spipe_priv_await(p, filled, load + 1, load);
+    if (load == p->num_claimed) spipe_priv_claim(p, load);
+    return 1;
+}
 /* Issues the operations first .. last-1 of a load. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
                                        size_t load) {
     spipe_priv_at_t        at;
     cudaError_t            e = cudaSuccess;
-    const spipe_priv_op_t *op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
-    const spipe_priv_op_t *end = at.count > 0 ? op + last : op;
+    const spipe_priv_op_t *op, *end;
+    if (p->desc.devices.claim && !spipe_priv_get_piece(p, load)) return p->failure.error;
+    op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
+    end = at.count > 0 ? op + last : op;
     for (op += first; op < end; ++op) {
         if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
         if (e == cudaSuccess) {
@@ -3035,10 +3012,8 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     p->failed = p->drain_failed = p->stop_asked = 0;
     p->failed_load = SPIPE_AUTO;
     spipe_priv_measure(p);
-    if (p->one_stream != p->in_one_stream || p->desc.timeline != p->watched_by) {
-        spipe_priv_write_ops(p);
-    }
-    p->completed = p->fill_turn = p->drain_turn = 0;
+    if (spipe_priv_ops_kind(p) != p->written_for) spipe_priv_write_ops(p);
+    p->completed = p->fill_turn = p->drain_turn = p->num_claimed = 0;
     p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
     p->told = SIZE_MAX;
     p->moved[0] = p->moved[1] = 0;
@@ -3281,6 +3256,10 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     memset(p, 0, sizeof *p);
     if (failure) spipe_priv_failure_clear(failure);
     SPIPE_TRY(spipe_desc_check(d, failure));
+    if (d->devices.run) {
+        return spipe_priv_refuse(failure, cudaErrorNotSupported, "several devices are for "
+                                 "spipe_run; of pipelines that are kept, make one on each device");
+    }
     spipe_priv_failure_clear(&p->failure);
     p->desc = *d;
     p->one_shot = one_shot;
@@ -3306,10 +3285,12 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
-    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
+    spipe_pipeline_t *p;
     spipe_failure_t   failure;
     cudaError_t       e = cudaErrorMemoryAllocation, freed;
+    if (d && d->devices.run) return d->devices.run(d, report);
     if (report) memset(report, 0, sizeof *report);
+    p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
     if (p) e = spipe_priv_create(p, d, 1, &failure);
     else (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     if (e != cudaSuccess) {

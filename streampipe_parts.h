@@ -1,5 +1,6 @@
 /*  streampipe_parts.h -- parts for programs that drive streams themselves: a worker, channels, an
-    event pool, scopes, a timer. Optional; needs streampipe.h beside it, and nothing else does.
+    event pool, scopes, a timer, leases of streams. Optional; needs streampipe.h beside it, and
+    nothing else does.
 
     A WORKER runs your functions on a host thread when streams get there, and they may call CUDA, so
     that the end of one batch can queue the next.
@@ -29,7 +30,8 @@ END EXAMPLE
 
     A CHANNEL hands values from one stream to another without the host waiting; an EVENT POOL keeps
     untimed events for reuse; a SCOPE leases a side stream for a stretch of code; a TIMER is a
-    stopwatch on a stream. Examples: 01, 02, 09 and 11. The rules of streampipe.h hold here too. */
+    stopwatch on a stream; a LEASE lends a pool's stream to one thread, an idle one first.
+    Examples: 01, 02, 09 and 11. The rules of streampipe.h hold here too. */
 #ifndef STREAMPIPE_PARTS_H
 #define STREAMPIPE_PARTS_H
 
@@ -39,7 +41,24 @@ END EXAMPLE
    >>api    every public type and function
    ============================================================================================ */
 
-/* ---- 1 >>worker ---------------------------------------------------------------------------- */
+/* ---- 1 >>lease ------------------------------------------------------------------------- */
+/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
+
+    pool       in      made by spipe_stream_pool_create of streampipe.h.
+    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
+                       release: one that acquire gave; work may still be queued on it.
+    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
+               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
+               cudaErrorInvalidValue for a dead pool.
+    Blocks     acquire: the calling thread, until another releases. The others: no.
+    Threads    any.
+    Callback   release: yes. acquire and try_acquire: no (they query streams).
+    Capture    release: yes. The others: no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
+
+/* ---- 2 >>worker ---------------------------------------------------------------------------- */
 typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 
 /* A host thread that runs functions when streams reach them. Members are private. */
@@ -75,7 +94,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
 
-/* ---- 2 >>channel --------------------------------------------------------------------------- */
+/* ---- 3 >>channel --------------------------------------------------------------------------- */
 /* A queue of values between two streams, in device memory. Members are private. */
 typedef struct spipe_channel {
     size_t             bytes, stride, capacity, num_sent, num_received;
@@ -106,7 +125,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
 
-/* ---- 3 >>events ---------------------------------------------------------------------------- */
+/* ---- 4 >>events ---------------------------------------------------------------------------- */
 /* Untimed events kept for reuse. Members are private. */
 typedef struct spipe_event_pool {
     size_t             num_free, num_total;
@@ -133,7 +152,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
 SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 
-/* ---- 4 >>scope ----------------------------------------------------------------------------- */
+/* ---- 5 >>scope ----------------------------------------------------------------------------- */
 /* A stream leased for a while: use stream; the other members are private. */
 typedef struct spipe_scope {
     cudaStream_t         stream;
@@ -156,7 +175,7 @@ SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_
                                         cudaStream_t parent);
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
 
-/* ---- 5 >>timer ----------------------------------------------------------------------------- */
+/* ---- 6 >>timer ----------------------------------------------------------------------------- */
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
@@ -183,7 +202,70 @@ SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
    >>impl   the same, as code
    ============================================================================================ */
 
-/* ---- 1 worker ------------------------------------------------------------------------------ */
+/* ---- 1 lease --------------------------------------------------------------------------- */
+/* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
+   lent last: the error is the context's and will surface in the holder's own calls. */
+SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
+    size_t i;
+    int    found = 0;
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->leased[i]) continue;
+        if (spipe_priv_reached(cudaStreamQuery(pool->streams[i]))) {
+            *pick = i;
+            return 1;
+        }
+        if (!found) *pick = i;
+        found = 1;
+    }
+    return found;
+}
+SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
+                                            int may_wait) {
+    size_t      pick = 0;
+    cudaError_t e = cudaSuccess;
+    if (!stream) return cudaErrorInvalidValue;
+    *stream = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    while (!spipe_priv_pool_pick(pool, &pick)) {
+#if defined(SPIPE_NO_THREADS)
+        may_wait = 0; /* nobody else could release one */
+#endif
+        if (!may_wait) {
+            e = cudaErrorNotReady;
+            break;
+        }
+        spipe_priv_wait(pool->sync);
+    }
+    if (e == cudaSuccess) {
+        pool->leased[pick] = 1;
+        *stream = pool->streams[pick];
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    return spipe_priv_pool_lease(pool, stream, 1);
+}
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    return spipe_priv_pool_lease(pool, stream, 0);
+}
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
+    cudaError_t e = cudaErrorInvalidResourceHandle;
+    size_t      i;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->streams[i] != stream || !pool->leased[i]) continue;
+        pool->leased[i] = 0;
+        e = cudaSuccess;
+    }
+    spipe_priv_wake(pool->sync);
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+/* ---- 2 worker ------------------------------------------------------------------------------ */
 struct spipe_priv_job {
     struct spipe_priv_job *next;
     cudaEvent_t     reached;
@@ -279,7 +361,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
     return cudaSuccess;
 }
 
-/* ---- 2 channel ----------------------------------------------------------------------------- */
+/* ---- 3 channel ----------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
     size_t      i;
@@ -355,7 +437,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
     return e;
 }
 
-/* ---- 3 events ------------------------------------------------------------------------------ */
+/* ---- 4 events ------------------------------------------------------------------------------ */
 SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     if (!pool) return cudaErrorInvalidValue;
     memset(pool, 0, sizeof *pool);
@@ -412,7 +494,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     return e;
 }
 
-/* ---- 4 scope ------------------------------------------------------------------------------- */
+/* ---- 5 scope ------------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
                                         cudaStream_t parent) {
     cudaError_t e;
@@ -437,7 +519,7 @@ SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
     return e;
 }
 
-/* ---- 5 timer ------------------------------------------------------------------------------- */
+/* ---- 6 timer ------------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     cudaError_t e = cudaSuccess;
     if (!timer) return cudaSuccess;

@@ -1495,6 +1495,17 @@ SPIPE_API void spipe_priv_json_doubles(FILE *f, const char *name, const double *
 SPIPE_API void spipe_priv_json_six(FILE *f, const char *name, const double *v) {
     spipe_priv_json_doubles(f, name, v, SPIPE_PRIV_KINDS);
 }
+/* A list with a value for each device. */
+SPIPE_API void spipe_priv_json_devices(FILE *f, const char *name, const spipe_report_t *r,
+                                       int chunks) {
+    int i;
+    fprintf(f, ",\n  \"%s\": [", name);
+    for (i = 0; i < r->num_devices; ++i) {
+        fprintf(f, "%s%zu", i > 0 ? ", " : "",
+                chunks ? r->device_chunks[i] : (size_t)r->device_numbers[i]);
+    }
+    fputc(']', f);
+}
 /* A field of the report is one line here. */
 SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
 #define SPIPE_PRIV_MEMBER(kind, field)                                                             \
@@ -1516,6 +1527,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(double, serial_ms); SPIPE_PRIV_MEMBER(double, bound_ms);
     SPIPE_PRIV_MEMBER(double, overlap); SPIPE_PRIV_MEMBER(double, sync_us);
     SPIPE_PRIV_MEMBER(int, causes); SPIPE_PRIV_MEMBER(text, verdict);
+    SPIPE_PRIV_MEMBER(int, num_devices); SPIPE_PRIV_MEMBER(size, devices_failed);
 #undef SPIPE_PRIV_MEMBER
 }
 SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path) {
@@ -1529,6 +1541,8 @@ SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, cons
     fputs(",\n  ", file.f);
     spipe_priv_json_text(file.f, "schedule", spipe_schedule_name(report->schedule));
     spipe_priv_report_members(file.f, report);
+    spipe_priv_json_devices(file.f, "device_numbers", report, 0);
+    spipe_priv_json_devices(file.f, "device_chunks", report, 1);
     fputs(",\n  ", file.f);
     spipe_priv_json_doubles(file.f, "stage_ms", report->stage_ms, report->num_stages);
     fputs(",\n  \"stage_names\": [", file.f);

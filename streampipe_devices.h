@@ -1,0 +1,733 @@
+/*  streampipe_devices.h 0.1.0 -- one run of streampipe.h on several GPUs of one host.
+
+    The chunks of a run are handed out one by one to whichever GPU has a free slot, so a slower or a
+    busier GPU takes fewer. Arrays are read and written where they are, whichever GPU does a chunk;
+    sources are read and sinks are called in order. C99, C++11 and CUDA C++ alike. MIT licence.
+    Optional: programs for one GPU need streampipe.h alone.
+
+    USE IT   copy it beside streampipe.h and #include it: nothing to define, nothing more to link.
+
+    A COMPLETE PROGRAM       nvcc -O3 -o all all.cu
+BEGIN EXAMPLE all.cu
+    #include "streampipe_devices.h"
+
+    static __global__ void halve(const float *x, float *y, size_t n) {
+        size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * 0.5f;
+    }
+    SPIPE_MAP_STAGE(halve_stage, halve, float, float)
+
+    int main(void) {
+        static float x[1000000], y[1000000];
+        for (int i = 0; i < 1000000; ++i) x[i] = (float)i;
+
+        spipe_report_t report;
+        spipe_desc_t d = spipe_desc_default();
+        d.count = 1000000;
+        spipe_add_input (&d, x, sizeof *x);
+        spipe_add_output(&d, y, sizeof *y);
+        spipe_add_stage (&d, "halve", halve_stage, NULL);
+        spipe_devices_all(&d);                            // the only new line
+        SPIPE_CHECK_RUN(&d, &report);
+        spipe_report_print(&report, stdout);              // and what each GPU did
+        return y[999999] == 999999.0f * 0.5f ? 0 : 1;
+    }
+END EXAMPLE
+
+    RULES
+      Stages      are called by several threads at once, one for each GPU, which is the current
+                  device. Slot numbers are each GPU's own. So what user points to must bear that.
+                  Host stages are called by one thread at a time, but not in the order of chunks.
+      Resident    buffers are each GPU's own: uploaded to, or zeroed on, all of them. One that is
+                  copied out needs spipe_devices_reduce, which makes one result of several.
+      Ordered     stages are refused: chunk k+1 may be on another GPU than chunk k. So are sources
+                  with a halo.
+      Failures    A GPU that fails leaves: its unfinished chunks go to the others, and the report
+                  says so. That cannot be where the error ends CUDA's work in this process, where
+                  a source or a sink has been used in order, or where an in/out array may be
+                  half written: then the run fails, and says where and what is whole.
+      Timeline    is filled where there is one GPU; runs of several are not watched.
+      Memory      of the host is shared by all GPUs: two that copy both ways can take all of it
+                  (docs/SCALE.md).
+
+    CONTENTS (search for the anchor)
+      1  >>devices   which GPUs a run may use
+*/
+#ifndef STREAMPIPE_DEVICES_H
+#define STREAMPIPE_DEVICES_H
+
+#include "streampipe.h"
+
+/* ============================================================================================
+   >>api    every public type and function
+   ============================================================================================ */
+
+/* ---- 1 >>devices --------------------------------------------------------------------------- */
+/*  spipe_devices_all, spipe_devices_list -- spipe_run of this description uses all GPUs, or these.
+    spipe_devices_reduce -- how resident buffers that are copied out become one.
+
+    d          in/out  from spipe_desc_default.
+    list       in      device numbers; one that is named twice gets two pipelines.
+    num        in      1 .. SPIPE_MAX_DEVICES. With one GPU the run is as without devices, there.
+    reduce     in      changes into, one GPU's buffer, such that it holds what from, another's, has
+                       to add; any order of GPUs must do. Both are in host memory. A buffer that
+                       is uploaded starts with the same values on every GPU.
+    user       in      handed to reduce.
+    Returns    0, or -1 on a mistake, which the run then reports in words. So results need no check.
+    Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. The run
+               takes what spipe_run does, on each GPU, and a thread for each. */
+SPIPE_API int spipe_devices_all(spipe_desc_t *d);
+SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num);
+SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void *user);
+
+/* ============================================================================================
+   >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+struct spipe_priv_team;
+
+/* Numbers of pieces, as many as come. */
+typedef struct spipe_priv_list {
+    size_t *at, num, room;
+} spipe_priv_list_t;
+
+/* One GPU of a run. What is not under the team's lock is its own thread's. */
+typedef struct spipe_priv_member {
+    struct spipe_priv_team *team;
+    int                place, device;
+    spipe_desc_t       desc;
+    spipe_pipeline_t  *p;
+    spipe_report_t     report;
+    spipe_priv_list_t  pieces;     /* had in this round, in this order; under the lock */
+    size_t             done, told; /* whole in rounds before; in this one; under the lock */
+    int                closed, reading, running, failed; /* under the lock */
+    size_t             bytes_in, bytes_out;
+    void              *copies[SPIPE_MAX_BUFFERS]; /* its resident buffers that are copied out */
+} spipe_priv_member_t;
+
+/* A buffer as a wrapped sink knows it, and a host stage. */
+typedef struct spipe_priv_part {
+    struct spipe_priv_team *team;
+    int                     number;
+} spipe_priv_part_t;
+
+/* What the GPUs of a run share; all that changes is under the lock. */
+typedef struct spipe_priv_team {
+    spipe_desc_t        d;
+    spipe_priv_sync_t  *sync;
+    int                 num, num_expected, num_ready, num_running, num_alive;
+    size_t              load, next, num_pieces; /* elements of a piece; SIZE_MAX = not known */
+    spipe_priv_list_t   returned;   /* pieces of GPUs that failed */
+    int                 has_source, may_retry, reduces;
+    int                 closed;     /* no more pieces */
+    int                 over;       /* a piece is lost: nobody need wait for its turn */
+    int                 reading, hosting; /* somebody has a source, a host stage */
+    size_t              sunk[SPIPE_MAX_BUFFERS];
+    void               *merged[SPIPE_MAX_BUFFERS];
+    int                 has_merged, pinned[SPIPE_MAX_BUFFERS];
+    double              began, wall_ms, setup_ms;
+    const char         *why_chunk, *why_staging;
+    spipe_failure_t     failure;    /* the first one */
+    spipe_priv_part_t   parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
+    spipe_priv_member_t members[SPIPE_MAX_DEVICES];
+} spipe_priv_team_t;
+
+SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t piece) {
+    if (l->num == l->room) {
+        const size_t room = l->room > 0 ? 2 * l->room : 256;
+        size_t      *more = (size_t *)realloc((void *)l->at, room * sizeof *more);
+        if (!more) return 0;
+        l->at = more;
+        l->room = room;
+    }
+    l->at[l->num++] = piece;
+    return 1;
+}
+/* Keeps the first failure; under the lock. */
+SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
+    if (t->failure.error != cudaSuccess) return;
+    t->failure = *f;
+    (void)snprintf(t->failure.message, sizeof t->failure.message, "device %d: %.300s", device,
+                   f->message);
+}
+SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device) {
+    spipe_failure_t f;
+    (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to note a chunk's number");
+    spipe_priv_team_fail(t, device, &f);
+    t->closed = t->over = 1;
+    spipe_priv_wake(t->sync);
+}
+
+/* ---- 1 devices: who does which piece ------------------------------------------------------- */
+/* The next piece for a member, or SPIPE_AUTO; under the lock. */
+SPIPE_API size_t spipe_priv_next_piece(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    size_t piece = SPIPE_AUTO;
+    if (m->closed || t->closed) return piece;
+    if (t->returned.num == 0 && t->next >= t->num_pieces) return piece;
+    piece = t->returned.num > 0 ? t->returned.at[--t->returned.num] : t->next++;
+    if (spipe_priv_list_add(&m->pieces, piece)) return piece;
+    (void)spipe_priv_list_add(&t->returned, piece); /* a place is free where one was taken */
+    spipe_priv_team_no_memory(t, m->device);
+    return SPIPE_AUTO;
+}
+/* Called by a pipeline in the order of its loads: for the number of the next piece, and (have) when
+   its sources have been read, which only one GPU does at a time. */
+SPIPE_API size_t spipe_priv_hand_out(spipe_pipeline_t *p, int have) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)p->desc.devices.claim_arg;
+    spipe_priv_team_t   *t = m->team;
+    size_t               piece = SPIPE_AUTO;
+    int                  i;
+    if (have) {
+        int ended = m->reading && (int)spipe_priv_locked_get(p, &p->failed);
+        if (!m->reading) return 0;
+        for (i = 0; i < p->desc.num_buffers; ++i) ended |= p->source_ended[i];
+        spipe_priv_lock(t->sync);
+        if (ended && spipe_priv_count_of(p, p->num_claimed - 1) == 0) { /* it ended before */
+            --m->pieces.num;
+            --t->next;
+        }
+        t->closed |= ended;
+        m->reading = t->reading = 0;
+    } else {
+        if (t->d.devices.queue) t->d.devices.queue(m->place, 0);
+        spipe_priv_lock(t->sync);
+        while (t->reading) spipe_priv_wait(t->sync);
+        piece = spipe_priv_next_piece(t, m);
+        m->closed = piece == SPIPE_AUTO;
+        m->reading = t->reading = t->has_source && !m->closed;
+    }
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    if (!have && piece == SPIPE_AUTO && t->d.devices.queue) t->d.devices.queue(m->place, 1);
+    return piece;
+}
+
+/* ---- 1 devices: what must happen in order, or by one at a time ----------------------------- */
+SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
+                                           void *user) {
+    const spipe_priv_part_t   *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t         *t = part->team;
+    const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    size_t                    *turn = &t->sunk[part->number];
+    const size_t               piece = first / t->load;
+    cudaError_t                e;
+    int                        mine;
+    spipe_priv_lock(t->sync);
+    while (*turn != piece && !t->over) spipe_priv_wait(t->sync);
+    mine = *turn == piece;
+    spipe_priv_unlock(t->sync);
+    if (!mine) return SPIPE_STOPPED; /* a chunk before it is lost */
+    e = b->sink(src, count, first, b->user);
+    if (e != cudaSuccess) return e;
+    spipe_priv_lock(t->sync);
+    *turn = piece + 1;
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    return cudaSuccess;
+}
+SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
+    const spipe_priv_part_t  *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t        *t = part->team;
+    const spipe_stage_desc_t *s = &t->d.stages[part->number];
+    cudaError_t               e;
+    spipe_priv_lock(t->sync);
+    while (t->hosting & (1 << part->number)) spipe_priv_wait(t->sync);
+    t->hosting |= 1 << part->number;
+    spipe_priv_unlock(t->sync);
+    e = s->fn(c, s->user);
+    spipe_priv_lock(t->sync);
+    t->hosting &= ~(1 << part->number);
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    return e;
+}
+/* The progress of all, told by whichever GPU has news; under the lock, so one at a time. */
+SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)user;
+    spipe_priv_team_t   *t = m->team;
+    spipe_progress_t     all = *own;
+    int                  i, stop;
+    spipe_priv_lock(t->sync);
+    m->told = own->chunks_done;
+    for (all.chunks_done = 0, i = 0; i < t->num; ++i) {
+        all.chunks_done += t->members[i].done + t->members[i].told;
+    }
+    all.elements_done = all.chunks_done * t->load;
+    if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
+    all.seconds = spipe_priv_seconds() - t->began;
+    stop = t->d.progress(&all, t->d.progress_user);
+    t->closed |= stop != 0;
+    spipe_priv_unlock(t->sync);
+    return stop;
+}
+
+/* ---- 1 devices: one GPU's thread ----------------------------------------------------------- */
+/* A round's resident buffers join those of the rounds before; under the lock. */
+SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    int i;
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        const size_t bytes = t->d.buffers[i].elem_bytes;
+        if (!t->merged[i]) continue;
+        if (!t->has_merged) memcpy(t->merged[i], m->copies[i], bytes);
+        else SPIPE_TRY(t->d.devices.reduce(t->merged[i], m->copies[i], bytes, t->d.devices.user));
+    }
+    t->has_merged = 1;
+    return cudaSuccess;
+}
+/* Whether CUDA works on the current device after an error. */
+SPIPE_API int spipe_priv_still_works(void) {
+    int i;
+    for (i = 0; i < 2; ++i) { /* the first may still bring the error that we know */
+        if (cudaDeviceSynchronize() == cudaSuccess) return 1;
+        (void)cudaGetLastError();
+    }
+    return 0;
+}
+/* A GPU leaves. Its unfinished pieces, or all of them where its resident buffers held what they
+   gave, go to the others if that is possible. */
+SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
+                                        size_t completed) {
+    spipe_priv_team_t *t = m->team;
+    const int          works = f->error != SPIPE_STOPPED && spipe_priv_still_works();
+    size_t             k;
+    spipe_priv_lock(t->sync);
+    m->failed = !t->over && f->error != SPIPE_STOPPED; /* or it was told to stop */
+    spipe_priv_team_fail(t, m->device, f);
+    --t->num_alive;
+    if (m->running) --t->num_running;
+    m->running = 0;
+    if (t->reduces) completed = 0;
+    m->done += completed;
+    m->told = 0;
+    for (k = completed; k < m->pieces.num; ++k) {
+        if (!spipe_priv_list_add(&t->returned, m->pieces.at[k])) {
+            spipe_priv_team_no_memory(t, m->device);
+        }
+    }
+    if (!works || t->num_alive == 0 || (m->pieces.num > 0 && !t->may_retry)) {
+        t->closed = t->over = 1;
+    }
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    if (t->d.devices.queue) t->d.devices.queue(m->place, 1);
+}
+/* Whether there is a piece that nobody has; under the lock. */
+SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
+    return t->returned.num > 0 || (t->num_pieces != SIZE_MAX && t->next < t->num_pieces);
+}
+/* A round that went well; waits until there are pieces of another GPU to do (1) or all is done. */
+SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m) {
+    spipe_priv_team_t *t = m->team;
+    cudaError_t        e = cudaSuccess;
+    int                again;
+    spipe_priv_lock(t->sync);
+    m->done += m->pieces.num;
+    m->told = 0;
+    if (t->reduces && m->pieces.num > 0) e = spipe_priv_team_merge(t, m);
+    if (e != cudaSuccess) {
+        spipe_failure_t f;
+        (void)spipe_priv_refuse(&f, e, "reducing the resident buffers failed: %s",
+                                cudaGetErrorString(e));
+        spipe_priv_team_fail(t, m->device, &f);
+        t->closed = t->over = 1;
+    }
+    --t->num_running;
+    m->running = 0;
+    m->pieces.num = 0;
+    spipe_priv_wake(t->sync);
+    while (!t->closed && t->returned.num == 0 && t->num_running > 0) spipe_priv_wait(t->sync);
+    again = !t->closed && spipe_priv_team_has_work(t);
+    t->num_running += again;
+    m->running = again;
+    m->closed = !again;
+    spipe_priv_unlock(t->sync);
+    return again;
+}
+/* All GPUs begin together, so that one that is set up late gets its share, too. */
+SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
+    spipe_priv_team_t *t = m->team;
+    spipe_priv_lock(t->sync);
+    m->running = running;
+    t->num_running += running;
+    ++t->num_ready;
+    if (t->num_ready >= t->num_expected) t->began = spipe_priv_seconds();
+    spipe_priv_wake(t->sync);
+    while (t->num_ready < t->num_expected) spipe_priv_wait(t->sync);
+    spipe_priv_unlock(t->sync);
+}
+SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
+    spipe_failure_t failure;
+    cudaError_t     e = cudaErrorMemoryAllocation;
+    int             again = 1;
+    spipe_priv_failure_clear(&failure);
+    m->p = (spipe_pipeline_t *)malloc(sizeof *m->p);
+    if (m->p) e = spipe_priv_create(m->p, &m->desc, 1, &failure);
+    else (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
+    spipe_priv_team_begin(m, e == cudaSuccess);
+    if (e != cudaSuccess) {
+        spipe_priv_member_failed(m, &failure, 0);
+    } else {
+        while (again) {
+            e = spipe_priv_run(m->p);
+            m->bytes_in += m->p->moved[0];
+            m->bytes_out += m->p->moved[1];
+            if (e != cudaSuccess) spipe_priv_member_failed(m, &m->p->failure, m->p->completed);
+            again = e == cudaSuccess && spipe_priv_member_next_round(m);
+        }
+        spipe_priv_report(m->p, &m->report);
+        if (spipe_priv_free(m->p) != cudaSuccess && e == cudaSuccess) {
+            (void)cudaGetLastError();
+            (void)spipe_priv_refuse(&failure, cudaErrorUnknown, "freeing after the run failed");
+            spipe_priv_lock(m->team->sync);
+            spipe_priv_team_fail(m->team, m->device, &failure);
+            m->team->over = 1;
+            spipe_priv_unlock(m->team->sync);
+        }
+    }
+    free(m->p);
+    m->p = NULL;
+}
+SPIPE_API void spipe_priv_member_main(void *arg) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)arg;
+    int                  before = m->device;
+    cudaError_t          e;
+    (void)cudaGetDevice(&before);
+    e = cudaSetDevice(m->device);
+    if (e == cudaSuccess) {
+        spipe_priv_member_run(m);
+    } else {
+        spipe_failure_t failure;
+        (void)cudaGetLastError();
+        (void)spipe_priv_refuse(&failure, e, "the device cannot be used: %s",
+                                cudaGetErrorString(e));
+        spipe_priv_team_begin(m, 0);
+        spipe_priv_member_failed(m, &failure, 0);
+    }
+    (void)cudaSetDevice(before);
+}
+/* The same on a thread of its own, which stays near its GPU. */
+SPIPE_API void *spipe_priv_member_thread(void *arg) {
+    spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
+    spipe_priv_member_main(arg);
+    return NULL;
+}
+
+/* ---- 1 devices: before and after ----------------------------------------------------------- */
+SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
+    const spipe_desc_t *d = &t->d;
+    int                 i, there = 0;
+    SPIPE_TRY(spipe_desc_check(d, f));
+    for (i = 0; i < d->num_stages; ++i) {
+        SPIPE_PRIV_REFUSE_IF(d->stages[i].ordered, "stage '%s' is ordered, and several GPUs have "
+            "no order between them; leave spipe_stage_ordered out, or name one GPU",
+            d->stages[i].name);
+    }
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        SPIPE_PRIV_REFUSE_IF(b->kind == SPIPE_SOURCE && (b->halo_before || b->halo_after),
+            "buffer %d (source): with several GPUs a source cannot have a halo: the neighbours are "
+            "on another GPU; read into an array first, or name one GPU", i);
+        SPIPE_PRIV_REFUSE_IF(b->kind == SPIPE_RESIDENT && (b->resident & SPIPE_DOWNLOAD) &&
+                             !d->devices.reduce,
+            "buffer %d (resident): it is copied out, and every GPU has one of its own; say with "
+            "spipe_devices_reduce how they become one", i);
+    }
+    if (cudaGetDeviceCount(&there) != cudaSuccess) (void)cudaGetLastError();
+    for (i = 0; i < t->num; ++i) {
+        if (t->members[i].device >= 0 && t->members[i].device < there) continue;
+        return spipe_priv_refuse(f, cudaErrorInvalidDevice, "there is no device %d: there are %d",
+                                 t->members[i].device, there);
+    }
+    return cudaSuccess;
+}
+/* Pins arrays once for all GPUs where that is asked for; where it is refused they are staged. */
+SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
+    int i;
+    for (i = 0; i < t->d.num_buffers && t->d.staging == SPIPE_STAGING_REGISTER; ++i) {
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        int                        type = SPIPE_PRIV_DEVICE;
+        if (!spipe_priv_is_array(b) || !b->host || t->d.count == 0) continue;
+        if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) continue;
+        if (type != SPIPE_PRIV_PAGEABLE) continue;
+        t->pinned[i] = spipe_pin(b->host, t->d.count * b->elem_bytes) == cudaSuccess;
+        if (!t->pinned[i]) (void)cudaGetLastError();
+    }
+    if (t->d.staging == SPIPE_STAGING_REGISTER) t->d.staging = SPIPE_STAGING_COPY;
+}
+/* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole. */
+SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
+    const size_t      n = (size_t)t->num, cpus = spipe_priv_num_cpus() / n;
+    spipe_pipeline_t *p = (spipe_pipeline_t *)calloc(1, sizeof *p);
+    cudaError_t       e;
+    if (!p) return spipe_priv_refuse(f, cudaErrorMemoryAllocation, "no memory for the pipeline");
+    spipe_priv_team_pin(t);
+    if (t->d.threads == SPIPE_AUTO) t->d.threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
+    else if (t->d.threads > 0) t->d.threads = t->d.threads > n ? t->d.threads / n : 1;
+    if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_ENGINES;
+    p->desc = t->d;
+    p->one_shot = 1;
+    p->desc.devices.claim = spipe_priv_hand_out;
+    p->desc.timeline = NULL;
+    if (!spipe_priv_endless(&t->d)) { /* half a share: the more chunks the evener the end */
+        p->desc.count = t->d.count / (2 * n) + (t->d.count % (2 * n) != 0);
+    }
+    e = spipe_priv_device_facts(&p->facts, t->members[0].device);
+    if (t->d.staging == SPIPE_STAGING_AUTO && !p->facts.host_page_tables) {
+        t->d.staging = p->desc.staging = SPIPE_STAGING_COPY;
+    }
+    if (e == cudaSuccess) e = spipe_priv_plan(p);
+    t->d.chunk = t->load = p->desc.chunk;
+    t->d.depth = p->desc.depth;
+    t->d.staging = p->desc.staging;
+    t->why_chunk = p->report.why_chunk;
+    t->why_staging = p->report.why_staging;
+    if (e != cudaSuccess && p->failure.error != cudaSuccess) *f = p->failure;
+    else if (e != cudaSuccess) (void)spipe_priv_refuse(f, e, "choosing a plan failed");
+    free(p);
+    return e;
+}
+/* Each GPU's description: the user's, with what is shared in the team's hands. */
+SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
+    const size_t count = t->d.count;
+    int          i, k;
+    t->may_retry = 1;
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        t->has_source |= b->kind == SPIPE_SOURCE;
+        if (b->kind >= SPIPE_SOURCE || b->kind == SPIPE_INOUT) t->may_retry = 0;
+        if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
+        t->reduces = 1;
+        t->merged[i] = calloc(1, b->elem_bytes);
+        if (!t->merged[i]) return cudaErrorMemoryAllocation;
+    }
+    t->num_pieces = spipe_priv_endless(&t->d) ? SIZE_MAX : count / t->load + (count % t->load != 0);
+    for (k = 0; k < t->num; ++k) {
+        spipe_priv_member_t *m = &t->members[k];
+        m->desc = t->d;
+        m->desc.devices.run = NULL;
+        m->desc.timeline = NULL; /* one run at a time fills it */
+        m->desc.devices.claim = spipe_priv_hand_out;
+        m->desc.devices.claim_arg = m;
+        if (t->d.progress) m->desc.progress = spipe_priv_team_progress;
+        m->desc.progress_user = m;
+        for (i = 0; i < t->d.num_stages; ++i) {
+            if (!t->d.stages[i].host) continue;
+            m->desc.stages[i].fn = spipe_priv_team_host_stage;
+            m->desc.stages[i].user = &t->stages[i];
+        }
+        for (i = 0; i < t->d.num_buffers; ++i) {
+            spipe_buffer_desc_t *b = &m->desc.buffers[i];
+            if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
+            if (b->kind == SPIPE_SINK) b->user = &t->parts[i];
+            if (!t->merged[i]) continue;
+            m->copies[i] = malloc(b->elem_bytes);
+            if (!m->copies[i]) return cudaErrorMemoryAllocation;
+            memcpy(m->copies[i], b->host, b->elem_bytes);
+            b->host = m->copies[i];
+        }
+    }
+    return cudaSuccess;
+}
+/* Every GPU on its thread; where there are no threads to be had, the first one here. */
+SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
+    const double began = spipe_priv_seconds();
+    void        *threads[SPIPE_MAX_DEVICES];
+    int          i, started = 0;
+    t->num_expected = t->num_alive = t->num;
+    for (i = 0; i < t->num; ++i) {
+        threads[i] = spipe_priv_thread_start(spipe_priv_member_thread, &t->members[i]);
+        started += threads[i] != NULL;
+    }
+    spipe_priv_lock(t->sync);
+    t->num_expected = started > 0 ? started : 1;
+    t->num_alive -= t->num - t->num_expected;
+    if (t->began == 0.0 && t->num_ready >= t->num_expected) t->began = spipe_priv_seconds();
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    if (started == 0) spipe_priv_member_main(&t->members[0]);
+    for (i = 0; i < t->num; ++i) {
+        if (threads[i]) spipe_priv_thread_join(threads[i]);
+    }
+    t->wall_ms = 1e3 * (spipe_priv_seconds() - t->began);
+    t->setup_ms = 1e3 * (t->began - began);
+}
+/* Pieces 0 .. value-1 are whole. */
+SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
+    size_t whole = t->next, k;
+    for (k = 0; k < t->returned.num; ++k) {
+        if (t->returned.at[k] < whole) whole = t->returned.at[k];
+    }
+    return whole;
+}
+SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
+    int i;
+    for (i = 0; i < r->num_devices; ++i) {
+        fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
+                r->devices_failed & SPIPE_BIT(i) ? ", then it failed" : "");
+    }
+}
+SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spipe_report_t *r) {
+    int i, k = 0;
+    for (i = t->num - 1; i >= 0; --i) k = t->members[i].report.depth > 0 ? i : k;
+    *r = t->members[k].report; /* the first that was set up */
+    r->failure = t->failure;
+    r->total = r->count_done = r->num_chunks = r->chunks_done = 0;
+    r->bytes_in = r->bytes_out = r->device_bytes = r->pinned_bytes = 0;
+    r->num_devices = t->num;
+    r->print_more = spipe_priv_print_devices;
+    r->wall_ms = t->wall_ms;
+    r->setup_ms = t->setup_ms;
+    if (r->depth > 0) r->why_chunk = t->why_chunk;
+    if (r->depth > 0) r->why_schedule = "each GPU has its own streams and slots";
+    for (i = 0; i < t->num; ++i) {
+        const spipe_priv_member_t *m = &t->members[i];
+        r->device_numbers[i] = m->device;
+        r->device_chunks[i] = m->done;
+        r->devices_failed |= m->failed ? SPIPE_BIT(i) : 0;
+        r->chunks_done += m->done;
+        r->bytes_in += m->bytes_in;
+        r->bytes_out += m->bytes_out;
+        r->device_bytes += m->report.device_bytes;
+        r->pinned_bytes += m->report.pinned_bytes;
+        if (m->report.total > r->total) r->total = m->report.total; /* who met the end knows it */
+    }
+    if (t->num_pieces != SIZE_MAX) r->num_chunks = t->num_pieces;
+    else if (!lost) r->num_chunks = r->chunks_done;
+    r->count_done = r->chunks_done * t->load;
+    if (!lost || (r->total > 0 && r->count_done > r->total)) r->count_done = r->total;
+    r->failure.chunks_whole = lost ? spipe_priv_team_whole(t) : r->num_chunks;
+}
+SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
+    int i, k;
+    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
+        if (t->pinned[i]) (void)spipe_unpin(t->d.buffers[i].host);
+        free(t->merged[i]);
+        for (k = 0; k < t->num; ++k) free(t->members[k].copies[i]);
+    }
+    for (k = 0; k < t->num; ++k) free((void *)t->members[k].pieces.at);
+    free((void *)t->returned.at);
+    spipe_priv_sync_destroy(t->sync);
+    free(t);
+}
+/* After all threads: the result, and the sentence about a GPU that others stood in for. */
+SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
+    const int   stopped = t->failure.error == SPIPE_STOPPED;
+    const int   lost = t->over || stopped || spipe_priv_team_has_work(t);
+    cudaError_t e = lost ? t->failure.error : cudaSuccess;
+    int         i;
+    for (i = 0; i < t->d.num_buffers && !lost; ++i) {
+        const void *from = t->has_merged ? t->merged[i] : t->members[0].copies[i];
+        if (t->merged[i]) memcpy(t->d.buffers[i].host, from, t->d.buffers[i].elem_bytes);
+    }
+    spipe_priv_team_report(t, lost, r);
+    if (!lost && t->failure.error != cudaSuccess) {
+        r->failure.error = cudaSuccess;
+        r->failure.stage = -1;
+        r->failure.chunk = SPIPE_AUTO;
+        (void)snprintf(r->failure.message, sizeof r->failure.message, "%.260s; the other devices "
+                       "did its chunks", t->failure.message);
+    }
+    if (stopped) {
+        (void)snprintf(r->failure.message, sizeof r->failure.message, "stopped by the progress "
+                       "callback after %zu chunks", r->chunks_done);
+    }
+    return e;
+}
+/* With one GPU: the plain run, there. */
+SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device,
+                                             spipe_report_t *r) {
+    spipe_desc_t own = *d;
+    int          before = device;
+    cudaError_t  e = cudaGetDevice(&before), back;
+    memset(&own.devices, 0, sizeof own.devices);
+    if (e == cudaSuccess && before != device) e = cudaSetDevice(device);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(&r->failure, e, "device %d cannot be used: %s", device,
+                                 cudaGetErrorString(e));
+    }
+    e = spipe_run(&own, r);
+    back = before != device ? cudaSetDevice(before) : cudaSuccess;
+    r->num_devices = 1;
+    if (!r->print_more) r->print_more = spipe_priv_print_devices;
+    r->device_numbers[0] = device;
+    r->device_chunks[0] = r->chunks_done;
+    r->devices_failed = r->failure.error != cudaSuccess;
+    return e != cudaSuccess ? e : back;
+}
+SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
+    int         i, before = 0;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_team_check(t, &r->failure));
+    t->sync = spipe_priv_sync_create();
+    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) t->parts[i].number = i;
+    for (i = 0; i < SPIPE_MAX_STAGES; ++i) t->stages[i].number = i;
+    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) t->parts[i].team = t;
+    for (i = 0; i < SPIPE_MAX_STAGES; ++i) t->stages[i].team = t;
+    spipe_priv_failure_clear(&t->failure);
+    e = spipe_priv_enter(t->members[0].device, &before);
+    if (e == cudaSuccess) e = spipe_priv_team_plan(t, &r->failure);
+    spipe_priv_leave(t->members[0].device, before);
+    if (e == cudaSuccess) {
+        e = t->sync ? spipe_priv_team_describe(t) : cudaErrorMemoryAllocation;
+    }
+    if (e != cudaSuccess) {
+        if (r->failure.error != cudaSuccess) return e;
+        return spipe_priv_refuse(&r->failure, e, "setting up failed: %s", cudaGetErrorString(e));
+    }
+    spipe_priv_team_run(t);
+    return spipe_priv_team_end(t, r);
+}
+SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
+    spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
+    spipe_report_t     own, *r = report ? report : &own;
+    cudaError_t        e;
+    int                i, there = d->devices.num;
+    memset(r, 0, sizeof *r);
+    if (!t) return spipe_priv_refuse(&r->failure, cudaErrorMemoryAllocation, "no memory");
+    if (there == 0 && (e = cudaGetDeviceCount(&there)) != cudaSuccess) {
+        (void)cudaGetLastError();
+        free(t);
+        return spipe_priv_refuse(&r->failure, e, "there is no device to run on: %s",
+                                 cudaGetErrorString(e));
+    }
+    t->d = *d;
+    t->num = there > SPIPE_MAX_DEVICES ? SPIPE_MAX_DEVICES : there;
+    for (i = 0; i < t->num; ++i) {
+        t->members[i].team = t;
+        t->members[i].place = i;
+        t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
+    }
+    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r)
+                    : spipe_priv_devices_many(t, r);
+    spipe_priv_team_free(t);
+    return e;
+}
+
+SPIPE_API int spipe_devices_all(spipe_desc_t *d) {
+    if (!d) return -1;
+    d->devices.num = 0;
+    d->devices.run = spipe_priv_devices_run;
+    return 0;
+}
+SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num) {
+    if (!d) return -1;
+    if (!list || num < 1 || num > SPIPE_MAX_DEVICES) {
+        return spipe_priv_mistake(d, "spipe_devices_list: give a list of 1 to 16 devices");
+    }
+    memcpy(d->devices.list, list, (size_t)num * sizeof *list);
+    d->devices.num = num;
+    d->devices.run = spipe_priv_devices_run;
+    return 0;
+}
+SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void *user) {
+    if (!d) return -1;
+    if (!reduce) return spipe_priv_mistake(d, "spipe_devices_reduce: the function is NULL");
+    d->devices.reduce = reduce;
+    d->devices.user = user;
+    return 0;
+}
+
+#endif /* STREAMPIPE_DEVICES_H */
+
+/*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

@@ -1,0 +1,582 @@
+/*  test_devices.cu -- one run on several GPUs: whichever does a chunk, the result is the same.
+
+    With one GPU there, it is named three times: three pipelines share it, as three GPUs would. */
+#include "pipe_common.h"
+#include "streampipe_devices.h"
+#ifdef __HOSTCUDA__
+#include "hostcuda.h"
+#endif
+
+#include <atomic>
+
+static int devices[4] = {0, 0, 0, 0}, num_devices = 3;
+
+static void use(spipe_desc_t *d) { spipe_devices_list(d, devices, num_devices); }
+
+/* ---- Arrays --------------------------------------------------------------------------------- */
+static size_t sum_of_chunks(const spipe_report_t *r) {
+    size_t sum = 0;
+    for (int i = 0; i < r->num_devices; ++i) sum += r->device_chunks[i];
+    return sum;
+}
+/* Every byte is what the position and the input make it, and nothing behind the end was touched. */
+static int is_mixed(pipe_array_t x, pipe_array_t y) {
+    for (size_t i = 0; i < y.bytes; ++i) {
+        if (y.at[i] != pipe_mix(x.at[i], i)) return 0;
+    }
+    return pipe_guard_whole(y);
+}
+
+static void test_arrays(void) {
+    static const size_t counts[] = {0, 1, 2, 7, 1000, 4096, 10007};
+    static const size_t chunks[] = {SPIPE_AUTO, 1, 64, 100};
+    int tried = 0, good = 1;
+    for (int memory = 0; memory < PIPE_NUM_MEMORIES; ++memory) {
+        for (int k = 0; k < 7 * 4 * 3; ++k) {
+            const size_t    count = counts[k % 7], chunk = chunks[k / 7 % 4];
+            pipe_array_t    x = pipe_array_new(count * 3, memory);
+            pipe_array_t    y = pipe_array_new(count * 3, memory);
+            pipe_mix_args_t args = {0, 1, 3};
+            spipe_report_t  r;
+            spipe_desc_t    d = spipe_desc_default();
+            if (chunk == 1 && count > 1000) { /* minutes under a sanitizer */
+                pipe_free(&x);
+                pipe_free(&y);
+                continue;
+            }
+            pipe_randomise(x);
+            pipe_poison(y);
+            d.count = count;
+            d.chunk = chunk;
+            d.threads = k % 3 == 0 ? SPIPE_AUTO : k % 3 == 1 ? 0 : 4;
+            if (k / 28 == 1) d.schedule = SPIPE_DEPTH_FIRST;
+            if (k / 28 == 2) d.schedule = SPIPE_BREADTH_FIRST;
+            if (k % 5 == 4) d.schedule = SPIPE_MAPPED;
+            if (k % 4 == 3) d.staging = SPIPE_STAGING_REGISTER;
+            spipe_add_input(&d, x.at, 3);
+            spipe_add_output(&d, y.at, 3);
+            spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+            use(&d);
+            const cudaError_t e = spipe_run(&d, &r);
+            const int ok = e == cudaSuccess && is_mixed(x, y) && r.num_devices == num_devices &&
+                           sum_of_chunks(&r) == r.num_chunks && r.chunks_done == r.num_chunks &&
+                           r.count_done == count && r.total == count && !r.devices_failed &&
+                           r.failure.chunks_whole == r.num_chunks && !r.failure.message[0];
+            if (!ok) {
+                tap_note("%s, %zu elements in chunks of %zu, %s: %s", pipe_memory_names[memory],
+                         count, chunk, spipe_schedule_name(d.schedule), r.failure.message);
+            }
+            good &= ok;
+            ++tried;
+            pipe_free(&x);
+            pipe_free(&y);
+        }
+    }
+    tap_ok(good && tried > 200, "%d runs over arrays, whatever memory, lengths, schedule: right",
+           tried);
+}
+
+static __global__ void window_kernel(const unsigned char *x, unsigned char *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)(x[(ptrdiff_t)i - 2] + 3 * x[i] + 5 * x[i + 1]);
+}
+static cudaError_t window_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(window_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
+                        c->count);
+}
+static void test_halo(int memory) {
+    const size_t   n = 5003;
+    pipe_array_t   x = pipe_array_new(n, memory), y = pipe_array_new(n, memory);
+    spipe_report_t r;
+    spipe_desc_t   d = spipe_desc_default();
+    int            good = 1;
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.count = n;
+    d.chunk = 97;
+    spipe_set_halo(&d, spipe_add_input(&d, x.at, 1), 2, 1, SPIPE_EDGE_CLAMP);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "window", window_stage, NULL);
+    use(&d);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (size_t i = 0; i < n; ++i) {
+        const unsigned char a = x.at[i < 2 ? 0 : i - 2], b = x.at[i + 1 < n ? i + 1 : n - 1];
+        good &= y.at[i] == (unsigned char)(a + 3 * x.at[i] + 5 * b);
+    }
+    tap_ok(e == cudaSuccess && good && pipe_guard_whole(y),
+           "neighbours that another GPU has are there, too (%s)", pipe_memory_names[memory]);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+static void test_in_place(void) {
+    const size_t    n = 20000;
+    pipe_array_t    x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
+    pipe_mix_args_t args = {0, 0, 1};
+    spipe_report_t  r;
+    spipe_desc_t    d = spipe_desc_default();
+    pipe_randomise(x);
+    pipe_poison(y);
+    memcpy(y.at, x.at, n);
+    d.count = n;
+    d.chunk = 333;
+    spipe_add_inout(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    use(&d);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && is_mixed(x, y),
+           "an in/out array is changed once, by one GPU or another");
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+static void test_one_and_all(void) {
+    const size_t    n = 5000;
+    int             there = 0, before = -1, after = -2;
+    pipe_array_t    x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_report_t  r;
+    spipe_desc_t    d = spipe_desc_default();
+    SPIPE_CHECK(cudaGetDeviceCount(&there));
+    SPIPE_CHECK(cudaGetDevice(&before));
+    const int last = there - 1;
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.count = n;
+    d.chunk = 64;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_stage_ordered(&d, spipe_add_stage(&d, "mix", pipe_mix_stage, &args));
+    spipe_devices_list(&d, &last, 1);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && is_mixed(x, y) && r.num_devices == 1 &&
+               r.device_numbers[0] == last && r.device_chunks[0] == r.num_chunks,
+           "a list of one GPU is a plain run there, ordered stages and all");
+    d.stages[0].ordered = 0;
+    pipe_poison(y);
+    spipe_devices_all(&d);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && is_mixed(x, y) && r.num_devices == there &&
+               sum_of_chunks(&r) == r.num_chunks,
+           "all GPUs are all that there are: %d", there);
+    SPIPE_CHECK(cudaGetDevice(&after));
+    tap_ok(before == after, "the current device is as it was");
+    FILE *f = tmpfile();
+    char  text[4096] = "";
+    if (f && spipe_report_print(&r, f) == cudaSuccess) {
+        rewind(f);
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+    }
+    if (f) fclose(f);
+    tap_ok(strstr(text, "device 0 ") != NULL, "the report prints what each GPU did");
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* ---- Sources and sinks ---------------------------------------------------------------------- */
+typedef struct flow {
+    pipe_array_t     x, y, z;
+    size_t           given, taken, taken_2, most, fail_at;
+    std::atomic<int> inside, twice, wrong;
+} flow_t;
+static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void *user) {
+    flow_t      *w = (flow_t *)user;
+    const size_t left = w->x.bytes - w->given, n = left < w->most ? left : w->most;
+    if (w->inside++ > 0) w->twice = 1;
+    *count = n < max_count ? n : max_count;
+    memcpy(dst, w->x.at + w->given, *count);
+    w->given += *count;
+    w->inside--;
+    return w->given > w->fail_at ? cudaErrorOperatingSystem : cudaSuccess;
+}
+static cudaError_t flow_sink(const void *src, size_t count, size_t first, void *user) {
+    flow_t *w = (flow_t *)user;
+    if (first != w->taken) w->wrong = 1;
+    memcpy(w->y.at + first, src, count);
+    w->taken += count;
+    return cudaSuccess;
+}
+static cudaError_t flow_sink_2(const void *src, size_t count, size_t first, void *user) {
+    flow_t *w = (flow_t *)user;
+    if (first != w->taken_2) w->wrong = 1;
+    memcpy(w->z.at + first, src, count);
+    w->taken_2 += count;
+    return cudaSuccess;
+}
+static void flow_new(flow_t *w, size_t n, size_t most) {
+    w->x = pipe_array_new(n, PIPE_PAGEABLE);
+    w->y = pipe_array_new(n, PIPE_PAGEABLE);
+    w->z = pipe_array_new(n, PIPE_PAGEABLE);
+    w->given = w->taken = w->taken_2 = 0;
+    w->most = most;
+    w->fail_at = SIZE_MAX;
+    w->inside = w->twice = w->wrong = 0;
+    pipe_randomise(w->x);
+    pipe_poison(w->y);
+    pipe_poison(w->z);
+}
+static void flow_free(flow_t *w) {
+    pipe_free(&w->x);
+    pipe_free(&w->y);
+    pipe_free(&w->z);
+}
+static cudaError_t flow_run(flow_t *w, size_t count, size_t chunk, size_t threads,
+                            spipe_report_t *r) {
+    pipe_mix_args_t args = {0, 1, 1}, more = {0, 2, 1};
+    spipe_desc_t    d = spipe_desc_default();
+    d.count = count;
+    d.chunk = chunk;
+    d.threads = threads;
+    spipe_add_source(&d, flow_source, w, 1);
+    spipe_add_sink(&d, flow_sink, w, 1);
+    spipe_add_sink(&d, flow_sink_2, w, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    spipe_add_stage(&d, "again", pipe_mix_stage, &more);
+    use(&d);
+    return spipe_run(&d, r);
+}
+static void test_flows(void) {
+    static const size_t counts[] = {0, 1, 64, 65, 640, 5001};
+    int                 good = 1;
+    for (int k = 0; k < 6 * 2 * 3; ++k) {
+        const size_t   n = counts[k % 6];
+        const int      known = k / 6 % 2;
+        const size_t   threads = k / 12 == 0 ? 0 : k / 12 == 1 ? SPIPE_AUTO : 6;
+        flow_t         w;
+        spipe_report_t r;
+        flow_new(&w, n, k % 2 ? 50 : SIZE_MAX);
+        const cudaError_t e = flow_run(&w, known && n > 0 ? n : SPIPE_AUTO, 64, threads, &r);
+        const int ok = e == cudaSuccess && is_mixed(w.x, w.y) && is_mixed(w.x, w.z) &&
+                       !w.wrong && !w.twice && w.taken == n && w.taken_2 == n &&
+                       r.chunks_done == (n + 63) / 64 && sum_of_chunks(&r) == r.chunks_done &&
+                       r.num_chunks == r.chunks_done && r.total == n && r.count_done == n;
+        if (!ok) {
+            tap_note("%zu elements, %s, %zu threads: %s; %zu and %zu taken; %zu chunks, total %zu",
+                     n, known ? "known" : "endless", threads, r.failure.message, w.taken,
+                     w.taken_2, r.chunks_done, r.total);
+        }
+        good &= ok;
+        flow_free(&w);
+    }
+    tap_ok(good, "sources are read and two sinks called in order, by one GPU at a time");
+}
+static void test_flow_fails(void) {
+    flow_t         w;
+    spipe_report_t r;
+    flow_new(&w, 10000, SIZE_MAX);
+    w.fail_at = 3000;
+    const cudaError_t e = flow_run(&w, SPIPE_AUTO, 64, SPIPE_AUTO, &r);
+    const size_t      whole = r.failure.chunks_whole * 64;
+    int               right = 1;
+    for (size_t i = 0; i < whole && i < w.y.bytes; ++i) {
+        right &= w.y.at[i] == pipe_mix(w.x.at[i], i);
+    }
+    tap_ok(e == cudaErrorOperatingSystem && right && whole <= 3000 && w.given < 3200 && !w.wrong &&
+               strstr(r.failure.message, "the source of buffer 0 failed at chunk 46"),
+           "a source that fails ends the run, and what is called whole is: %s", r.failure.message);
+    flow_free(&w);
+}
+
+/* ---- Resident buffers ----------------------------------------------------------------------- */
+static __global__ void count_kernel(const unsigned char *x, const unsigned *weights,
+                                    unsigned *counts, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(&counts[x[i]], weights[x[i]]);
+}
+static cudaError_t count_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(count_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, const unsigned),
+                        SPIPE_BUF(c, 2, unsigned), c->count);
+}
+static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *user) {
+    unsigned       *a = (unsigned *)into;
+    const unsigned *b = (const unsigned *)from;
+    for (size_t i = 0; i < bytes / sizeof *a; ++i) a[i] += b[i];
+    ++*(std::atomic<int> *)user;
+    return cudaSuccess;
+}
+static void describe_counts(spipe_desc_t *d, pipe_array_t x, unsigned *weights, unsigned *counts,
+                            std::atomic<int> *calls) {
+    *d = spipe_desc_default();
+    d->count = x.bytes;
+    d->chunk = 128;
+    spipe_add_input(d, x.at, 1);
+    spipe_add_resident(d, weights, 1024, SPIPE_UPLOAD);
+    spipe_add_resident(d, counts, 1024, SPIPE_DOWNLOAD);
+    spipe_add_stage(d, "count", count_stage, NULL);
+    use(d);
+    spipe_devices_reduce(d, add_counts, calls);
+}
+static void test_resident(void) {
+    pipe_array_t     x = pipe_array_new(9999, PIPE_PAGEABLE);
+    unsigned         weights[256], counts[256], want[256];
+    std::atomic<int> calls(0);
+    spipe_report_t   r;
+    spipe_desc_t     d;
+    pipe_randomise(x);
+    for (int i = 0; i < 256; ++i) {
+        weights[i] = (unsigned)(i % 7 + 1);
+        counts[i] = want[i] = 0;
+    }
+    for (size_t i = 0; i < x.bytes; ++i) want[x.at[i]] += weights[x.at[i]];
+    describe_counts(&d, x, weights, counts, &calls);
+    d.buffers[2].resident = SPIPE_DOWNLOAD; /* from zeros */
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaSuccess && memcmp(counts, want, sizeof want) == 0 && calls < num_devices,
+           "weights are on every GPU; counts are each one's, and become one");
+    d.devices.reduce = NULL;
+    tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "buffer 2"),
+           "without a function to reduce them they are refused: %s", r.failure.message);
+    d = spipe_desc_default();
+    tap_ok(spipe_devices_reduce(&d, NULL, NULL) == -1 && d.problem, "a NULL function is a mistake");
+    pipe_free(&x);
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+typedef struct trap { /* a stage that works until its n-th call, and fails num times */
+    pipe_mix_args_t  args;
+    std::atomic<int> calls;
+    int              from, num;
+} trap_t;
+static cudaError_t trap_stage(const spipe_chunk_t *c, void *user) {
+    trap_t   *t = (trap_t *)user;
+    const int call = ++t->calls;
+    if (call >= t->from && call < t->from + t->num) return cudaErrorAssert;
+    return pipe_mix_stage(c, &t->args);
+}
+static void describe_trap(spipe_desc_t *d, pipe_array_t x, pipe_array_t y, trap_t *t, int in_out) {
+    *d = spipe_desc_default();
+    d->count = x.bytes;
+    d->chunk = 100;
+    t->calls = 0;
+    t->args.in = 0;
+    t->args.out = in_out ? 0 : 1;
+    t->args.elem_bytes = 1;
+    if (in_out) spipe_add_inout(d, y.at, 1);
+    else spipe_add_input(d, x.at, 1);
+    if (!in_out) spipe_add_output(d, y.at, 1);
+    spipe_add_stage(d, "trap", trap_stage, t);
+    use(d);
+}
+static void test_stand_in(int memory) {
+    pipe_array_t   x = pipe_array_new(20000, memory), y = pipe_array_new(20000, memory);
+    trap_t         t;
+    spipe_report_t r;
+    spipe_desc_t   d;
+    int            good = 1, in_time = 1;
+    pipe_randomise(x);
+    t.num = 1;
+    for (t.from = 1; t.from < 200; t.from += 13) {
+        describe_trap(&d, x, y, &t, 0);
+        pipe_poison(y);
+        good &= spipe_run(&d, &r) == cudaSuccess && is_mixed(x, y) && r.chunks_done == 200 &&
+                sum_of_chunks(&r) == 200 && r.failure.chunks_whole == 200;
+        good &= r.devices_failed != 0 && strstr(r.failure.message, "the other devices did") != NULL;
+        in_time &= r.count_done == 20000;
+        if (!good) tap_note("failing call %d: %s", t.from, r.failure.message);
+    }
+    tap_ok(good && in_time, "the others do what a GPU leaves unfinished (%s): %s",
+           pipe_memory_names[memory], r.failure.message);
+    t.from = 20;
+    t.num = 1000;
+    describe_trap(&d, x, y, &t, 0);
+    pipe_poison(y);
+    const cudaError_t e = spipe_run(&d, &r);
+    int               right = 1;
+    for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+        right &= y.at[i] == pipe_mix(x.at[i], i);
+    }
+    tap_ok(e == cudaErrorAssert && right && r.failure.stage == 0 && r.chunks_done < 20 &&
+               r.failure.chunks_whole <= r.chunks_done && strstr(r.failure.message, "'trap'") &&
+               strstr(r.failure.message, "device "),
+           "when all have failed the run has, and says where: %s", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+static void test_no_stand_in(void) {
+    pipe_array_t   x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    trap_t         t;
+    spipe_report_t r;
+    spipe_desc_t   d;
+    int            right = 1;
+    pipe_randomise(x);
+    pipe_poison(y);
+    memcpy(y.at, x.at, x.bytes);
+    t.from = 50;
+    t.num = 1;
+    describe_trap(&d, x, y, &t, 1);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+        right &= y.at[i] == pipe_mix(x.at[i], i);
+    }
+    tap_ok(e == cudaErrorAssert && right && r.failure.chunks_whole < 200 && r.failure.stage == 0,
+           "an in/out array may be half written: nobody stands in, the run says so");
+    pipe_free(&x);
+    pipe_free(&y);
+}
+static void test_reduced_stand_in(void) {
+    pipe_array_t     x = pipe_array_new(9999, PIPE_PAGEABLE);
+    unsigned         weights[256], counts[256], want[256];
+    std::atomic<int> calls(0);
+    spipe_report_t   r;
+    spipe_desc_t     d;
+    struct once {
+        std::atomic<int> calls;
+        static cudaError_t stage(const spipe_chunk_t *c, void *user) {
+            return ++((once *)user)->calls == 31 ? cudaErrorAssert : count_stage(c, NULL);
+        }
+    } o;
+    o.calls = 0;
+    pipe_randomise(x);
+    for (int i = 0; i < 256; ++i) {
+        weights[i] = (unsigned)(i % 7 + 1);
+        counts[i] = want[i] = 0;
+    }
+    for (size_t i = 0; i < x.bytes; ++i) want[x.at[i]] += weights[x.at[i]];
+    describe_counts(&d, x, weights, counts, &calls);
+    d.stages[0].fn = once::stage;
+    d.stages[0].user = &o;
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && memcmp(counts, want, sizeof want) == 0 &&
+               r.devices_failed && r.chunks_done == r.num_chunks,
+           "what a GPU that failed had counted is counted again by others, once");
+    pipe_free(&x);
+}
+
+/* ---- Refusals, progress, host stages -------------------------------------------------------- */
+static void test_refusals(void) {
+    unsigned char     x[64] = {0}, y[64];
+    pipe_mix_args_t   args = {0, 1, 1};
+    spipe_report_t    r;
+    spipe_failure_t   failure;
+    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    const int         absent[2] = {0, 99};
+    spipe_desc_t      d = spipe_desc_default();
+    d.count = 64;
+    spipe_add_input(&d, x, 1);
+    spipe_add_output(&d, y, 1);
+    spipe_stage_ordered(&d, spipe_add_stage(&d, "mix", pipe_mix_stage, &args));
+    use(&d);
+    tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "ordered"),
+           "ordered stages are refused: %s", r.failure.message);
+    d.stages[0].ordered = 0;
+    tap_ok(p && spipe_pipeline_create(p, &d, &failure) == cudaErrorNotSupported &&
+               strstr(failure.message, "spipe_run") && spipe_pipeline_destroy(p) == cudaSuccess,
+           "a kept pipeline is of one device: %s", failure.message);
+    spipe_devices_list(&d, absent, 2);
+    tap_ok(spipe_run(&d, &r) == cudaErrorInvalidDevice && strstr(r.failure.message, "99"),
+           "a device that is not there is refused: %s", r.failure.message);
+    spipe_devices_list(&d, absent, 0);
+    tap_ok(spipe_run(&d, NULL) == cudaErrorInvalidValue, "an empty list is refused");
+    d = spipe_desc_default();
+    flow_t w;
+    flow_new(&w, 10, SIZE_MAX);
+    spipe_set_halo(&d, spipe_add_source(&d, flow_source, &w, 1), 1, 1, SPIPE_EDGE_CLAMP);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    use(&d);
+    tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "halo"),
+           "a source with a halo is refused: %s", r.failure.message);
+    flow_free(&w);
+    free(p);
+}
+
+typedef struct watch {
+    size_t last, total, stop_at;
+    int    backwards, calls;
+} watch_t;
+static int watch_progress(const spipe_progress_t *p, void *user) {
+    watch_t *w = (watch_t *)user;
+    w->backwards |= p->chunks_done < w->last;
+    w->last = p->chunks_done;
+    w->total = p->total;
+    ++w->calls;
+    return p->chunks_done >= w->stop_at;
+}
+static void test_progress(void) {
+    pipe_array_t    x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    pipe_mix_args_t args = {0, 1, 1};
+    watch_t         w = {0, 0, SIZE_MAX, 0, 0};
+    spipe_report_t  r;
+    spipe_desc_t    d = spipe_desc_default();
+    int             right = 1;
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.count = x.bytes;
+    d.chunk = 100;
+    d.progress = watch_progress;
+    d.progress_user = &w;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    use(&d);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && is_mixed(x, y) && !w.backwards && w.last == 200 &&
+               w.total == 20000,
+           "progress is that of all GPUs together, and never goes back");
+    w.last = 0;
+    w.stop_at = 30;
+    pipe_poison(y);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+        right &= y.at[i] == pipe_mix(x.at[i], i);
+    }
+    tap_ok(e == SPIPE_STOPPED && right && r.chunks_done >= 30 && r.chunks_done < 200 &&
+               r.devices_failed == 0,
+           "stopping stops all of them: %s", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+static cudaError_t count_host_stage(const spipe_chunk_t *c, void *user) {
+    size_t        *seen = (size_t *)user; /* not atomic: one thread at a time */
+    unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
+    *seen += c->count;
+    for (size_t i = 0; i < c->count; ++i) y[i] ^= 0xFF;
+    return cudaSuccess;
+}
+static void test_host_stage(void) {
+    pipe_array_t    x = pipe_array_new(5000, PIPE_PAGEABLE);
+    pipe_array_t    y = pipe_array_new(5000, PIPE_PAGEABLE);
+    pipe_mix_args_t args = {0, 1, 1};
+    size_t          seen = 0;
+    spipe_report_t  r;
+    spipe_desc_t    d = spipe_desc_default();
+    pipe_randomise(x);
+    pipe_poison(y);
+    d.count = x.bytes;
+    d.chunk = 64;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    spipe_add_host_stage(&d, "flip", count_host_stage, &seen, SPIPE_BIT(1), SPIPE_BIT(1));
+    use(&d);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (size_t i = 0; i < y.bytes; ++i) y.at[i] ^= 0xFF;
+    tap_ok(e == cudaSuccess && is_mixed(x, y) && seen == 5000,
+           "a host stage is called for every chunk, by one thread at a time");
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+int main(void) {
+#ifdef __HOSTCUDA__
+    SPIPE_CHECK(hostcuda_set_devices(3));
+#endif
+    SPIPE_CHECK(cudaGetDeviceCount(&num_devices));
+    for (int i = 0; i < 4; ++i) devices[i] = i < num_devices ? i : 0;
+    num_devices = num_devices < 3 ? 3 : num_devices < 4 ? num_devices : 4;
+    tap_note("%d pipelines, on devices %d %d %d", num_devices, devices[0], devices[1], devices[2]);
+    test_arrays();
+    test_halo(PIPE_PAGEABLE);
+    test_halo(PIPE_PINNED);
+    test_in_place();
+    test_one_and_all();
+    test_flows();
+    test_flow_fails();
+    test_resident();
+    test_stand_in(PIPE_PINNED);
+    test_stand_in(PIPE_PAGEABLE);
+    test_no_stand_in();
+    test_reduced_stand_in();
+    test_refusals();
+    test_progress();
+    test_host_stage();
+    return tap_done();
+}
