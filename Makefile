@@ -228,6 +228,7 @@ check: ## everything that this machine can check; ends with N passed, N failed, 
 	$(call part,part-compile)
 	$(call part,part-lint)
 	$(call part,part-docs)
+	$(call part,part-platforms)
 	$(if $(filter-out host,$(BACKEND)$(SAN)),,$(call part,part-sanitize))
 	$(total)
 
@@ -247,6 +248,12 @@ matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
 lint: ## contract comments, line and function lengths, clang-tidy, cppcheck
 	$(begin)
 	$(call part,part-lint)
+	$(total)
+
+.PHONY: platforms
+platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); musl; CUDA 11.8 to 13 (12 minutes)
+	$(begin)
+	@TIMEOUT=3600 $(call SCRIPT,platforms,tests/platforms) tests/platforms/run
 	$(total)
 
 .PHONY: coverage
@@ -349,10 +356,10 @@ run/examples:                        ; @$(call RUN,examples) tests/tools/example
 run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
-.PHONY: part-compile part-lint part-docs
+SCRIPT = OUT=build/$(1) tests/run "$(2)" build/tap/$(1).tap
+.PHONY: part-compile part-lint part-docs part-platforms
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
-SCRIPT = OUT=build/$(1) tests/run "$(2)" build/tap/$(1).tap
 
 part-compile: $(RUNTIME)
 	$(call heading,compile matrix)
@@ -367,8 +374,11 @@ part-docs: $(RUNTIME)
 	@$(call SCRIPT,install,make install) tests/tools/install
 	@$(call SCRIPT,consumer,tests/consumer) tests/consumer/run
 	@$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
+part-platforms:
+	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
+	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/run short
 else
-part-compile part-lint part-docs:
+part-compile part-lint part-docs part-platforms:
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
 endif
 

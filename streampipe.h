@@ -3088,7 +3088,7 @@ SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
         p->capturing = p->async = 0;
         spipe_priv_keep(&e, cudaStreamEndCapture(base, &graph));
     }
-    if (e == cudaSuccess) e = cudaGraphInstantiate(&p->replay, graph, 0);
+    if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&p->replay, graph, 0);
     if (e == cudaSuccess) e = cudaGraphUpload(p->replay, base);
     if (graph) (void)cudaGraphDestroy(graph);
     if (e == cudaSuccess) return;

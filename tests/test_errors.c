@@ -217,9 +217,14 @@ static void test_running(void) {
            r.failure.chunks_whole == 0 && strstr(r.failure.message, "source of buffer 0"),
            "a source's own error comes back: %s", r.failure.message);
     d = good();
-    d.chunk = (size_t)1 << 45;
-    tap_ok(spipe_run(&d, &r) == cudaErrorMemoryAllocation && strstr(r.failure.message, "no room"),
-           "a chunk larger than the device is a sentence: %s", r.failure.message);
+    d.chunk = (size_t)1 << (8 * sizeof(size_t) - 19); /* 2^45 */
+    if (sizeof(size_t) < 8) {
+        tap_skip("a chunk larger than the device is a sentence", "with 32 bits none is");
+    } else {
+        tap_ok(spipe_run(&d, &r) == cudaErrorMemoryAllocation &&
+                   strstr(r.failure.message, "no room"),
+               "a chunk larger than the device is a sentence: %s", r.failure.message);
+    }
     tap_ok(cudaGetLastError() == cudaSuccess, "and leaves no error behind");
 }
 

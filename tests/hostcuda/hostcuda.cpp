@@ -2049,6 +2049,18 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsig
     return call.done(cudaSuccess);
 }
 
+/* The name that means the same in every version from 11.4. */
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t handle,
+                                          unsigned long long flags)
+{
+    ENTER(PLAIN);
+    const GraphP g = find(state().graphs, handle);
+    REFUSE_IF(!out || !g || flags != 0, cudaErrorInvalidValue);
+    *out = new_handle<cudaGraphExec_t>();
+    put(state().execs, *out, std::make_shared<Graph>(*g));
+    return call.done(cudaSuccess);
+}
+
 cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream)
 {
     ENTER(PLAIN, &P::call_graph);

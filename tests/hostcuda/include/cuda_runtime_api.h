@@ -15,7 +15,10 @@
 #endif
 
 #define __HOSTCUDA__ 1
+/* Of another version only what can be compiled changes: there is nothing to link with. */
+#ifndef CUDART_VERSION
 #define CUDART_VERSION 13000
+#endif
 #define CUDARTAPI
 #define CUDART_CB
 
@@ -452,6 +455,7 @@ struct cudaMemLocation {
 
 enum cudaMemcpyFlags { cudaMemcpyFlagDefault = 0x0, cudaMemcpyFlagPreferOverlapWithCompute = 0x1 };
 
+#if CUDART_VERSION >= 12080
 enum cudaMemcpySrcAccessOrder {
     cudaMemcpySrcAccessOrderInvalid = 0x0,
     cudaMemcpySrcAccessOrderStream = 0x1,
@@ -466,6 +470,7 @@ struct cudaMemcpyAttributes {
     struct cudaMemLocation dstLocHint;
     unsigned int flags;
 };
+#endif
 
 cudaError_t cudaMalloc(void **devPtr, size_t size);
 cudaError_t cudaFree(void *devPtr);
@@ -489,9 +494,15 @@ cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitc
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
                               size_t width, size_t height, enum cudaMemcpyKind kind,
                               cudaStream_t stream HOSTCUDA_DEFAULT(0));
+#if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes,
                                  size_t count, struct cudaMemcpyAttributes *attrs,
                                  size_t *attrsIdxs, size_t numAttrs, cudaStream_t stream);
+#elif CUDART_VERSION >= 12080
+cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count,
+                                 struct cudaMemcpyAttributes *attrs, size_t *attrsIdxs,
+                                 size_t numAttrs, size_t *failIdx, cudaStream_t stream);
+#endif
 cudaError_t cudaMemset(void *devPtr, int value, size_t count);
 cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
                             cudaStream_t stream HOSTCUDA_DEFAULT(0));
@@ -555,8 +566,15 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, const 
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
+#if CUDART_VERSION >= 12000
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *pGraphExec, cudaGraph_t graph,
                                  unsigned long long flags HOSTCUDA_DEFAULT(0));
+#else
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *pGraphExec, cudaGraph_t graph,
+                                 cudaGraphNode_t *pErrorNode, char *pLogBuffer, size_t bufferSize);
+#endif
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *pGraphExec, cudaGraph_t graph,
+                                          unsigned long long flags HOSTCUDA_DEFAULT(0));
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream);
 cudaError_t cudaGraphUpload(cudaGraphExec_t graphExec, cudaStream_t stream);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *numNodes);
