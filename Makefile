@@ -154,6 +154,16 @@ $(DDP): LIBS = -Xlinker $(NCCL_LIB) -Xlinker -rpath -Xlinker $(patsubst %/,%,$(d
 endif
 endif
 
+# MPI, likewise for one example; not in instrumented builds, as MPI itself is not instrumented.
+ifeq ($(SAN),)
+MPICC ?= mpicc
+MPI_SAYS := $(if $(MAKECMDGOALS),$(shell $(MPICC) --showme 2>/dev/null || $(MPICC) -show 2>/dev/null))
+MPI_INCLUDE := $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS)))
+$(BUILD)/examples/mpi_stream.cu.o: CXXFLAGS += $(MPI_INCLUDE)
+$(BUILD)/examples/mpi_stream.cu.o: NVFLAGS += $(MPI_INCLUDE)
+$(BUILD)/examples/mpi_stream: LIBS = $(filter -L% -l%,$(MPI_SAYS))
+endif
+
 $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
 $(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
 .SECONDARY:

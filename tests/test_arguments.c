@@ -2,6 +2,7 @@
    dead objects, numbers out of range, descriptions written to by hand. Nothing of it touches
    memory. */
 #include "pipe_common.h"
+#include "streampipe_parts.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

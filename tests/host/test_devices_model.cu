@@ -280,7 +280,7 @@ int main(void) {
     test_share("four equal GPUs", equal, 4, small, 1.05);
     test_share("one half as fast", half, 2, small, 1.05);
     test_share("one half as fast, larger chunks", half, 2, 4 * small, 1.05);
-    /* The modelled clock is one for all devices: a piece may begin late, when another GPU's ends. */
+    /* The modelled clock is one for all devices: a piece may begin late, as another's ends. */
     test_share("three of different speed", odd, 3, small, 1.10);
     test_each_call(0, "arrays, no threads", PIPE_PINNED);
     test_each_call(1, "arrays, threads", PIPE_PAGEABLE);

@@ -4,7 +4,8 @@
     In stream order, as NCCL: an all-reduce begins when all ranks' streams have come to it, and what
     is queued after it on any of them comes after its end. Sums are made on the CPU, rank by rank.
     It takes 15 us and 2 (n - 1) / n of its bytes at 5 GB/s on the modelled clock, a slow link:
-    so that small data have something to hide. Nothing was measured. One thread, one process, floats only.
+    so that small data have something to hide. Nothing was measured. One thread, one process,
+    floats only.
 
     It refuses, as NCCL would or hangs: an all-reduce that not all ranks join in a group, other
     counts on other ranks, a stream of another device. */
