@@ -403,16 +403,16 @@ SPIPE_API double spipe_priv_between(cudaEvent_t begin, cudaEvent_t end) {
 /* Makes the events, and finds out where the two clocks agree. */
 SPIPE_API cudaError_t spipe_priv_look_prepare(spipe_priv_looker_t *l, const spipe_pipeline_t *p) {
     const cudaStream_t stream = p->streams[0];
-    size_t             k, made = 0;
+    size_t             k, num = 0;
     SPIPE_TRY(cudaEventCreate(&l->zero));
-    for (k = 0; k < l->room; ++k, ++made) {
+    for (k = 0; k < l->room; ++k, ++num) {
         if (cudaEventCreate(&l->looks[k].begin) != cudaSuccess ||
             cudaEventCreate(&l->looks[k].end) != cudaSuccess) {
             (void)cudaGetLastError();
             break;
         }
     }
-    l->room = made;
+    l->room = num;
     SPIPE_TRY(cudaEventRecord(l->zero, stream));
     SPIPE_TRY(cudaEventSynchronize(l->zero));
     l->zero_s = spipe_priv_seconds();
