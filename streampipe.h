@@ -2746,7 +2746,7 @@ SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, in
     if (left != p->stale_error) (void)cudaGetLastError();
     (void)spipe_priv_fail(p, e, s, load, "stage '%s' failed at chunk %zu: %s", stage->name,
                           c->index, cudaGetErrorString(e));
-    p->failure.chunk = c->index;
+    if (p->batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
     return e;
 }
 /* All stages for one chunk of a batch after the other: so a chunk's stages may hand each other what
