@@ -301,13 +301,17 @@ bench-host: ## count the instructions streampipe.h itself spends on a chunk (nee
 # What takes long by itself; `make check` has a few seconds of each. FUZZ_SECONDS is for each target.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
-.PHONY: torture fuzz
-torture: ## every call, allocation, thread and GPU operation of 38 pipelines fails once (about 70 s)
-	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 build/host/tests/torture/test_torture
-	@build/host/tests/torture/test_torture --all
+TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races)
+.PHONY: torture fuzz mutate
+torture: ## every call, allocation, thread and GPU operation of 38 pipelines fails once (about 2 min)
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
+	@for program in $(TORTURE); do $$program --all || exit 1; done
 
 fuzz: ## random pipelines against serial code, FUZZ_SECONDS=60 for each target, FUZZ_SEED=1
 	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_SEED)
+
+mutate: ## take each event and hand-over out of the driver: does a test fail? (about 20 min)
+	@CXX="$(CXX)" tests/tools/mutate
 
 sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with BACKEND=cuda
 	$(begin)

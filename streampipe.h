@@ -2716,7 +2716,7 @@ SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, in
     if (left != p->stale_error) (void)cudaGetLastError();
     (void)spipe_priv_fail(p, e, s, load, "stage '%s' failed at chunk %zu: %s", stage->name,
                           c->index, cudaGetErrorString(e));
-    p->failure.chunk = c->index;
+    if (p->batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
     return e;
 }
 SPIPE_API cudaError_t spipe_priv_call(spipe_pipeline_t *p, const spipe_priv_op_t *op,
@@ -2928,10 +2928,10 @@ SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int first, int
     if (load >= p->num_loads) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, p->step_start[first], p->step_start[last], load));
     if (last == p->num_steps && load < p->num_loads) {
-        p->issued_out = load + 1;
         if (p->desc.progress || (load + 1) % SPIPE_PRIV_MARK == 0) {
             SPIPE_TRY(spipe_priv_did(p, spipe_priv_mark(p, load), -1, load, "marking its end"));
         }
+        p->issued_out = load + 1; /* with its mark, or nobody could tell when it is whole */
     }
     if (!p->sync->lone) spipe_priv_poll(p);
     if (p->desc.progress) spipe_priv_tell(p);

@@ -260,12 +260,25 @@ static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *
     w->got[i] += count;
     return cudaSuccess;
 }
+/* What is told to be done is there: outputs that nobody has to drain, or has drained. */
+static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
+    int i;
+    for (i = 0; i < w->scene->num_buffers; ++i) {
+        const fuzz_buffer_t *f = &w->scene->buffers[i];
+        const fuzz_array_t  *a = &w->arrays[i];
+        const int            out = f->kind == SPIPE_OUTPUT || f->kind == SPIPE_INOUT;
+        if (!out || !f->writers || a->memory == FUZZ_DEVICE || elements > w->count) continue;
+        FUZZ_CHECK(w, memcmp(a->at, f->want.data(), elements * f->elem_bytes) == 0,
+                   "buffer %d: not whole when %zu elements were told to be done", i, elements);
+    }
+}
 static int fuzz_progress(const spipe_progress_t *p, void *user) {
     fuzz_world_t       *w = (fuzz_world_t *)user;
     const fuzz_scene_t *s = w->scene;
     FUZZ_CHECK(w, w->loose || (p->elements_done <= w->count &&
                                (p->total == w->count || p->total == 0)),
                "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
+    if (!w->loose) fuzz_check_done(w, p->elements_done);
     return s->stop_at > 0 && p->chunks_done >= s->stop_at;
 }
 
