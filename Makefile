@@ -380,7 +380,7 @@ part-compile: $(RUNTIME)
 	@TIMEOUT=1200 $(call SCRIPT,matrix,tests/compile) tests/compile/run
 part-lint:
 	$(call heading,lint)
-	@$(call SCRIPT,lint,tests/lint) tests/lint/run
+	@TIMEOUT=1200 $(call SCRIPT,lint,tests/lint) tests/lint/run
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
 	@$(call SCRIPT,docs,tests/docs) tests/docs/run

@@ -1,7 +1,7 @@
-/*  18_published_table.cu -- what order of issue and the kind of device do to overlap, in numbers that
-    NVIDIA published, beside today's GPU.
+/*  18_published_table.cu -- what order of issue and the kind of device do to overlap, in numbers
+    that NVIDIA published, beside today's GPU.
 
-    nvcc -O3 -I.. -o 18_published_table 18_published_table.cu     (or on tests/hostcuda, with no GPU)
+    nvcc -O3 -I.. -o 18_published_table 18_published_table.cu  (or: make examples)
 
     What you learn: the same twelve operations on four streams, issued in two orders, {copy,
     kernel, copy} for each stream or {all copies in} {all kernels} {all copies out}, can be slower

@@ -78,7 +78,7 @@ static void test_little_memory(pipe_array_t x, pipe_array_t y) {
     SPIPE_CHECK(hostcuda_set_profile(0, &whole));
 }
 
-/* ---- Each call that a small function makes fails once ------------------------------------------ */
+/* ---- Each call that a small function makes fails once ---------------------------------------- */
 static cudaError_t use_pool(void) {
     spipe_stream_pool_t p;
     cudaStream_t        s[3];
@@ -182,8 +182,8 @@ static void test_calls(const char *name, cudaError_t (*use)(void)) {
         wrong += e != cudaSuccess && e != cudaErrorLaunchOutOfResources;
     }
     tap_ok(wrong == 0 && told > 0 && use() == cudaSuccess,
-           "%s: %ld calls failed one by one, %ld of the errors came back, the rest did no harm", name,
-           tried, told);
+           "%s: %ld calls failed one by one, %ld of the errors came back, the rest did no harm",
+           name, tried, told);
 }
 
 int main(void) {

@@ -104,7 +104,7 @@ static cudaError_t events(void) {
     return e;
 }
 static cudaError_t files(void) {
-    const char    *path = "build/no_memory.json"; /* a file: /dev/null needs no name to rename from */
+    const char    *path = "build/no_memory.json"; /* /dev/null is no file: written in place */
     spipe_report_t r;
     memset(&r, 0, sizeof r);
     const cudaError_t e = spipe_report_write_json(&r, path);
@@ -145,8 +145,8 @@ static void test(const char *name, cudaError_t (*work)(void)) {
     }
     due = 0;
     tap_ok(wrong == 0 && said > 0 && work() == cudaSuccess,
-           "%s: of %ld allocations %ld failed and were told, %ld were not needed, none leaked", name,
-           k - 1, said, coped);
+           "%s: of %ld allocations %ld failed and were told, %ld were not needed, none leaked",
+           name, k - 1, said, coped);
 }
 
 int main(void) {
