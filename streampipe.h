@@ -2306,7 +2306,7 @@ SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
         const cudaError_t e = cudaEventQuery(p->slots[*out % p->desc.depth].out_done);
         if (e == cudaErrorNotReady && !spipe_priv_reached(e)) break;
         if (e != cudaSuccess) {
-            (void)spipe_priv_did(p, e, -1, *out, "copying out or an earlier step");
+            (void)spipe_priv_did(p, e, -1, *out, "a stage or copy (sync_each tells which)");
             p->issued_out = *out; /* what is there now is not worth draining */
             break;
         }
