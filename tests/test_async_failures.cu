@@ -1,8 +1,8 @@
 /*  test_async_failures.cu -- what goes wrong on the device itself: a kernel that writes where it
     may not, one that stops, a launch that cannot be, no memory. Each ends the run with an error
     that says where, soon, and without hanging; each in a process of its own, as some of them end
-    CUDA's work in it. (A device that is reset meanwhile is beyond that: CUDA itself then crashes on the
-    streams that it had given.) */
+    CUDA's work in it. (A device that is reset meanwhile is beyond that: CUDA itself then crashes
+    on the streams that it had given.) */
 #include "pipe_common.h"
 #if !defined(_WIN32)
 #include <sys/wait.h>
