@@ -261,7 +261,7 @@ lint: ## contract comments, line and function lengths, clang-tidy, cppcheck
 	$(total)
 
 .PHONY: platforms
-platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); musl; CUDA 11.8 to 13 (12 minutes)
+platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); musl; CUDA 11.8 to 13 (7 to 20 minutes)
 	$(begin)
 	@TIMEOUT=3600 $(call SCRIPT,platforms,tests/platforms) tests/platforms/run
 	$(total)
