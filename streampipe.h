@@ -422,9 +422,7 @@ typedef struct spipe_stage_desc {
 } spipe_stage_desc_t;
 
 /* Several GPUs for one run, as streampipe_devices.h sets them; zeroed = the current device. */
-struct spipe_desc;
-struct spipe_report;
-struct spipe_pipeline;
+struct spipe_desc; struct spipe_report; struct spipe_pipeline;
 typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
 typedef struct spipe_devices {
     int             num, list[SPIPE_MAX_DEVICES]; /* num 0 = all */

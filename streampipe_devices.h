@@ -680,10 +680,12 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
 }
 SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
-    spipe_report_t     own, *r = report ? report : &own;
+    spipe_report_t     own, *r;
     cudaError_t        e;
     int                i, there = d->devices.num;
-    memset(r, 0, sizeof *r);
+    memset(&own, 0, sizeof own);
+    r = report ? report : &own;
+    *r = own;
     if (!t) return spipe_priv_refuse(&r->failure, cudaErrorMemoryAllocation, "no memory");
     if (there == 0 && (e = cudaGetDeviceCount(&there)) != cudaSuccess) {
         (void)cudaGetLastError();
