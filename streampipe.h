@@ -2250,7 +2250,7 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
         if (spipe_priv_goes_out(b) && n > wanted[SPIPE_PRIV_DRAIN]) wanted[SPIPE_PRIV_DRAIN] = n;
     }
     if (p->num_segments > 1 && p->desc.threads > 0) wanted[SPIPE_PRIV_HOST] = 1;
-    if (!p->had_threads) p->sync->lone = 0; /* before there is a second thread */
+    if (!p->had_threads && p->sync) p->sync->lone = 0; /* before there is a second thread */
     if (wanted[0] + wanted[1] + wanted[2] > 0 && !p->had_threads) {
         p->had_threads = 1;
         p->facts.numa_node = spipe_priv_numa_node(p->device);
