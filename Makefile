@@ -303,7 +303,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races)
 .PHONY: torture fuzz mutate
-torture: ## every call, allocation, thread and GPU operation of 38 pipelines fails once (about 2 min)
+torture: ## every call, allocation, thread and GPU operation of 38 pipelines fails once (2 to 5 min)
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
 	@for program in $(TORTURE); do $$program --all || exit 1; done
 

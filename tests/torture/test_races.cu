@@ -219,6 +219,36 @@ static void test_turns(void) {
     pipe_free(&a);
     pipe_free(&b);
 }
+/* It fails while the run asks again and again whether something has. */
+static cudaError_t failing_source(void *dst, size_t max_count, size_t *count, void *user) {
+    slow_t *s = (slow_t *)user;
+    take_a_while();
+    take_a_while();
+    if (s->given >= 2 * CHUNK) return cudaErrorOperatingSystem;
+    return slow_source(dst, max_count, count, user);
+}
+static void test_late_failure(void) {
+    pipe_array_t    x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t    d = spipe_desc_default();
+    slow_t          s = {&x, &y, 0, 0, {0}, {0}, {0}, NULL, 0};
+    spipe_report_t  r;
+    int             round, heard = 0;
+    d.count = N;
+    d.chunk = CHUNK;
+    d.threads = 1;
+    spipe_add_source(&d, failing_source, &s, 1);
+    spipe_add_sink(&d, slow_sink, &s, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    for (round = 0; round < 20; ++round) { /* the lock's absence shows in every second one */
+        s.given = s.taken = 0;
+        heard += spipe_run(&d, &r) == cudaErrorOperatingSystem && r.failure.chunk == 2;
+    }
+    tap_ok(heard == 20 && s.wrong == 0,
+           "a failure on another thread is heard: %s", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
 static int stop_at_once(const spipe_progress_t *p, void *user) {
     std::atomic<int> *stopped = (std::atomic<int> *)user;
     if (p->chunks_done > 0) *stopped = 1;
@@ -345,6 +375,7 @@ int main(int argc, char **argv) {
     test_eight_threads();
     test_leases();
     test_turns();
+    test_late_failure();
     test_stop_in_a_wave();
     test_two_streams();
     test_many();
