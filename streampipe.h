@@ -1889,15 +1889,17 @@ SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
     return p->endless ? spipe_priv_locked_get(p, &p->total) : p->total;
 }
 /* Elements of a load: all are full but the last, and that one is read after the total is known. */
-SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
+SPIPE_API size_t spipe_priv_count_at(spipe_pipeline_t *p, size_t piece) {
     const size_t size = p->load;
     size_t       total;
-    load = spipe_priv_piece(p, load);
-    if (load < p->full_loads) return size;
+    if (piece < p->full_loads) return size;
     total = spipe_priv_total(p);
-    if (total == SPIPE_AUTO) return load == SPIPE_AUTO ? 0 : size;
-    if (total / size < load || load * size >= total) return 0;
-    return total - load * size < size ? total - load * size : size;
+    if (total == SPIPE_AUTO) return piece == SPIPE_AUTO ? 0 : size;
+    if (total / size < piece || piece * size >= total) return 0;
+    return total - piece * size < size ? total - piece * size : size;
+}
+SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
+    return spipe_priv_count_at(p, spipe_priv_piece(p, load));
 }
 /* How many elements of a window lie before the first and after the last of the whole. */
 SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
@@ -2124,21 +2126,22 @@ SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load) {
 }
 /* A load on its way: where it lies in the whole, and its slot. */
 typedef struct spipe_priv_at {
-    size_t             load, first, count;
+    size_t             load, piece, first, count;
     spipe_priv_slot_t *slot;
 } spipe_priv_at_t;
 SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
     const size_t row = load % p->num_rows, depth = p->desc.depth;
     at->load = load;
-    at->first = spipe_priv_piece(p, load) * p->load;
-    at->count = spipe_priv_count_of(p, load);
+    at->piece = spipe_priv_piece(p, load);
+    at->first = at->piece * p->load;
+    at->count = spipe_priv_count_at(p, at->piece);
     at->slot = &p->slots[row < depth ? row : row - depth];
     return row;
 }
 /* What a stage sees of a load, in a slot whose memory is known since it was laid out. */
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
     int i;
-    c->index = spipe_priv_piece(p, at->load) * p->batch;
+    c->index = at->piece * p->batch;
     c->first = at->first;
     c->count = at->count;
     c->total = p->desc.count;

@@ -48,7 +48,8 @@ END EXAMPLE
                   half written: then the run fails, and says where and what is whole.
       Timeline    is filled where there is one GPU; runs of several are not watched.
       Memory      of the host is shared by all GPUs: two that copy both ways can take all of it
-                  (docs/SCALE.md).
+                  (docs/SCALE.md). Pin it with spipe_pin or spipe_pinned_alloc, which pin for all
+                  GPUs; with cudaHostRegister take cudaHostRegisterPortable.
 
     CONTENTS (search for the anchor)
       1  >>devices   which GPUs a run may use

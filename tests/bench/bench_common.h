@@ -135,7 +135,7 @@ static inline cudaError_t bench_array_need(bench_array_t *a, size_t bytes, int p
     }
     SPIPE_TRY(bench_touch(a->at, bytes));
     if (pinned && bytes >= BENCH_REGISTER_FROM) {
-        SPIPE_TRY(cudaHostRegister(a->at, bytes, cudaHostRegisterDefault));
+        SPIPE_TRY(cudaHostRegister(a->at, bytes, cudaHostRegisterPortable));
         a->registered = 1;
     }
     a->bytes = bytes;
