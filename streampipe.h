@@ -2361,7 +2361,6 @@ enum {
     SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_SYNC,
     SPIPE_PRIV_OP_WATCHED = 32 /* or-ed where somebody may watch, so that others need not ask */
 };
-
 /* Where operations are written to; without room they are only counted. */
 typedef struct spipe_priv_writer {
     spipe_pipeline_t *p;
