@@ -357,11 +357,12 @@ UNSCATTERED = $(if $(filter thread,$(SAN)),$(shell tests/tools/tsan_prefix $(BUI
 RUN = $(UNSCATTERED) tests/run "$(1)" $(BUILD)/tap/$(1).tap
 
 # These look at the device itself, its free memory and its times, so on a GPU they run alone, last.
-ALONE := run/tests/test_errors run/tests/test_verdict run/tests/test_async_failures
+ALONE := run/tests/test_errors run/tests/test_verdict run/tests/test_async_failures run/examples
 ifeq ($(BACKEND),cuda)
 run/tests/test_errors: | $(filter-out $(ALONE),$(RUNS))
 run/tests/test_verdict: | run/tests/test_errors
 run/tests/test_async_failures: | run/tests/test_verdict
+run/examples: | run/tests/test_async_failures
 endif
 
 .PHONY: $(RUNS)

@@ -1469,8 +1469,8 @@ SPIPE_API void spipe_priv_json_size(FILE *f, const char *name, size_t v) {
     if (v == SPIPE_AUTO) fprintf(f, "\"%s\": null", name); /* none, or not known */
     else fprintf(f, "\"%s\": %zu", name, v);
 }
-SPIPE_API void spipe_priv_json_int(FILE *f, const char *name, long v) {
-    fprintf(f, "\"%s\": %ld", name, v);
+SPIPE_API void spipe_priv_json_int(FILE *f, const char *name, int v) {
+    fprintf(f, "\"%s\": %d", name, v);
 }
 SPIPE_API void spipe_priv_json_double(FILE *f, const char *name, double v) {
     fprintf(f, "\"%s\": ", name);
@@ -1526,7 +1526,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(six, busy_ms); SPIPE_PRIV_MEMBER(six, idle_ms);
     SPIPE_PRIV_MEMBER(double, serial_ms); SPIPE_PRIV_MEMBER(double, bound_ms);
     SPIPE_PRIV_MEMBER(double, overlap); SPIPE_PRIV_MEMBER(double, sync_us);
-    SPIPE_PRIV_MEMBER(int, causes); SPIPE_PRIV_MEMBER(text, verdict);
+    SPIPE_PRIV_MEMBER(size, causes); SPIPE_PRIV_MEMBER(text, verdict);
     SPIPE_PRIV_MEMBER(int, num_devices); SPIPE_PRIV_MEMBER(size, devices_failed);
 #undef SPIPE_PRIV_MEMBER
 }

@@ -2,16 +2,17 @@
 
     nvcc -O3 -I.. -o 21_timeline 21_timeline.cu && ./21_timeline [folder]  (no GPU: make examples)
 
-    You learn   a description with a timeline is watched: its report then has each engine's time, how
-                much of what can overlap did, and a verdict in words with causes and cures. The same
+    You learn   a description with a timeline is watched: its report then has each engine's time,
+                how much of what can overlap did, and a verdict with causes and cures. The same
                 timeline is a chart, an SVG, a page that zooms, and a trace for ui.perfetto.dev.
     Mind        watching costs two events an operation: 1 to 3 % of a run of 512 MiB, 14 % of one of
                 16 MiB (H200). Times of the GPU are by its clock, host threads' by the host's.
-    Expect      (hostcuda) three runs of the same work, each with its verdict:
-                    a stage that synchronises   0.782 ms, 40 % of what can overlap does: stage
-                        'busy' came back only when its work was done, ...
-                    two chunks in one slot      0.930 ms, 0 %: ... more depth than 1
-                    all left to the library     0.414 ms, 88 %: the limit is copies in, ...
+                Three runs of the same work follow, each with its verdict and a chart.
+    Expect      (hostcuda)
+                a stage that synchronises: 0.782 ms, 40 % of what can overlap does
+                two chunks in one slot: 0.930 ms, 0 % of what can overlap does
+                copies in waited 1 times for a free slot, 33 % of the time in all: more depth than 1
+                all left to the library: 0.414 ms, 88 % of what can overlap does
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 #include "streampipe_timeline.h"

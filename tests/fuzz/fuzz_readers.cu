@@ -22,7 +22,7 @@ namespace y4m {
 #undef main
 #define main entropy_main
 namespace entropy {
-#include "../../examples/entropy_map.cu"
+#include "../../examples/20_entropy_map.cu"
 }
 #undef main
 

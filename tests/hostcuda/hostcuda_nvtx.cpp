@@ -9,7 +9,7 @@ namespace {
 std::mutex lock;
 std::map<std::string, size_t> &names()
 {
-    static std::map<std::string, size_t> *all = new std::map<std::string, size_t>; /* outlives exit */
+    static auto *all = new std::map<std::string, size_t>; /* outlives exit */
     return *all;
 }
 size_t           opened, closed;

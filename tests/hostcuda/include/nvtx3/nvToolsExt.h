@@ -1,5 +1,5 @@
-/*  nvtx3/nvToolsExt.h -- hostcuda's place for NVIDIA's tool extension, as far as ranges go: they are
-    counted, so that a test can ask which were opened and whether each thread has closed its own. */
+/*  nvtx3/nvToolsExt.h -- hostcuda's place for NVIDIA's tool extension, as far as ranges go: they
+    are counted, so that a test can ask which were opened and whether all were closed. */
 #ifndef HOSTCUDA_NVTX3_H
 #define HOSTCUDA_NVTX3_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* A range of this thread; its depth, 0 for the outermost. Pop: a negative number if there is none. */
+/* A range of this thread; its depth, 0 for the outermost. Pop: negative if there is none. */
 int nvtxRangePushA(const char *message);
 int nvtxRangePop(void);
 
