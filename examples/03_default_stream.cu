@@ -84,6 +84,7 @@ int main(void) {
     ex_begin();
     pthread_barrier_init(&all_queued, NULL, THREADS);
     SPIPE_CHECK(cudaMalloc((void **)&x, 6 * BYTES));
+    SPIPE_CHECK(cudaMemset(x, 0, 6 * BYTES));
     steps = ex_busy_steps(x + SMALL, SMALL, 1.0);
     for (cudaEvent_t &e : legacy) SPIPE_CHECK(cudaEventCreate(&e));
     for (job_t &j : jobs) {

@@ -155,6 +155,7 @@ static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
     spipe_timer_t  timer;
     float          took[3]; /* warm-up, none, many */
     SPIPE_CHECK(spipe_timer_create(&timer));
+    SPIPE_CHECK(cudaMemset(scratch, 0, n * sizeof *scratch));
     SPIPE_CHECK(cudaDeviceSynchronize());
     for (int k = 0; k < 3; ++k) {
         SPIPE_CHECK(spipe_timer_start(&timer, NULL));
