@@ -664,7 +664,12 @@ SPIPE_API void spipe_priv_say_stages(spipe_report_t *r, const spipe_pipeline_t *
                            "enqueue on chunk->stream, create other streams with "
                            "cudaStreamNonBlocking", name);
         }
-        if (s->probes > 0 && s->idle == s->probes && !waited) {
+        if (s->probes > 0 && s->idle == s->probes && waited) {
+            spipe_priv_say(r, SPIPE_CAUSE_OTHER_STREAM | SPIPE_CAUSE_STAGE_WAITS, "stage '%.64s' "
+                           "put nothing on the stream that it was given, or came back when nothing "
+                           "was left there: enqueue all of it on chunk->stream, and leave out what "
+                           "synchronises", name);
+        } else if (s->probes > 0 && s->idle == s->probes) {
             spipe_priv_say(r, SPIPE_CAUSE_OTHER_STREAM, "stage '%.64s' put nothing on the stream "
                            "that it was given: its work is not in order with the copies; enqueue "
                            "all of it on chunk->stream", name);

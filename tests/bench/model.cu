@@ -202,7 +202,9 @@ int main(void) {
     double worst = 0;
     for (size_t bytes : sizes) {
         const size_t n = bytes * BENCH_MIB;
-        for (double kernel : kernels) worst = std::max(worst, fabs(row(n, kernel, 1, 1, host, &gpu)));
+        for (double kernel : kernels) {
+            worst = std::max(worst, fabs(row(n, kernel, 1, 1, host, &gpu)));
+        }
         worst = std::max(worst, fabs(row(n, 1.0, 3, 1, host, &gpu)));
         worst = std::max(worst, fabs(row(n, 1.0, 1, 3, host, &gpu)));
     }
