@@ -443,7 +443,9 @@ SPIPE_API void spipe_priv_look_begin(spipe_timeline_t *t, spipe_pipeline_t *p) {
 }
 
 /* ---- 1 timeline: figures ------------------------------------------------------------------- */
-/* Takes over the times of what was measured; spans without are left out. */
+/* Takes over the times of what was measured; spans without are left out. The run began so long
+   after the clocks agreed, and before its first operation: a device's clock that stands still while
+   nothing happens, as a modelled one does, may say otherwise. */
 SPIPE_API void spipe_priv_look_times(spipe_priv_looker_t *l, double began_ms) {
     size_t k, kept = 0;
     for (k = 0; k < l->num_looks; ++k) {
@@ -452,6 +454,7 @@ SPIPE_API void spipe_priv_look_times(spipe_priv_looker_t *l, double began_ms) {
         s->begin_ms = spipe_priv_between(l->zero, look->begin);
         s->end_ms = s->begin_ms < 0.0 ? -1.0 : spipe_priv_between(l->zero, look->end);
         s->lane = look->stream;
+        if (s->begin_ms >= 0.0 && s->begin_ms < began_ms) began_ms = s->begin_ms;
     }
     (void)cudaGetLastError(); /* an event that was not reached, in a run that failed */
     for (k = 0; k < l->num_spans; ++k) {

@@ -80,7 +80,15 @@ unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int 
 unsigned alive_lanes();
 long long device_clock();
 
-inline bool next_thread()
+/* What goes on between a kernel's threads is not for ThreadSanitizer to watch: it is dear, and
+ * concerns one OS thread. */
+#if defined(__SANITIZE_THREAD__)
+#define HOSTCUDA_UNWATCHED __attribute__((no_sanitize_thread))
+#else
+#define HOSTCUDA_UNWATCHED
+#endif
+
+HOSTCUDA_UNWATCHED inline bool next_thread()
 {
     Cursor &c = cursor;
     if (c.next == c.total) return false;
@@ -96,7 +104,7 @@ inline bool next_thread()
     return true;
 }
 
-inline void thread_exit()
+HOSTCUDA_UNWATCHED inline void thread_exit()
 {
     const unsigned t = cursor.current;
     cursor.exited[t >> 5] |= 1u << (t & 31u);
@@ -122,7 +130,8 @@ template <typename T> struct Bare<const T> {
 template <typename... P> struct Launcher {
     typedef void (*Kernel)(P...);
 
-    template <size_t... I> static void run(Kernel kernel, void *const *args, Indices<I...>)
+    template <size_t... I>
+    HOSTCUDA_UNWATCHED static void run(Kernel kernel, void *const *args, Indices<I...>)
     {
         (void)args;
         while (next_thread()) {
