@@ -6,81 +6,9 @@
     right.)
 
     usage: test_torture [--all] [--case NAME]     without --all every so many-th fault is tried   */
-#include "torture_alloc.h"
+#include "torture_faults.h"
 
-#include "torture_cases.h"
-
-#include "tap.h"
-
-#include <time.h>
-#include <unistd.h>
-
-#if defined(__SANITIZE_THREAD__)
-/* A stream whose destroying was made to fail keeps its thread: hostcuda's, and asked for. */
-extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
-#endif
-
-enum { FAULT_NONE, FAULT_CALL, FAULT_WORK, FAULT_MALLOC, FAULT_THREAD, FAULT_USER, NUM_SORTS };
-static const char *const sort_names[] = {"none", "call", "GPU", "malloc", "thread", "user"};
-
-typedef struct fault {
-    int         sort;
-    std::string what; /* the function, or the sort of work */
-    long        k;
-    cudaError_t error;
-} fault_t;
-
-static const cudaError_t CALL_ERROR = cudaErrorLaunchOutOfResources;
-static const cudaError_t WORK_ERROR = cudaErrorIllegalAddress; /* sticky, as on a GPU */
 enum { OTHER_DEVICE = 1 }; /* kept pipelines are of this one, and 0 is current when they run */
-static std::string       what_now;                             /* for whoever reads a failure */
-static int               broken; /* the GPU's error has surfaced: only a reset helps */
-
-static void arm(const fault_t &f) {
-    hostcuda_fail_clear();
-    hostcuda_calls_reset();
-    torture_fired = 0;
-    if (f.sort == FAULT_CALL) hostcuda_fail(f.what.c_str(), f.k, f.error);
-    if (f.sort == FAULT_WORK) hostcuda_fail_async(f.what.c_str(), f.k, f.error);
-    if (f.sort == FAULT_MALLOC) torture_malloc_fails = f.k;
-    if (f.sort == FAULT_THREAD) torture_thread_fails = f.k;
-}
-/* From here on the calls are the test's own, and must not fail. */
-static void disarm_now(void) {
-    torture_fired += hostcuda_fail_fired();
-    torture_malloc_fails = torture_thread_fails = 0;
-    hostcuda_fail_clear();
-}
-static long disarm(void) {
-    const long fired = hostcuda_fail_fired() + torture_fired.load();
-    torture_malloc_fails = torture_thread_fails = 0;
-    hostcuda_fail_clear();
-    (void)cudaGetLastError();
-    return fired;
-}
-/* Faults that a run may take without a word, because there is another way or nobody needs it. */
-static int may_pass(const fault_t &f) {
-    static const char *const calls[] = {
-        "cudaHostRegister",            /* failing to pin is never fatal */
-        "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaRuntimeGetVersion",
-        "cudaDriverGetVersion", "cudaDeviceGetPCIBusId", /* facts that are only told */
-        "cudaSetDevice", "cudaGetDevice", /* of a helper thread; on the way out */
-        "cudaEventQuery",              /* asked again */
-        "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
-        "cudaGraphUpload", "cudaGraphDestroy"};
-    if (f.sort == FAULT_MALLOC || f.sort == FAULT_THREAD) return 1;
-    for (const char *name : calls) {
-        if (f.sort == FAULT_CALL && f.what == name) return 1;
-    }
-    return 0;
-}
-/* What a failed one of these keeps is the one thing that may be left over. */
-static int frees(const fault_t &f) {
-    return f.sort == FAULT_CALL &&
-           (f.what == "cudaFree" || f.what == "cudaFreeHost" || f.what == "cudaHostUnregister" ||
-            f.what == "cudaStreamDestroy" || f.what == "cudaEventDestroy" ||
-            f.what == "cudaGraphDestroy" || f.what == "cudaGraphExecDestroy");
-}
 
 /* ---- one attempt --------------------------------------------------------------------------- */
 /* After one step of a scenario; the value says whether the scenario can go on. */
@@ -132,11 +60,6 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
         fuzz_check_values(w, i, whole, done);
     }
     return !broken;
-}
-static void poison(spipe_report_t *r) {
-    memset(r, 0xEE, sizeof *r); /* whoever does not fill it in is seen */
-    r->chunk = 0;
-    r->failure.message[0] = 0;
 }
 /* Runs of a pipeline that is there; 0 when the scenario cannot go on. */
 static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int way, int runs,
@@ -263,44 +186,6 @@ static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) 
     }
 }
 
-/* ---- what is left over --------------------------------------------------------------------- */
-static int num_threads_idle, num_alive_idle; /* when nothing is under way */
-
-static void check_clean(const torture_case_t *c, const fault_t &f, long fired) {
-    fuzz_scene_t s = fuzz_scene_t();
-    fuzz_world_t w = fuzz_world_t(), *at = &w;
-    int          device = -1, wait, alive, threads;
-    w.scene = &s;
-    torture_scene(&s, c);
-    SPIPE_CHECK(cudaGetDevice(&device));
-    FUZZ_CHECK(at, device == 0 || f.what == "cudaSetDevice", "the current device is %d", device);
-    for (device = OTHER_DEVICE; device >= 0; --device) {
-        (void)cudaSetDevice(device);
-        (void)cudaDeviceSynchronize(); /* a destroyed stream is gone when its work is */
-    }
-    alive = hostcuda_leaks(NULL) - num_alive_idle;
-    FUZZ_CHECK(at, alive == 0 || (alive == 1 && frees(f) && fired), "%d things are left alive",
-               hostcuda_leaks(stderr));
-    FUZZ_CHECK(at, torture_live_blocks == 0 && torture_live_bytes == 0,
-               "%ld blocks, %ld bytes of host memory are left", torture_live_blocks.load(),
-               torture_live_bytes.load());
-    for (device = OTHER_DEVICE; device >= 0 && (broken || alive > 0); --device) {
-        (void)cudaSetDevice(device);
-        SPIPE_CHECK(cudaDeviceReset());
-    }
-    num_alive_idle = hostcuda_leaks(NULL); /* a reset does not end graphs */
-    (void)cudaGetLastError();
-    broken = 0;
-    threads = torture_num_threads();
-    for (wait = 0; wait < 8000 && threads > num_threads_idle; ++wait) {
-        const struct timespec a_little = {0, 250000};
-        nanosleep(&a_little, NULL);
-        threads = torture_num_threads();
-    }
-    FUZZ_CHECK(at, threads <= num_threads_idle || frees(f), "%d threads, %d before", threads,
-               num_threads_idle);
-    if (threads > num_threads_idle) num_threads_idle = threads; /* a stream that was kept */
-}
 /* One fault, what it leaves, and the same pipeline once more without. 0: there is no such fault. */
 static int attempt(const torture_case_t *c, const fault_t &f) {
     const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
@@ -430,6 +315,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--all") == 0) step = 1;
         else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) only = argv[++i];
     }
+    last_device = OTHER_DEVICE;
     SPIPE_CHECK(hostcuda_set_devices(OTHER_DEVICE + 1));
     SPIPE_CHECK(cudaFree(0));
     std::thread([] {}).join(); /* a sanitizer starts its own beside the first */

@@ -16,12 +16,13 @@
 #include <malloc.h>
 #include <pthread.h>
 
-/* Which one fails: the k-th from now; 0 = none. */
-static std::atomic<long> torture_malloc_fails, torture_thread_fails, torture_fired;
+/* Which one fails: the k-th from now, and all after it where that lasts; 0 = none. */
+static std::atomic<long> torture_malloc_fails, torture_thread_fails, torture_fired, torture_lasts;
 static std::atomic<long> torture_live_blocks, torture_live_bytes;
 
 static int torture_due(std::atomic<long> *countdown) {
     if (countdown->load() <= 0 || countdown->fetch_sub(1) != 1) return 0;
+    if (torture_lasts) *countdown = 1;
     ++torture_fired;
     return 1;
 }
@@ -38,6 +39,9 @@ static void torture_given_back(void *p) {
 }
 static void *torture_malloc(size_t bytes) {
     return torture_due(&torture_malloc_fails) ? NULL : torture_kept(malloc(bytes));
+}
+static inline void *torture_calloc(size_t num, size_t bytes) {
+    return torture_due(&torture_malloc_fails) ? NULL : torture_kept(calloc(num, bytes));
 }
 static void *torture_realloc(void *before, size_t bytes) {
     if (torture_due(&torture_malloc_fails)) return NULL;
@@ -62,6 +66,7 @@ static int torture_num_threads(void) {
 }
 
 #define malloc(bytes) torture_malloc(bytes)
+#define calloc(num, bytes) torture_calloc(num, bytes)
 #define realloc(before, bytes) torture_realloc(before, bytes)
 #define free(p) torture_free(p)
 #define pthread_create(id, how, fn, arg) torture_thread_create(id, how, fn, arg)
