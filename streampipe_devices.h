@@ -129,6 +129,8 @@ typedef struct spipe_priv_team {
     double              began, wall_ms, setup_ms;
     const char         *why_chunk, *why_staging;
     spipe_failure_t     failure;    /* the first one */
+    cudaError_t         freed;      /* of freeing after the run, which does not make it undone */
+    int                 freed_by;   /* device */
     spipe_priv_part_t   parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
@@ -356,6 +358,16 @@ SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
     while (t->num_ready < t->num_expected) spipe_priv_wait(t->sync);
     spipe_priv_unlock(t->sync);
 }
+/* Keeps the first error of freeing. Others may still be running, and what this GPU did is whole: so
+   the run goes on, and the error comes back in the end. */
+SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError_t e, int ran) {
+    if (e == cudaSuccess) return;
+    (void)cudaGetLastError();
+    spipe_priv_lock(t->sync);
+    if (ran && t->freed == cudaSuccess) t->freed_by = device;
+    if (ran) spipe_priv_keep(&t->freed, e);
+    spipe_priv_unlock(t->sync);
+}
 SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     spipe_failure_t failure;
     cudaError_t     e = cudaErrorMemoryAllocation;
@@ -376,14 +388,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
             again = e == cudaSuccess && spipe_priv_member_next_round(m);
         }
         spipe_priv_report(m->p, &m->report);
-        if (spipe_priv_free(m->p) != cudaSuccess && e == cudaSuccess) {
-            (void)cudaGetLastError();
-            (void)spipe_priv_refuse(&failure, cudaErrorUnknown, "freeing after the run failed");
-            spipe_priv_lock(m->team->sync);
-            spipe_priv_team_fail(m->team, m->device, &failure);
-            m->team->over = 1;
-            spipe_priv_unlock(m->team->sync);
-        }
+        spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
     }
     free(m->p);
     m->p = NULL;
@@ -631,6 +636,11 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
     if (stopped) {
         (void)snprintf(r->failure.message, sizeof r->failure.message, "stopped by the progress "
                        "callback after %zu chunks", r->chunks_done);
+    }
+    if (!lost && t->freed != cudaSuccess) {
+        e = spipe_priv_refuse(&r->failure, t->freed, "device %d: freeing after the run failed: %s",
+                              t->freed_by, cudaGetErrorString(t->freed));
+        r->failure.chunks_whole = r->num_chunks;
     }
     return e;
 }
