@@ -421,6 +421,7 @@ SPIPE_API void *spipe_priv_member_thread(void *arg) {
 /* ---- 1 devices: before and after ----------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
     const spipe_desc_t *d = &t->d;
+    cudaError_t         e;
     int                 i, there = 0;
     SPIPE_TRY(spipe_desc_check(d, f));
     for (i = 0; i < d->num_stages; ++i) {
@@ -438,7 +439,11 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
             "buffer %d (resident): it is copied out, and every GPU has one of its own; say with "
             "spipe_devices_reduce how they become one", i);
     }
-    if (cudaGetDeviceCount(&there) != cudaSuccess) (void)cudaGetLastError();
+    e = cudaGetDeviceCount(&there);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(f, e, "the devices cannot be counted: %s", cudaGetErrorString(e));
+    }
     for (i = 0; i < t->num; ++i) {
         if (t->members[i].device >= 0 && t->members[i].device < there) continue;
         return spipe_priv_refuse(f, cudaErrorInvalidDevice, "there is no device %d: there are %d",
