@@ -119,6 +119,7 @@ typedef struct spipe_priv_team {
     int                 num, num_expected, num_ready, num_running, num_alive;
     size_t              load, next, num_pieces; /* elements of a piece; SIZE_MAX = not known */
     spipe_priv_list_t   returned;   /* pieces of GPUs that failed */
+    size_t              forgotten;  /* the first one that nobody could note; SIZE_MAX = none */
     int                 has_source, may_retry, reduces;
     int                 closed;     /* no more pieces */
     int                 over;       /* a piece is lost: nobody need wait for its turn */
@@ -153,8 +154,10 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
     (void)snprintf(t->failure.message, sizeof t->failure.message, "device %d: %.300s", device,
                    f->message);
 }
-SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device) {
+/* A piece that cannot be noted is lost, and nothing from it on may be called whole. */
+SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t piece) {
     spipe_failure_t f;
+    if (piece < t->forgotten) t->forgotten = piece;
     (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to note a chunk's number");
     spipe_priv_team_fail(t, device, &f);
     t->closed = t->over = 1;
@@ -169,8 +172,7 @@ SPIPE_API size_t spipe_priv_next_piece(spipe_priv_team_t *t, spipe_priv_member_t
     if (t->returned.num == 0 && t->next >= t->num_pieces) return piece;
     piece = t->returned.num > 0 ? t->returned.at[--t->returned.num] : t->next++;
     if (spipe_priv_list_add(&m->pieces, piece)) return piece;
-    (void)spipe_priv_list_add(&t->returned, piece); /* a place is free where one was taken */
-    spipe_priv_team_no_memory(t, m->device);
+    spipe_priv_team_no_memory(t, m->device, piece);
     return SPIPE_AUTO;
 }
 /* Called by a pipeline in the order of its loads: for the number of the next piece, and (have) when
@@ -304,7 +306,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     m->told = 0;
     for (k = completed; k < m->pieces.num; ++k) {
         if (!spipe_priv_list_add(&t->returned, m->pieces.at[k])) {
-            spipe_priv_team_no_memory(t, m->device);
+            spipe_priv_team_no_memory(t, m->device, m->pieces.at[k]);
         }
     }
     if (!works || t->num_alive == 0 || (m->pieces.num > 0 && !t->may_retry)) {
@@ -564,7 +566,7 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
 }
 /* Pieces 0 .. value-1 are whole. */
 SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
-    size_t whole = t->next, k;
+    size_t whole = t->next < t->forgotten ? t->next : t->forgotten, k;
     for (k = 0; k < t->returned.num; ++k) {
         if (t->returned.at[k] < whole) whole = t->returned.at[k];
     }
@@ -681,6 +683,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) t->parts[i].team = t;
     for (i = 0; i < SPIPE_MAX_STAGES; ++i) t->stages[i].team = t;
     spipe_priv_failure_clear(&t->failure);
+    t->forgotten = SIZE_MAX;
     e = spipe_priv_enter(t->members[0].device, &before);
     if (e == cudaSuccess) e = spipe_priv_team_plan(t, &r->failure);
     spipe_priv_leave(t->members[0].device, before);
