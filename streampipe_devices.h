@@ -685,8 +685,10 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     spipe_priv_failure_clear(&t->failure);
     t->forgotten = SIZE_MAX;
     e = spipe_priv_enter(t->members[0].device, &before);
-    if (e == cudaSuccess) e = spipe_priv_team_plan(t, &r->failure);
-    spipe_priv_leave(t->members[0].device, before);
+    if (e == cudaSuccess) {
+        e = spipe_priv_team_plan(t, &r->failure);
+        spipe_priv_leave(t->members[0].device, before);
+    }
     if (e == cudaSuccess) {
         e = t->sync ? spipe_priv_team_describe(t) : cudaErrorMemoryAllocation;
     }
