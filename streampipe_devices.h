@@ -666,12 +666,17 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device,
     }
     e = spipe_run(&own, r);
     back = before != device ? cudaSetDevice(before) : cudaSuccess;
+    if (e == cudaSuccess && back != cudaSuccess) {
+        e = spipe_priv_refuse(&r->failure, back, "after the run device %d cannot be made current "
+                              "again: %s", before, cudaGetErrorString(back));
+        r->failure.chunks_whole = r->num_chunks;
+    }
     r->num_devices = 1;
     if (!r->print_more) r->print_more = spipe_priv_print_devices;
     r->device_numbers[0] = device;
     r->device_chunks[0] = r->chunks_done;
     r->devices_failed = r->failure.error != cudaSuccess;
-    return e != cudaSuccess ? e : back;
+    return e;
 }
 SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
     int         i, before = 0;
