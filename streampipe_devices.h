@@ -130,8 +130,7 @@ typedef struct spipe_priv_team {
     double              began, wall_ms, setup_ms;
     const char         *why_chunk, *why_staging;
     spipe_failure_t     failure;    /* the first one */
-    cudaError_t         freed;      /* of freeing after the run, which does not make it undone */
-    int                 freed_by;   /* device */
+    spipe_failure_t     freed;      /* of freeing after the run, which does not make it undone */
     spipe_priv_part_t   parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
@@ -366,8 +365,10 @@ SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     spipe_priv_lock(t->sync);
-    if (ran && t->freed == cudaSuccess) t->freed_by = device;
-    if (ran) spipe_priv_keep(&t->freed, e);
+    if (ran && t->freed.error == cudaSuccess) {
+        (void)spipe_priv_refuse(&t->freed, e, "device %d: freeing after the run failed: %s", device,
+                                cudaGetErrorString(e));
+    }
     spipe_priv_unlock(t->sync);
 }
 SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
@@ -466,6 +467,21 @@ SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
         if (!t->pinned[i]) (void)cudaGetLastError();
     }
     if (t->d.staging == SPIPE_STAGING_REGISTER) t->d.staging = SPIPE_STAGING_COPY;
+}
+/* After all threads. What stays pinned must be known to whoever frees it. */
+SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
+    int i;
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        cudaError_t e;
+        if (!t->pinned[i]) continue;
+        t->pinned[i] = 0;
+        e = spipe_unpin(t->d.buffers[i].host);
+        if (e == cudaSuccess) continue;
+        (void)cudaGetLastError();
+        if (t->freed.error != cudaSuccess) continue;
+        (void)spipe_priv_refuse(&t->freed, e, "unpinning buffer %d after the run failed: %s", i,
+                                cudaGetErrorString(e));
+    }
 }
 /* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole. */
 SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
@@ -612,8 +628,8 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
 }
 SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
     int i, k;
+    spipe_priv_team_unpin(t); /* where it did not come to a run */
     for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
-        if (t->pinned[i]) (void)spipe_unpin(t->d.buffers[i].host);
         free(t->merged[i]);
         for (k = 0; k < t->num; ++k) free(t->members[k].copies[i]);
     }
@@ -644,9 +660,9 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
         (void)snprintf(r->failure.message, sizeof r->failure.message, "stopped by the progress "
                        "callback after %zu chunks", r->chunks_done);
     }
-    if (!lost && t->freed != cudaSuccess) {
-        e = spipe_priv_refuse(&r->failure, t->freed, "device %d: freeing after the run failed: %s",
-                              t->freed_by, cudaGetErrorString(t->freed));
+    if (!lost && t->freed.error != cudaSuccess) {
+        e = t->freed.error;
+        r->failure = t->freed;
         r->failure.chunks_whole = r->num_chunks;
     }
     return e;
@@ -702,6 +718,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
         return spipe_priv_refuse(&r->failure, e, "setting up failed: %s", cudaGetErrorString(e));
     }
     spipe_priv_team_run(t);
+    spipe_priv_team_unpin(t);
     return spipe_priv_team_end(t, r);
 }
 SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
