@@ -266,7 +266,8 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
 }
 
 /* ---- 1 devices: one GPU's thread ----------------------------------------------------------- */
-/* A round's resident buffers join those of the rounds before; under the lock. */
+/* A round's resident buffers join those of the rounds before; a further round starts again from
+   what the user gave, or it would add this one's results once more. Under the lock. */
 SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     int i;
     for (i = 0; i < t->d.num_buffers; ++i) {
@@ -274,6 +275,7 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
         if (!t->merged[i]) continue;
         if (!t->has_merged) memcpy(t->merged[i], m->copies[i], bytes);
         else SPIPE_TRY(t->d.devices.reduce(t->merged[i], m->copies[i], bytes, t->d.devices.user));
+        memcpy(m->copies[i], t->d.buffers[i].host, bytes);
     }
     t->has_merged = 1;
     return cudaSuccess;
