@@ -647,8 +647,10 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
     cudaError_t e = lost ? t->failure.error : cudaSuccess;
     int         i;
     for (i = 0; i < t->d.num_buffers && !lost; ++i) {
-        const void *from = t->has_merged ? t->merged[i] : t->members[0].copies[i];
-        if (t->merged[i]) memcpy(t->d.buffers[i].host, from, t->d.buffers[i].elem_bytes);
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        /* without a chunk it is what it began as: what was uploaded, or zeros, as merged is */
+        if (!t->merged[i] || (!t->has_merged && (b->resident & SPIPE_UPLOAD))) continue;
+        memcpy(b->host, t->merged[i], b->elem_bytes);
     }
     spipe_priv_team_report(t, lost, r);
     if (!lost && t->failure.error != cudaSuccess) {
