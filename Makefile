@@ -302,9 +302,9 @@ bench-host: ## count the instructions streampipe.h itself spends on a chunk (nee
 # What takes long by itself; `make check` has a few seconds of each. FUZZ_SECONDS is for each target.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
-TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races)
+TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices)
 .PHONY: torture fuzz mutate
-torture: ## every call, allocation, thread and GPU operation of 38 pipelines fails once (2 to 5 min)
+torture: ## every call, allocation, thread and GPU operation of 61 pipelines fails once (3 to 7 min)
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
 	@for program in $(TORTURE); do $$program --all || exit 1; done
 
