@@ -54,6 +54,8 @@ typedef struct spipe_model_device {
     double both_ways;          /* each direction's rate while both are busy: times this */
     double copy_lost_us;       /* a copy holds its engine so long beside its bytes */
     double launch_latency_us;  /* between a kernel being free to run and its first block */
+    double copy_latency_us;    /* between what a copy waits for in another stream being done and
+                                  its first byte */
     double kernel_fill;        /* of the device that one large kernel keeps busy over its time: its
                                   last blocks leave a rest, for a kernel of another stream */
     double call_copy_us;       /* host time of a call: cudaMemcpyAsync ... */
@@ -150,11 +152,12 @@ SPIPE_API spipe_model_device_t spipe_model_preset(const char *name) {
     if (strcmp(name, "c2050") == 0) return spipe_priv_device_tesla(name, 2, 1, 1);
     if (strcmp(name, "k20c") == 0) return spipe_priv_device_tesla(name, 2, 32, 0);
     if (strcmp(name, "h200") != 0) return d;
-    d = spipe_priv_device(name, 55.4, 55.3); /* all measured, but for the launch's latency */
+    d = spipe_priv_device(name, 55.4, 55.3); /* all measured */
     d.both_ways = 50.7 / 55.4;
     d.kernel_fill = 0.94; /* two kernel streams take 1 / 1.06 of the time of one whole launch */
-    d.copy_lost_us = 2.2;
-    d.launch_latency_us = 3.0;
+    d.copy_lost_us = 2.6; /* in 2.7, out 1.9, both at once 2.8 */
+    /* A kernel and a copy that wait for each other take 7.9 us more than by themselves. */
+    d.launch_latency_us = d.copy_latency_us = 4.0;
     d.call_copy_us = 1.9;
     d.call_launch_us = 3.8;
     d.call_event_us = 0.27;
@@ -189,6 +192,7 @@ typedef struct spipe_priv_step {
     int               stage, engine;
     int               run_end;            /* the last of the stages that share a stream with it */
     double            lost, span, share;  /* held beside its bytes; its bytes or work */
+    double            latency;            /* of a copy, from its turn in its slot on */
     double            call, calls_before; /* host time to issue it, and the steps before it */
 } spipe_priv_step_t;
 
@@ -197,7 +201,7 @@ typedef struct spipe_priv_step {
 typedef struct spipe_priv_actor {
     size_t chunk, slot, seq; /* seq: where in the order of issue its step stands */
     int    state, first, last, step, in_bytes;
-    double ready, begin, left, since, rate, until;
+    double turn, ready, begin, left, since, rate, until;
 } spipe_priv_actor_t;
 
 typedef struct spipe_priv_sim {
@@ -216,8 +220,8 @@ typedef struct spipe_priv_sim {
 SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
     const spipe_model_device_t *d = &m->device;
     const double values[] = {m->in_bytes, m->out_bytes, m->fill_gbps, m->drain_gbps,
-                             d->copy_lost_us, d->launch_latency_us, d->call_copy_us,
-                             d->call_launch_us, d->call_event_us, d->return_us};
+                             d->copy_lost_us, d->launch_latency_us, d->copy_latency_us,
+                             d->call_copy_us, d->call_launch_us, d->call_event_us, d->return_us};
     size_t       i;
     int          s, good;
     good = m->depth >= 1 && m->depth <= SPIPE_MAX_DEPTH && m->num_stages >= 0 &&
@@ -236,6 +240,11 @@ SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
                spipe_priv_is_number(m->stage_share[s], 1e-6, 1.0);
     }
     return good;
+}
+/* A copy: it holds its engine a little beside its bytes, and takes a call for each buffer. */
+SPIPE_API void spipe_priv_sim_copy(const spipe_model_t *m, spipe_priv_step_t *step, int copies) {
+    step->lost = copies * m->device.copy_lost_us * 1e-3;
+    step->latency = m->device.copy_latency_us * 1e-3;
 }
 SPIPE_API spipe_priv_step_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_span_kind_t kind,
                                                  int engine, double span, double call_us) {
@@ -264,9 +273,10 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     }
     sim->device_first = sim->num_steps;
     if (m->in_bytes > 0.0) {
-        spipe_priv_sim_step(sim, SPIPE_SPAN_IN, SPIPE_PRIV_ON_COPY0,
-                            m->in_bytes / (d->h2d_gbps * 1e6), m->copies_in * d->call_copy_us)
-            ->lost = m->copies_in * d->copy_lost_us * 1e-3;
+        spipe_priv_step_t *step = spipe_priv_sim_step(
+            sim, SPIPE_SPAN_IN, SPIPE_PRIV_ON_COPY0, m->in_bytes / (d->h2d_gbps * 1e6),
+            m->copies_in * d->call_copy_us);
+        spipe_priv_sim_copy(m, step, m->copies_in);
     }
     for (s = 0; s < m->num_stages; ++s) {
         const int          host = m->stage_host[s];
@@ -278,11 +288,10 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
         step->share = m->stage_share[s] * d->kernel_fill;
     }
     if (m->out_bytes > 0.0) {
-        spipe_priv_sim_step(sim, SPIPE_SPAN_OUT,
-                            d->copy_engines > 1 ? SPIPE_PRIV_ON_COPY1 : SPIPE_PRIV_ON_COPY0,
-                            m->out_bytes / (d->d2h_gbps * 1e6),
-                            m->copies_out * d->call_copy_us + events)
-            ->lost = m->copies_out * d->copy_lost_us * 1e-3;
+        spipe_priv_step_t *step = spipe_priv_sim_step(
+            sim, SPIPE_SPAN_OUT, d->copy_engines > 1 ? SPIPE_PRIV_ON_COPY1 : SPIPE_PRIV_ON_COPY0,
+            m->out_bytes / (d->d2h_gbps * 1e6), m->copies_out * d->call_copy_us + events);
+        spipe_priv_sim_copy(m, step, m->copies_out);
     }
     sim->device_last = sim->num_steps - 1;
     sim->calls += events * 1e-3;
@@ -301,6 +310,7 @@ SPIPE_API void spipe_priv_sim_actors(spipe_priv_sim_t *sim, int first, int last)
     for (slot = 0; slot < sim->depth && first <= last; ++slot) {
         spipe_priv_actor_t *a = &sim->actors[sim->num_actors++];
         a->chunk = a->slot = slot;
+        a->turn = -1e300; /* nothing was waited for */
         a->first = a->step = first;
         a->last = last;
         if (slot >= sim->num_chunks) a->state = SPIPE_PRIV_OVER;
@@ -378,6 +388,8 @@ SPIPE_API void spipe_priv_sim_ready(spipe_priv_sim_t *sim) {
             a->ready = issued > sim->now ? issued : sim->now;
             if (sim->steps[a->step].kind == SPIPE_SPAN_STAGE) {
                 a->ready += sim->m->device.launch_latency_us * 1e-3;
+            } else if (a->ready < a->turn + sim->steps[a->step].latency) { /* hidden by a queue */
+                a->ready = a->turn + sim->steps[a->step].latency;
             }
         }
         if (a->state == SPIPE_PRIV_TIMED && a->ready <= sim->now) a->state = SPIPE_PRIV_READY;
@@ -499,6 +511,7 @@ SPIPE_API void spipe_priv_sim_record(spipe_priv_sim_t *sim, const spipe_priv_act
 /* On to the next step, or to the slot's next chunk. */
 SPIPE_API void spipe_priv_sim_advance(spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
     a->state = SPIPE_PRIV_BLOCKED;
+    a->turn = sim->now;
     if (++a->step <= a->last) return;
     a->step = a->first;
     a->chunk += sim->depth;

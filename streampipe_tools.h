@@ -145,8 +145,9 @@ SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
 /*  spipe_plan_model -- a plan as a model, so that spipe_model_run says how long it will take.
 
     d          in      the description that was planned, with a count.
-    plan       in      of spipe_plan, or the report of a run: then also how long its stages took a
-                       chunk, and the host threads of staging, where it was watched.
+    plan       in      of spipe_plan, or the report of a run that d->timeline watched: then also how
+                       long its stages took a chunk and, from the timeline's spans, how fast host
+                       threads and the copies beside them were where memory was staged.
     Returns    the model. Assign what a plan cannot know: stage_ms, the times of the stages for a
                full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is
                "h200" on one and "ideal" elsewhere. Batches of small chunks, SPIPE_MAPPED and
@@ -485,6 +486,38 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     return e;
 }
 
+/* How long a span of a kind took on the average, but for the last chunk's, which may be shorter; 0
+   without spans. */
+SPIPE_API double spipe_priv_plan_span(const spipe_timeline_t *t, int kind, size_t chunks) {
+    double sum = 0.0;
+    size_t k, n = 0;
+    for (k = 0; t && k < t->num_spans; ++k) {
+        const spipe_span_t *s = &t->spans[k];
+        if (s->kind != (spipe_span_kind_t)kind || s->end_ms < s->begin_ms) continue;
+        if (chunks > 1 && s->chunk + 1 >= chunks) continue;
+        sum += s->end_ms - s->begin_ms;
+        ++n;
+    }
+    return n > 0 ? sum / (double)n : 0.0;
+}
+/* Where host threads fill and drain slots, they and the copies share the host's memory: what each
+   took beside the others says more than what it takes alone. */
+SPIPE_API void spipe_priv_plan_staging(spipe_model_t *m, const spipe_desc_t *d,
+                                       const spipe_report_t *r) {
+    const spipe_timeline_t *t = d->timeline;
+    const double fill = spipe_priv_plan_span(t, SPIPE_SPAN_FILL, r->chunks_done);
+    const double drain = spipe_priv_plan_span(t, SPIPE_SPAN_DRAIN, r->chunks_done);
+    const double in = spipe_priv_plan_span(t, SPIPE_SPAN_IN, r->chunks_done);
+    const double out = spipe_priv_plan_span(t, SPIPE_SPAN_OUT, r->chunks_done);
+    const double in_bytes = in - m->copies_in * m->device.copy_lost_us * 1e-3;
+    const double out_bytes = out - m->copies_out * m->device.copy_lost_us * 1e-3;
+    if (fill > 0.0) m->fill_gbps = m->in_bytes / fill * 1e-6;
+    if (drain > 0.0) m->drain_gbps = m->out_bytes / drain * 1e-6;
+    if (fill <= 0.0 && drain <= 0.0) return;
+    if (in_bytes > 0.0) m->device.h2d_gbps = m->in_bytes / in_bytes * 1e-6;
+    if (out_bytes > 0.0) m->device.d2h_gbps = m->out_bytes / out_bytes * 1e-6;
+    m->device.both_ways = 1.0; /* it is in these times */
+}
 SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan) {
     spipe_model_t m = spipe_model_default();
     const double  chunks = plan ? (double)plan->chunks_done : 0.0;
@@ -512,12 +545,7 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_repo
         m.stage_host[i] = d->stages[i].host;
         if (chunks > 0.0 && plan->timed_ms > 0.0) m.stage_ms[i] = plan->stage_ms[i] / chunks;
     }
-    if (chunks > 0.0 && plan->busy_ms[SPIPE_SPAN_FILL] > 0.0) {
-        m.fill_gbps = (double)plan->bytes_in / plan->busy_ms[SPIPE_SPAN_FILL] * 1e-6 / m.threads;
-    }
-    if (chunks > 0.0 && plan->busy_ms[SPIPE_SPAN_DRAIN] > 0.0) {
-        m.drain_gbps = (double)plan->bytes_out / plan->busy_ms[SPIPE_SPAN_DRAIN] * 1e-6 / m.threads;
-    }
+    if (chunks > 0.0 && plan->timed_ms > 0.0) spipe_priv_plan_staging(&m, d, plan);
     if (plan->schedule != SPIPE_MAPPED) m.num_stages = d->num_stages;
     return m;
 }

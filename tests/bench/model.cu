@@ -3,12 +3,16 @@
     make bench-model      a row for each workload; status 1 if one in pinned memory, from 16 MiB on,
                           is off by more than 5 %, or the clocks of GPU and host by more than 2 %
 
-    Nothing is fitted to the runs: of the device come the rates of copies of 64 MiB, alone and both
-    at once, and of the kernels the time of one chunk, launched alone; all else is the preset's.
-    Each row is the median of runs of a kept pipeline with nothing tuned. */
+    Nothing is fitted to the runs: of the device come the rates of copies of 64 MiB, alone, both at
+    once, and beside the threads of staging; and of the kernels the time of one chunk, one after
+    another in one stream and in two; all else is the preset's.
+    Each row is the median of runs of five kept pipelines with nothing tuned. */
 #include "bench_common.h"
 #include "streampipe_kernels.cuh"
 #include "streampipe_tools.h"
+
+enum { PIPELINES = 5 };
+static const size_t MOST = (size_t)1 << 30; /* bytes of a pageable array */
 
 typedef struct busy {
     unsigned steps;
@@ -56,16 +60,23 @@ static double rate(int what) {
     return 4.0 * (double)bytes / bench_median(ms) * 1e-6;
 }
 
-/* ms of one kernel over n elements with the device to itself: of a hundred, one after another. */
-static double kernel_ms(const busy_t *b, size_t n) {
+/* ms of one kernel over n elements: of a hundred one after another, in one stream or in two; all
+   are issued behind one that takes longer than that, so that the host is not what is timed. */
+static double kernel_ms(const busy_t *b, size_t n, int num_streams = 1) {
     std::vector<double> ms;
     for (int round = 0; round < 5; ++round) {
         cudaEvent_t begin, end;
         float       took = 0;
         SPIPE_CHECK(cudaEventCreate(&begin));
         SPIPE_CHECK(cudaEventCreate(&end));
+        const busy_t first = {1000000, 0, 1, 1};
+        SPIPE_CHECK(launch(&first, dev[0], dev[1], 32, streams[0]));
         SPIPE_CHECK(cudaEventRecord(begin, streams[0]));
-        for (int k = 0; k < 100; ++k) SPIPE_CHECK(launch(b, dev[0], dev[1], n, streams[0]));
+        SPIPE_CHECK(spipe_stream_wait(streams[1], streams[0]));
+        for (int k = 0; k < 100; ++k) {
+            SPIPE_CHECK(launch(b, dev[0], dev[1], n, streams[k % num_streams]));
+        }
+        SPIPE_CHECK(spipe_stream_wait(streams[0], streams[1]));
         SPIPE_CHECK(cudaEventRecord(end, streams[0]));
         SPIPE_CHECK(cudaEventSynchronize(end));
         SPIPE_CHECK(cudaEventElapsedTime(&took, begin, end));
@@ -83,14 +94,44 @@ static unsigned steps_for(double ms, size_t n, int floats) {
     return ms > least ? (unsigned)((ms - least) / a_step) : 0;
 }
 
-/* How fast this host's threads fill and drain pinned slots: of a watched run, the third. */
-static void watch(const spipe_desc_t *d, spipe_report_t *r) {
-    spipe_timeline_t  t = spipe_timeline_default();
-    spipe_desc_t      own = *d;
-    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
-    own.timeline = &t;
-    SPIPE_CHECK(spipe_pipeline_create(p, &own, NULL));
-    for (int k = 0; k < 3; ++k) SPIPE_CHECK(spipe_pipeline_run(p, r));
+static spipe_desc_t describe(size_t count, float *const *arrays, int floats) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = count;
+    spipe_add_input(&d, arrays[0], sizeof(float) * (size_t)floats);
+    spipe_add_output(&d, arrays[1], sizeof(float));
+    spipe_add_temp(&d, sizeof(float));
+    return d;
+}
+/* What a plan does not know of staging. Of one watched run, how fast a host thread fills and drains
+   slots. Of plain runs of MOST bytes, with as good as no kernel and the plan's chunks and threads:
+   how fast copies are beside such threads, in the place of both_ways. */
+static void stage_beside(const spipe_report_t *plan, float *const *arrays, spipe_model_t *m) {
+    static spipe_span_t spans[1 << 14];
+    spipe_timeline_t    t = spipe_timeline_default();
+    busy_t              none = {0, 0, 1, 1};
+    spipe_desc_t        d = describe(MOST / sizeof(float), arrays, 1);
+    spipe_report_t      r;
+    std::vector<double> ms;
+    spipe_pipeline_t   *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    t.spans = spans;
+    t.capacity = sizeof spans / sizeof *spans;
+    d.chunk = plan->chunk;
+    d.depth = plan->depth;
+    d.threads = plan->threads;
+    spipe_add_stage(&d, "none", busy_stage, &none);
+    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    for (int k = 0; k < 12; ++k) {
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
+        if (k >= 3) ms.push_back(r.wall_ms);
+    }
+    p->desc.timeline = d.timeline = &t;
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
+    const spipe_model_t watched = spipe_plan_model(&d, &r);
+    m->fill_gbps = watched.fill_gbps;
+    m->drain_gbps = watched.drain_gbps;
+    m->device.h2d_gbps = m->device.d2h_gbps = (double)MOST / bench_median(ms) * 1e-6;
+    m->device.both_ways = 1.0;
+    m->device.copy_lost_us = 0.0; /* it is in that rate */
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     free(p);
 }
@@ -101,12 +142,8 @@ static void watch(const spipe_desc_t *d, spipe_report_t *r) {
 static double row(size_t bytes, double kernel, int stages, int floats, float *const *arrays,
                   const spipe_model_device_t *gpu) {
     const size_t n = bytes / sizeof(float) / (size_t)floats;
-    spipe_desc_t d = spipe_desc_default();
+    spipe_desc_t d = describe(n, arrays, floats);
     busy_t       busy[3] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    d.count = n;
-    spipe_add_input(&d, arrays[0], sizeof(float) * (size_t)floats);
-    spipe_add_output(&d, arrays[1], sizeof(float));
-    spipe_add_temp(&d, sizeof(float));
     static const char *const names[] = {"one", "two", "three"};
     for (int s = 0; s < stages; ++s) {
         busy[s].from = s == 0 ? 0 : 2;
@@ -117,25 +154,27 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
     spipe_report_t r;
     spipe_failure_t why;
     SPIPE_CHECK(spipe_plan(&d, 1, &r));
-    if (r.staged) watch(&d, &r);
     spipe_model_t m = spipe_plan_model(&d, &r);
+    m.device = *gpu;
     const double  copy = (double)(r.chunk * (size_t)floats) * 4.0 / gpu->h2d_gbps * 1e-6;
     for (int s = 0; s < stages; ++s) {
         busy[s].steps = steps_for(kernel * copy / stages, r.chunk, busy[s].floats);
         m.stage_ms[s] = kernel_ms(&busy[s], r.chunk);
+        m.stage_share[s] = std::min(1.0, kernel_ms(&busy[s], r.chunk, 2) / m.stage_ms[s]);
     }
-    m.device = *gpu;
+    m.device.kernel_fill = 1.0; /* stage_share has it */
+    if (r.staged) stage_beside(&r, arrays, &m);
     double predicted = 0;
     SPIPE_CHECK(spipe_model_run(&m, NULL, &predicted));
 
     spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
     std::vector<double> ms;
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, &why));
-    for (int k = 0; k < 25; ++k) {
+    for (int k = 0; k < 15 * PIPELINES; ++k) { /* one pipeline may be faster than another */
+        if (k % 15 == 0) SPIPE_CHECK(spipe_pipeline_create(p, &d, &why));
         SPIPE_CHECK(spipe_pipeline_run(p, &r));
-        if (k >= 4) ms.push_back(r.wall_ms);
+        if (k % 15 >= 4) ms.push_back(r.wall_ms);
+        if (k % 15 == 14) SPIPE_CHECK(spipe_pipeline_destroy(p));
     }
-    SPIPE_CHECK(spipe_pipeline_destroy(p));
     free(p);
     const bench_spread_t took = bench_spread(ms);
     printf("%7.0f MiB %5.1f x  %d stage%s %d:1  %6.0f KiB  %9.3f ms (%.3f-%.3f)  %9.3f ms  "
@@ -210,8 +249,8 @@ int main(void) {
     }
     printf("worst: %.1f %%; beyond that promise, 1 MiB, and pageable memory:\n", 100.0 * worst);
     for (double kernel : kernels) (void)row(BENCH_MIB, kernel, 1, 1, host, &gpu);
-    float *pageable[2] = {(float *)malloc(512 * BENCH_MIB), (float *)malloc(512 * BENCH_MIB)};
-    for (float *a : pageable) memset(a, 0, 512 * BENCH_MIB);
+    float *pageable[2] = {(float *)malloc(MOST), (float *)malloc(MOST)};
+    for (float *a : pageable) memset(a, 0, MOST);
     for (size_t bytes : {16, 64, 512}) {
         const size_t n = bytes * BENCH_MIB;
         for (double kernel : kernels) (void)row(n, kernel, 1, 1, pageable, &gpu);

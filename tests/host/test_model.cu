@@ -106,6 +106,12 @@ static void test_rules(void) {
     tap_ok(is(ms_of(&m), 6.25), "two kernel streams hide a launch's latency but for the first");
     m.kernel_streams = 1;
     tap_ok(is(ms_of(&m), 7.0), "one kernel stream pays it for each chunk");
+    m = even(4, SPIPE_ENGINES);
+    m.device.copy_latency_us = 250.0;
+    tap_ok(is(ms_of(&m), 6.25), "a copy out begins so long after its kernel, and hides it later");
+    m = even(4, SPIPE_SERIAL);
+    m.device.copy_latency_us = 250.0;
+    tap_ok(is(ms_of(&m), 13.75), "serial pays it for each copy but the first");
     m = even(4, SPIPE_SERIAL);
     m.device.copy_lost_us = 500.0;
     m.copies_in = 2;
@@ -318,6 +324,9 @@ static double furthest(const char *profile, spipe_schedule_t schedule) {
             spipe_model_t m = spipe_model_default();
             m.device = spipe_model_preset(profile);
             m.device.kernel_fill = 1.0; /* as the clock has it where threads fill the device */
+            m.device.copy_lost_us = p.copy_lost * 1e-3;
+            m.device.launch_latency_us = p.kernel_latency * 1e-3;
+            m.device.copy_latency_us = 0.0; /* nor of that */
             m.device.return_us = 0.0;   /* it knows no such thing */
             m.count = n * CHUNK - (n % 2) * (CHUNK / 4);
             m.chunk = CHUNK;

@@ -62,8 +62,8 @@ inline void show()
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
     AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
 }
-/* Of large work ThreadSanitizer sees samples: what two operations do to each other's memory with no
- * order between them they do to much of it. overlook and look come in pairs on one thread or fiber. */
+/* Of large work ThreadSanitizer sees samples: what two operations with no order between them do
+ * to each other's memory they do to much of it. overlook and look: in pairs, on one fiber. */
 inline void overlook()
 {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
