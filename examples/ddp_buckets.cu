@@ -8,7 +8,9 @@
                 a bucket of everything is the naive way: first all of backward, then all-reduce.
     Mind        one event a bucket joins the two streams. The communication stream has the higher
                 priority: its few blocks must get in between those of a kernel that fills the GPU.
+                What they take backward is without: eight here (NCCL_MAX_CTAS, unless you set it).
                 The last bucket cannot be hidden: nothing is left to compute.
+    Options     --mb SIZE of a bucket, --layers N, --backward MS (else twice the all-reduce).
     Expect      (hostcuda)
                 backward alone 4.802 ms, all-reduce alone 2.532 ms, one after the other 7.322 ms
                     bucket  calls        ms   speedup   communication hidden
@@ -48,8 +50,11 @@ static __global__ void backward(float *gradient, size_t n, size_t first, int ran
     gradient[i] = x;
 }
 static float backward_cpu(size_t i, int rank, unsigned steps) {
-    float x = (float)(i % 1021 + (size_t)rank);
-    for (unsigned k = 0; k < steps; ++k) x = x * 0.5f + (float)rank;
+    float x = (float)(i % 1021 + (size_t)rank), before = -1.0f;
+    for (unsigned k = 0; k < steps && x != before; ++k) { /* it comes to rest */
+        before = x;
+        x = x * 0.5f + (float)rank;
+    }
     return x;
 }
 
@@ -165,11 +170,11 @@ static int is_right(void) {
     }
     return 1;
 }
-/* Backward as long as the all-reduce, twice over: as of a model of some size on NVLink. */
-static void calibrate(double comm_ms) {
+/* So that all of backward takes that long. */
+static void calibrate(double ms) {
     double a, b;
 #if EX_HOSTCUDA
-    (void)comm_ms; (void)a; (void)b;
+    (void)ms; (void)a; (void)b;
     hostcuda_kernel_time(backward, 100e3, 0);
     return;
 #else
@@ -177,7 +182,7 @@ static void calibrate(double comm_ms) {
     a = best_ms(SIZE_MAX, BACKWARD, NULL);
     job.steps = 1088;
     b = best_ms(SIZE_MAX, BACKWARD, NULL);
-    const double steps = (2.0 * comm_ms - a) / ((b - a) / 1024.0) + 64.0;
+    const double steps = (ms - a) / ((b - a) / 1024.0) + 64.0;
     job.steps = steps < 8 ? 8u : steps > 1e6 ? 1000000u : (unsigned)steps;
 #endif
 }
@@ -240,13 +245,14 @@ static void destroy(void) {
         SPIPE_CHECK(cudaStreamDestroy(gpu->compute));
     }
 }
-static int compare(double mb) {
+static int compare(double mb, double backward_ms) {
     const double tries[] = {1, 5, 10, 25, 50, 100, 400};
     const size_t all = job.per_layer * (size_t)job.layers;
     int          right = 1, calls = 0;
     (void)step_ms(SIZE_MAX, BACKWARD | REDUCE, NULL, NULL); /* NCCL sets up on first use */
-    calibrate(best_ms(SIZE_MAX, REDUCE, NULL));
-    const double back = best_ms(SIZE_MAX, BACKWARD, NULL), comm = best_ms(SIZE_MAX, REDUCE, NULL);
+    const double comm = best_ms(SIZE_MAX, REDUCE, NULL);
+    calibrate(backward_ms > 0 ? backward_ms : 2.0 * comm); /* as of a model of some size on NVLink */
+    const double back = best_ms(SIZE_MAX, BACKWARD, NULL);
     const double naive = best_ms(SIZE_MAX, BACKWARD | REDUCE, NULL);
     right &= is_right();
     printf("%d GPUs, %d layers, %.1f MB of gradients\n", job.num_gpus, job.layers,
@@ -265,7 +271,7 @@ static int compare(double mb) {
 }
 
 int main(int argc, char **argv) {
-    double      mb = EX_HOSTCUDA ? 25.0 / 64 : 25.0;
+    double      mb = EX_HOSTCUDA ? 25.0 / 64 : 25.0, backward_ms = 0;
     const char *trace = NULL;
     job.layers = 24;
     job.per_layer = EX_HOSTCUDA ? 65536 - 3 : (size_t)4 << 20; /* 16 MiB a layer */
@@ -273,11 +279,13 @@ int main(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--mb")) mb = atof(argv[i + 1]);
         else if (!strcmp(argv[i], "--layers")) job.layers = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--backward")) backward_ms = atof(argv[i + 1]);
         else if (!strcmp(argv[i], "--trace")) trace = argv[i + 1];
         else argc = 0;
     }
     if (argc % 2 == 0 || mb <= 0 || job.layers < 1 || job.layers > MAX_LAYERS) {
-        fprintf(stderr, "usage: ddp_buckets [--mb 25] [--layers 24] [--trace file.json]\n");
+        fprintf(stderr, "usage: ddp_buckets [--mb 25] [--layers 24] [--backward ms] "
+                        "[--trace file.json]\n");
         return 2;
     }
 #if EX_HOSTCUDA
@@ -290,8 +298,10 @@ int main(int argc, char **argv) {
         return 77;
     }
     if (job.num_gpus > MAX_GPUS) job.num_gpus = MAX_GPUS;
+    (void)setenv("NCCL_MAX_CTAS", "8", 0); /* before NCCL begins; 0: what the user set stays */
+    (void)setenv("NCCL_MIN_CTAS", "1", 0);
     create();
-    const int right = compare(mb);
+    const int right = compare(mb, backward_ms);
     if (trace) write_trace((size_t)(mb * 1e6 / 4), trace);
     destroy();
     SPIPE_CHECK(cudaSetDevice(0));

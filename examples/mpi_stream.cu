@@ -12,7 +12,8 @@
     Options     --chunk BYTES, --parts 3,1,0,2 (weights, one a rank; equal without), --check: every
                 rank compares its part with the CPU. For tests: --fail RANK, --die RANK.
     Expect      (hostcuda)
-                1 ranks, 16384 chunks of 64 bytes: 1048573 bytes, entropy 7.9998 bits a byte
+                1 ranks, 16 chunks of 65536 bytes: 1048573 bytes, entropy 7.9998 bits a byte
+                0.015 s, 0.07 GB/s each way, on GPUs 0 to 0 of a host
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
@@ -185,13 +186,18 @@ static int work(part_t *p, const options_t *o, int threaded) {
     unsigned long long counts[256], all[256];
     MPI_Offset         bytes = 0;
     spipe_report_t     r;
-    int                bad = choose_gpu() != cudaSuccess;
+    double             begin = 0, all_s = 0;
+    int                bad = choose_gpu() != cudaSuccess, gpu = -1;
     if (agree(bad)) {
         if (bad) fprintf(stderr, "mpi_stream: rank %d has no GPU to use\n", p->rank);
         return 1;
     }
     if (!open_files(p, o, &bytes)) return 1;
     choose_part(p, bytes, o);
+    SPIPE_CHECK(cudaFree(NULL)); /* CUDA's own beginning is not what is timed */
+    SPIPE_CHECK(cudaGetDevice(&gpu));
+    MPI_Barrier(MPI_COMM_WORLD);
+    begin = MPI_Wtime();
     bad = stream_part(p, o, threaded, counts, &r) != cudaSuccess;
     if (bad) {
         fprintf(stderr, "mpi_stream: rank %d: %s%s%s; bytes %lld to %lld of the output are whole\n",
@@ -199,12 +205,16 @@ static int work(part_t *p, const options_t *o, int threaded) {
                 (long long)p->first + (long long)(r.failure.chunks_whole * o->chunk));
     }
     bad = agree(bad); /* before anything that all take part in */
+    all_s = MPI_Wtime() - begin;
+    MPI_Allreduce(MPI_IN_PLACE, &gpu, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     MPI_Reduce(counts, all, 256, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (!bad && o->check) bad = agree(!is_right(p, counts)) ? 2 : 0;
     if (p->rank == 0 && !bad) {
         printf("%d ranks, %lld chunks of %zu bytes: %lld bytes, entropy %.4f bits a byte\n",
                p->ranks, ((long long)bytes + (long long)o->chunk - 1) / (long long)o->chunk,
                o->chunk, (long long)bytes, bytes > 0 ? entropy(all, (double)bytes) : 0.0);
+        printf("%.3f s, %.2f GB/s each way, on GPUs 0 to %d of a host\n", all_s,
+               (double)bytes / all_s * 1e-9, gpu);
     }
     if (p->rank == 0 && bad == 1) fprintf(stderr, "mpi_stream: the output is not whole\n");
     if (p->rank == 0 && o->check && bad != 1) (void)ex_verdict(!bad);
