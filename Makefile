@@ -327,9 +327,10 @@ build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 
 # Programs run one after another, so that what they time is their own; the instrumented ones, which
-# time nothing, take all processors, the longest first.
+# time nothing, take all processors, the longest first. So do the scripts where there is no GPU.
 RUNS     := $(addprefix run/,$(if $(EXAMPLES),examples) $(RUN_TESTS) $(SCRIPTS) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 RUN_JOBS := $(if $(SAN),$(JOBS),1)
+TOGETHER := $(if $(filter host-,$(BACKEND)-$(SAN)),$(addprefix run/,$(SCRIPTS)))
 comma    := ,
 
 # The scripts see these. An instrumented program must say a fault through its exit status.
@@ -343,7 +344,8 @@ part-test:
 	$(call heading,tests on $(backend_name)$(SAN:%=$(comma) -fsanitize=$(patsubst -fsanitize=%,%,$(firstword $(SANFLAGS)))))
 	@+$(call build,build-all)
 ifeq ($(CAN_RUN),yes)
-	@+$(submake) $(if $(parallel),-j$(RUN_JOBS)) $(RUNS)
+	@+$(submake) $(if $(parallel),-j$(RUN_JOBS)) $(filter-out $(TOGETHER),$(RUNS))
+	$(if $(TOGETHER),@+$(submake) $(parallel) $(TOGETHER))
 else
 	@$(foreach t,$(SCRIPTS),tests/run --skipped $(t) "$(NO_GPU)";) :
 	@$(foreach t,$(RUN_TESTS) $(EXAMPLES),if [ -x $(BUILD)/$(t) ]; \
@@ -374,7 +376,7 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-lint part-docs part-platforms
+.PHONY: part-compile part-lint part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
@@ -386,11 +388,12 @@ part-lint:
 	@TIMEOUT=1200 $(call SCRIPT,lint,tests/lint) tests/lint/run
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
-	@$(call SCRIPT,docs,tests/docs) tests/docs/run
-	@$(call SCRIPT,docs-self,tests/docs/selftest) tests/docs/selftest
-	@$(call SCRIPT,install,make install) tests/tools/install
-	@$(call SCRIPT,consumer,tests/consumer) tests/consumer/run
-	@$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
+	@+$(submake) $(parallel) docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/run
+docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/selftest) tests/docs/selftest
+docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/install
+docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/run
+docs-run-self:  ; @$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
 part-platforms:
 	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
 	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/run short
