@@ -251,7 +251,7 @@ static int compare(double mb, double backward_ms) {
     int          right = 1, calls = 0;
     (void)step_ms(SIZE_MAX, BACKWARD | REDUCE, NULL, NULL); /* NCCL sets up on first use */
     const double comm = best_ms(SIZE_MAX, REDUCE, NULL);
-    calibrate(backward_ms > 0 ? backward_ms : 2.0 * comm); /* as of a model of some size on NVLink */
+    calibrate(backward_ms > 0 ? backward_ms : 2.0 * comm); /* as of a model on NVLink */
     const double back = best_ms(SIZE_MAX, BACKWARD, NULL);
     const double naive = best_ms(SIZE_MAX, BACKWARD | REDUCE, NULL);
     right &= is_right();

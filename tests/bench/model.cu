@@ -121,8 +121,8 @@ static spipe_model_t watched(spipe_pipeline_t *p, spipe_desc_t *d) {
     });
     return seen[seen.size() / 2];
 }
-/* How much faster copies beside the threads of staging are while nobody watches: with MOST bytes, as
-   good as no kernel, and a plan's chunks and threads. */
+/* How much faster copies beside the threads of staging are while nobody watches: with MOST bytes,
+   as good as no kernel, and a plan's chunks and threads. */
 static double unwatched(const spipe_report_t *plan, float *const *arrays) {
     busy_t              none = {0, 0, 1, 1};
     spipe_desc_t        d = describe(MOST / sizeof(float), arrays, 1);
