@@ -1523,7 +1523,7 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
 }
 /* Bytes of a run for which pinning its arrays takes too long, or setting up to stage them; for
    which few threads and small chunks do better (tests/bench). */
-#define SPIPE_PRIV_TINY (3.0 * 1048576.0)
+#define SPIPE_PRIV_TINY (6.0 * 1048576.0)
 #define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
@@ -1723,9 +1723,9 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
                                        : "as asked";
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
     p->load = d->chunk * p->batch;
-    if (p->one_shot && !spipe_priv_endless(d) && d->depth > d->count / p->load + 1) {
-        d->depth = d->count / p->load + 1; /* no slot for a load that will not come */
-    }
+    n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
+    /* no slot for a load that will not come: CUDA is slow to give a second two MiB */
+    if (p->one_shot && !spipe_priv_endless(d) && d->depth > n) d->depth = n;
     p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
     p->num_rows = d->depth << (d->depth % 2);
     spipe_priv_measure(p);
