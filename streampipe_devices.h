@@ -43,9 +43,11 @@ END EXAMPLE
       Ordered     stages are refused: chunk k+1 may be on another GPU than chunk k. So are sources
                   with a halo.
       Failures    A GPU that fails leaves: its unfinished chunks go to the others, and the report
-                  says so. That cannot be where the error ends CUDA's work in this process, where
-                  a source or a sink has been used in order, or where an in/out array may be
-                  half written: then the run fails, and says where and what is whole.
+                  says so. Sinks still get each chunk once and in order: stages may do one twice.
+                  That cannot be where the error ends CUDA's work in this process, where there is
+                  a source, for what was read is gone, where a sink itself failed or comes beside
+                  buffers to reduce, or where an in/out array may be half written: then the run
+                  fails, and says where and what is whole.
       Timeline    is filled where there is one GPU; runs of several are not watched.
       Memory      of the host is shared by all GPUs: two that copy both ways can take all of it
                   (docs/SCALE.md). Pin it with spipe_pin or spipe_pinned_alloc, which pin for all
@@ -92,6 +94,12 @@ typedef struct spipe_priv_list {
     size_t *at, num, room;
 } spipe_priv_list_t;
 
+/* A buffer as a wrapped sink knows it, and a host stage: whose, and its number. */
+typedef struct spipe_priv_part {
+    struct spipe_priv_member *member;
+    int                       number;
+} spipe_priv_part_t;
+
 /* One GPU of a run. What is not under the team's lock is its own thread's. */
 typedef struct spipe_priv_member {
     struct spipe_priv_team *team;
@@ -102,15 +110,11 @@ typedef struct spipe_priv_member {
     spipe_priv_list_t  pieces;     /* had in this round, in this order; under the lock */
     size_t             done, told; /* whole in rounds before; in this one; under the lock */
     int                closed, reading, running, failed; /* under the lock */
+    int                interrupted; /* it waited for a piece of one that failed; under the lock */
     size_t             bytes_in, bytes_out;
+    spipe_priv_part_t  sinks[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     void              *copies[SPIPE_MAX_BUFFERS]; /* its resident buffers that are copied out */
 } spipe_priv_member_t;
-
-/* A buffer as a wrapped sink knows it, and a host stage. */
-typedef struct spipe_priv_part {
-    struct spipe_priv_team *team;
-    int                     number;
-} spipe_priv_part_t;
 
 /* What the GPUs of a run share; all that changes is under the lock. */
 typedef struct spipe_priv_team {
@@ -118,10 +122,11 @@ typedef struct spipe_priv_team {
     spipe_priv_sync_t  *sync;
     int                 num, num_expected, num_ready, num_running, num_alive;
     size_t              load, next, num_pieces; /* elements of a piece; SIZE_MAX = not known */
-    spipe_priv_list_t   returned;   /* pieces of GPUs that failed */
+    spipe_priv_list_t   returned;   /* pieces of GPUs that failed, or waited for one of those */
     size_t              forgotten;  /* the first one that nobody could note; SIZE_MAX = none */
-    int                 has_source, may_retry, reduces;
+    int                 has_source, has_sink, may_retry, reduces;
     int                 closed;     /* no more pieces */
+    int                 halted;     /* none in this round: sinks need one first that is back */
     int                 over;       /* a piece is lost: nobody need wait for its turn */
     int                 reading, hosting; /* somebody has a source, a host stage */
     size_t              sunk[SPIPE_MAX_BUFFERS];
@@ -131,7 +136,6 @@ typedef struct spipe_priv_team {
     const char         *why_chunk, *why_staging;
     spipe_failure_t     failure;    /* the first one */
     spipe_failure_t     freed;      /* of freeing after the run, which does not make it undone */
-    spipe_priv_part_t   parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
 
@@ -164,10 +168,11 @@ SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_
 }
 
 /* ---- 1 devices: who does which piece ------------------------------------------------------- */
-/* The next piece for a member, or SPIPE_AUTO; under the lock. */
+/* The next piece for a member, or SPIPE_AUTO; under the lock. With sinks each one is greater than
+   all before it in this round, so that none waits for what its own GPU has queued behind it. */
 SPIPE_API size_t spipe_priv_next_piece(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     size_t piece = SPIPE_AUTO;
-    if (m->closed || t->closed) return piece;
+    if (m->closed || t->closed || t->halted) return piece;
     if (t->returned.num == 0 && t->next >= t->num_pieces) return piece;
     piece = t->returned.num > 0 ? t->returned.at[--t->returned.num] : t->next++;
     if (spipe_priv_list_add(&m->pieces, piece)) return piece;
@@ -207,31 +212,45 @@ SPIPE_API size_t spipe_priv_hand_out(spipe_pipeline_t *p, int have) {
 }
 
 /* ---- 1 devices: what must happen in order, or by one at a time ----------------------------- */
+/* Whether it is nobody's in this round, because who had it failed or was interrupted. */
+SPIPE_API int spipe_priv_is_back(const spipe_priv_team_t *t, size_t piece) {
+    size_t k;
+    for (k = 0; t->halted && k < t->returned.num; ++k) {
+        if (t->returned.at[k] == piece) return 1;
+    }
+    return 0;
+}
+/* Waits for the piece's turn. It never comes where a piece before it is lost, and not in this round
+   where that whose turn it is came back: then the pipeline stops. As long as somebody has that one
+   the turn may come, and is waited for: what one sink was given, another gets in the same round. */
 SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
                                            void *user) {
     const spipe_priv_part_t   *part = (const spipe_priv_part_t *)user;
-    spipe_priv_team_t         *t = part->team;
+    spipe_priv_team_t         *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     size_t                    *turn = &t->sunk[part->number];
     const size_t               piece = first / t->load;
     cudaError_t                e;
     int                        mine;
     spipe_priv_lock(t->sync);
-    while (*turn != piece && !t->over) spipe_priv_wait(t->sync);
+    while (*turn != piece && !t->over && !spipe_priv_is_back(t, *turn)) {
+        spipe_priv_wait(t->sync);
+    }
     mine = *turn == piece;
+    part->member->interrupted |= !mine && !t->over;
     spipe_priv_unlock(t->sync);
-    if (!mine) return SPIPE_STOPPED; /* a chunk before it is lost */
+    if (!mine) return SPIPE_STOPPED;
     e = b->sink(src, count, first, b->user);
-    if (e != cudaSuccess) return e;
     spipe_priv_lock(t->sync);
-    *turn = piece + 1;
+    if (e == cudaSuccess) *turn = piece + 1;
+    else t->may_retry = 0; /* it is not called twice with one chunk */
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
-    return cudaSuccess;
+    return e;
 }
 SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
     const spipe_priv_part_t  *part = (const spipe_priv_part_t *)user;
-    spipe_priv_team_t        *t = part->team;
+    spipe_priv_team_t        *t = part->member->team;
     const spipe_stage_desc_t *s = &t->d.stages[part->number];
     cudaError_t               e;
     spipe_priv_lock(t->sync);
@@ -289,20 +308,18 @@ SPIPE_API int spipe_priv_still_works(void) {
     }
     return 0;
 }
-/* A GPU leaves. Its unfinished pieces, or all of them where its resident buffers held what they
-   gave, go to the others if that is possible. */
-SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
-                                        size_t completed) {
-    spipe_priv_team_t *t = m->team;
-    const int          works = f->error != SPIPE_STOPPED && spipe_priv_still_works();
-    size_t             k;
-    spipe_priv_lock(t->sync);
-    m->failed = !t->over && f->error != SPIPE_STOPPED; /* or it was told to stop */
-    spipe_priv_team_fail(t, m->device, f);
-    --t->num_alive;
-    if (m->running) --t->num_running;
+SPIPE_API int spipe_priv_later_first(const void *a, const void *b) {
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x < y) - (x > y);
+}
+/* A GPU's round is over: its first pieces are whole, the others are for the next round. Where sinks
+   have to have them first this one halts, and the next begins, smallest piece first, when all have
+   left: who did such a piece now would do it behind its own that wait for it. Under the lock. */
+SPIPE_API void spipe_priv_leave_round(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                      size_t completed) {
+    size_t k;
+    t->num_running -= m->running;
     m->running = 0;
-    if (t->reduces) completed = 0;
     m->done += completed;
     m->told = 0;
     for (k = completed; k < m->pieces.num; ++k) {
@@ -310,10 +327,31 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
             spipe_priv_team_no_memory(t, m->device, m->pieces.at[k]);
         }
     }
-    if (!works || t->num_alive == 0 || (m->pieces.num > 0 && !t->may_retry)) {
-        t->closed = t->over = 1;
+    t->halted |= t->has_sink && completed < m->pieces.num;
+    m->pieces.num = 0;
+    if (t->halted && t->num_running == 0) {
+        t->halted = 0;
+        if (t->returned.num > 1) {
+            qsort((void *)t->returned.at, t->returned.num, sizeof *t->returned.at,
+                  spipe_priv_later_first);
+        }
     }
     spipe_priv_wake(t->sync);
+}
+/* A GPU leaves. Its unfinished pieces, or all of them where its resident buffers held what they
+   gave, go to the others if that is possible. */
+SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
+                                        size_t completed) {
+    spipe_priv_team_t *t = m->team;
+    const int          works = f->error != SPIPE_STOPPED && spipe_priv_still_works();
+    int                began;
+    spipe_priv_lock(t->sync);
+    began = m->pieces.num > 0;
+    m->failed = !t->over && f->error != SPIPE_STOPPED; /* or it was told to stop */
+    spipe_priv_team_fail(t, m->device, f);
+    --t->num_alive;
+    if (!works || t->num_alive == 0 || (began && !t->may_retry)) t->closed = t->over = 1;
+    spipe_priv_leave_round(t, m, t->reduces ? 0 : completed);
     spipe_priv_unlock(t->sync);
     if (t->d.devices.queue) t->d.devices.queue(m->place, 1);
 }
@@ -321,14 +359,22 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
 SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
     return t->returned.num > 0 || (t->num_pieces != SIZE_MAX && t->next < t->num_pieces);
 }
-/* A round that went well; waits until there are pieces of another GPU to do (1) or all is done. */
-SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m) {
+/* Whether a round ended well, or because it waited for a piece that is back: that is no failure. */
+SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
+    spipe_priv_team_t *t = m->team;
+    int                goes_on;
+    spipe_priv_lock(t->sync);
+    goes_on = e == cudaSuccess || (e == SPIPE_STOPPED && m->interrupted && !t->closed);
+    spipe_priv_unlock(t->sync);
+    return goes_on;
+}
+/* After such a round; waits until there are pieces of another GPU to do (1) or all is done. */
+SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t completed) {
     spipe_priv_team_t *t = m->team;
     cudaError_t        e = cudaSuccess;
     int                again;
     spipe_priv_lock(t->sync);
-    m->done += m->pieces.num;
-    m->told = 0;
+    if (!m->interrupted) completed = m->pieces.num;
     if (t->reduces && m->pieces.num > 0) e = spipe_priv_team_merge(t, m);
     if (e != cudaSuccess) {
         spipe_failure_t f;
@@ -337,15 +383,15 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m) {
         spipe_priv_team_fail(t, m->device, &f);
         t->closed = t->over = 1;
     }
-    --t->num_running;
-    m->running = 0;
-    m->pieces.num = 0;
-    spipe_priv_wake(t->sync);
-    while (!t->closed && t->returned.num == 0 && t->num_running > 0) spipe_priv_wait(t->sync);
+    spipe_priv_leave_round(t, m, completed);
+    while (!t->closed && (t->halted || !spipe_priv_team_has_work(t)) && t->num_running > 0) {
+        spipe_priv_wait(t->sync);
+    }
     again = !t->closed && spipe_priv_team_has_work(t);
     t->num_running += again;
     m->running = again;
     m->closed = !again;
+    m->interrupted = 0;
     spipe_priv_unlock(t->sync);
     return again;
 }
@@ -389,8 +435,10 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
             e = spipe_priv_run(m->p);
             m->bytes_in += m->p->moved[0];
             m->bytes_out += m->p->moved[1];
-            if (e != cudaSuccess) spipe_priv_member_failed(m, &m->p->failure, m->p->completed);
-            again = e == cudaSuccess && spipe_priv_member_next_round(m);
+            again = spipe_priv_member_goes_on(m, e);
+            if (again) e = cudaSuccess;
+            else spipe_priv_member_failed(m, &m->p->failure, m->p->completed);
+            again = again && spipe_priv_member_next_round(m, m->p->completed);
         }
         spipe_priv_report(m->p, &m->report);
         spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
@@ -517,46 +565,56 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     free(p);
     return e;
 }
-/* Each GPU's description: the user's, with what is shared in the team's hands. */
+/* One GPU's description: the user's, with what is shared in the team's hands. */
+SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    int i;
+    m->desc = t->d;
+    m->desc.devices.run = NULL;
+    m->desc.timeline = NULL; /* one run at a time fills it */
+    m->desc.devices.claim = spipe_priv_hand_out;
+    m->desc.devices.claim_arg = m;
+    if (t->d.progress) m->desc.progress = spipe_priv_team_progress;
+    m->desc.progress_user = m;
+    for (i = 0; i < t->d.num_stages; ++i) {
+        m->stages[i].member = m;
+        m->stages[i].number = i;
+        if (!t->d.stages[i].host) continue;
+        m->desc.stages[i].fn = spipe_priv_team_host_stage;
+        m->desc.stages[i].user = &m->stages[i];
+    }
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        spipe_buffer_desc_t *b = &m->desc.buffers[i];
+        m->sinks[i].member = m;
+        m->sinks[i].number = i;
+        if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
+        if (b->kind == SPIPE_SINK) b->user = &m->sinks[i];
+        if (!t->merged[i]) continue;
+        m->copies[i] = malloc(b->elem_bytes);
+        if (!m->copies[i]) return cudaErrorMemoryAllocation;
+        memcpy(m->copies[i], b->host, b->elem_bytes);
+        b->host = m->copies[i];
+    }
+    return cudaSuccess;
+}
+/* Each GPU's description, and whether others may do what one of them leaves. */
 SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     const size_t count = t->d.count;
-    int          i, k;
-    t->may_retry = 1;
+    int          i, k, in_place = 0;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         t->has_source |= b->kind == SPIPE_SOURCE;
-        if (b->kind >= SPIPE_SOURCE || b->kind == SPIPE_INOUT) t->may_retry = 0;
+        t->has_sink |= b->kind == SPIPE_SINK;
+        in_place |= b->kind == SPIPE_INOUT;
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
         t->reduces = 1;
         t->merged[i] = calloc(1, b->elem_bytes);
         if (!t->merged[i]) return cudaErrorMemoryAllocation;
     }
+    /* what was read is gone, an in/out array may be half written; what was counted of a chunk is
+       lost with its GPU, but the sink has had it */
+    t->may_retry = !t->has_source && !in_place && !(t->has_sink && t->reduces);
     t->num_pieces = spipe_priv_endless(&t->d) ? SIZE_MAX : count / t->load + (count % t->load != 0);
-    for (k = 0; k < t->num; ++k) {
-        spipe_priv_member_t *m = &t->members[k];
-        m->desc = t->d;
-        m->desc.devices.run = NULL;
-        m->desc.timeline = NULL; /* one run at a time fills it */
-        m->desc.devices.claim = spipe_priv_hand_out;
-        m->desc.devices.claim_arg = m;
-        if (t->d.progress) m->desc.progress = spipe_priv_team_progress;
-        m->desc.progress_user = m;
-        for (i = 0; i < t->d.num_stages; ++i) {
-            if (!t->d.stages[i].host) continue;
-            m->desc.stages[i].fn = spipe_priv_team_host_stage;
-            m->desc.stages[i].user = &t->stages[i];
-        }
-        for (i = 0; i < t->d.num_buffers; ++i) {
-            spipe_buffer_desc_t *b = &m->desc.buffers[i];
-            if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
-            if (b->kind == SPIPE_SINK) b->user = &t->parts[i];
-            if (!t->merged[i]) continue;
-            m->copies[i] = malloc(b->elem_bytes);
-            if (!m->copies[i]) return cudaErrorMemoryAllocation;
-            memcpy(m->copies[i], b->host, b->elem_bytes);
-            b->host = m->copies[i];
-        }
-    }
+    for (k = 0; k < t->num; ++k) SPIPE_TRY(spipe_priv_member_describe(t, &t->members[k]));
     return cudaSuccess;
 }
 /* Every GPU on its thread; where there are no threads to be had, the first one here. */
@@ -699,14 +757,10 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device,
     return e;
 }
 SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
-    int         i, before = 0;
+    int         before = 0;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_team_check(t, &r->failure));
     t->sync = spipe_priv_sync_create();
-    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) t->parts[i].number = i;
-    for (i = 0; i < SPIPE_MAX_STAGES; ++i) t->stages[i].number = i;
-    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) t->parts[i].team = t;
-    for (i = 0; i < SPIPE_MAX_STAGES; ++i) t->stages[i].team = t;
     spipe_priv_failure_clear(&t->failure);
     t->forgotten = SIZE_MAX;
     e = spipe_priv_enter(t->members[0].device, &before);

@@ -176,6 +176,8 @@ static void test_one_and_all(void) {
 typedef struct flow {
     pipe_array_t     x, y, z;
     size_t           given, taken, taken_2, most, fail_at;
+    size_t           refused; /* the first sink fails there */
+    int              refusals;
     std::atomic<int> inside, twice, wrong;
 } flow_t;
 static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void *user) {
@@ -191,6 +193,7 @@ static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void 
 static cudaError_t flow_sink(const void *src, size_t count, size_t first, void *user) {
     flow_t *w = (flow_t *)user;
     if (first != w->taken) w->wrong = 1;
+    if (first == w->refused && ++w->refusals > 0) return cudaErrorOperatingSystem;
     memcpy(w->y.at + first, src, count);
     w->taken += count;
     return cudaSuccess;
@@ -208,7 +211,8 @@ static void flow_new(flow_t *w, size_t n, size_t most) {
     w->z = pipe_array_new(n, PIPE_PAGEABLE);
     w->given = w->taken = w->taken_2 = 0;
     w->most = most;
-    w->fail_at = SIZE_MAX;
+    w->fail_at = w->refused = SIZE_MAX;
+    w->refusals = 0;
     w->inside = w->twice = w->wrong = 0;
     pipe_randomise(w->x);
     pipe_poison(w->y);
@@ -442,6 +446,102 @@ static void test_reduced_stand_in(void) {
     pipe_free(&x);
 }
 
+/* An array, or a source, to one sink or two, in chunks of 100. */
+static cudaError_t run_trap_to_sinks(flow_t *w, trap_t *t, int source, int sinks, size_t threads,
+                                     spipe_report_t *r) {
+    pipe_mix_args_t more = {0, 2, 1};
+    spipe_desc_t    d = spipe_desc_default();
+    d.count = source ? SPIPE_AUTO : w->x.bytes;
+    d.chunk = 100;
+    d.threads = threads;
+    t->calls = 0;
+    t->args.in = 0;
+    t->args.out = 1;
+    t->args.elem_bytes = 1;
+    if (source) spipe_add_source(&d, flow_source, w, 1);
+    else spipe_add_input(&d, w->x.at, 1);
+    spipe_add_sink(&d, flow_sink, w, 1);
+    if (sinks == 2) spipe_add_sink(&d, flow_sink_2, w, 1);
+    spipe_add_stage(&d, "trap", trap_stage, t);
+    if (sinks == 2) spipe_add_stage(&d, "again", pipe_mix_stage, &more);
+    use(&d);
+    return spipe_run(&d, r);
+}
+static int num_bits(unsigned bits) {
+    int num = 0;
+    for (; bits; bits &= bits - 1) ++num;
+    return num;
+}
+/* So many GPUs fail at a stage, one after the other, early and late in the run. */
+static void test_sinks_stand_in(int sinks, size_t threads, int failing) {
+    const size_t   n = 19950; /* 200 chunks, the last one half */
+    trap_t         t;
+    spipe_report_t r;
+    int            good = 1;
+    t.num = failing;
+    for (t.from = 1; t.from <= 200 && good; t.from += 15) {
+        flow_t w;
+        flow_new(&w, n, SIZE_MAX);
+        const cudaError_t e = run_trap_to_sinks(&w, &t, 0, sinks, threads, &r);
+        good &= e == cudaSuccess && !w.wrong && w.taken == n && is_mixed(w.x, w.y) &&
+                (sinks == 1 || (w.taken_2 == n && is_mixed(w.x, w.z)));
+        good &= r.chunks_done == 200 && sum_of_chunks(&r) == 200 && r.count_done == n &&
+                r.failure.chunks_whole == 200 && num_bits(r.devices_failed) == failing &&
+                strstr(r.failure.message, "the other devices did") != NULL;
+        if (!good) {
+            tap_note("failing call %d: %s; %zu and %zu taken%s, %zu chunks done, %x failed", t.from,
+                     r.failure.message, w.taken, w.taken_2, w.wrong ? " out of order" : "",
+                     r.chunks_done, r.devices_failed);
+        }
+        flow_free(&w);
+    }
+    tap_ok(good, "%d of the GPUs failed, %d sinks, %s: each chunk once and in order: %s", failing,
+           sinks, threads ? "threads" : "no threads", r.failure.message);
+}
+/* The first sink has had chunks 0 .. whole-1 and no other, and they are right. */
+static int taken_is_whole(const flow_t *w, const spipe_report_t *r) {
+    int right = !w->wrong && w->taken == r->failure.chunks_whole * 100;
+    for (size_t i = 0; i < w->taken; ++i) right &= w->y.at[i] == pipe_mix(w->x.at[i], i);
+    return right;
+}
+static void test_sinks_end(void) {
+    trap_t         t;
+    spipe_report_t r;
+    flow_t         w;
+    t.from = 1000000;
+    t.num = 1;
+    flow_new(&w, 20000, SIZE_MAX);
+    w.refused = 9000;
+    cudaError_t e = run_trap_to_sinks(&w, &t, 0, 2, SPIPE_AUTO, &r);
+    tap_ok(e == cudaErrorOperatingSystem && w.refusals == 1 && !w.wrong && w.taken == 9000 &&
+               r.failure.chunks_whole <= 90 && r.failure.chunks_whole * 100 <= w.taken_2 &&
+               num_bits(r.devices_failed) == 1 &&
+               strstr(r.failure.message, "the sink of buffer 1 failed at chunk 90"),
+           "a sink that fails ends the run, and is not called again: %s", r.failure.message);
+    flow_free(&w);
+    t.from = 40;
+    flow_new(&w, 20000, SIZE_MAX);
+    w.refused = 9000;
+    e = run_trap_to_sinks(&w, &t, 0, 1, SPIPE_AUTO, &r);
+    tap_ok(e == cudaErrorAssert && w.refusals == 1 && r.failure.chunks_whole == 90 &&
+               taken_is_whole(&w, &r) && num_bits(r.devices_failed) == 2,
+           "so it does after another GPU failed, which is the first error: %s", r.failure.message);
+    flow_free(&w);
+    flow_new(&w, 20000, SIZE_MAX);
+    e = run_trap_to_sinks(&w, &t, 1, 1, SPIPE_AUTO, &r);
+    tap_ok(e == cudaErrorAssert && r.failure.chunks_whole < 200 && taken_is_whole(&w, &r) &&
+               strstr(r.failure.message, "'trap'"),
+           "what a source gave is gone: nobody stands in, the run says so: %s", r.failure.message);
+    flow_free(&w);
+    t.num = 1000000;
+    flow_new(&w, 20000, SIZE_MAX);
+    e = run_trap_to_sinks(&w, &t, 0, 1, SPIPE_AUTO, &r);
+    tap_ok(e == cudaErrorAssert && r.failure.chunks_whole < 40 && taken_is_whole(&w, &r) &&
+               num_bits(r.devices_failed) == num_devices && r.failure.stage == 0,
+           "when all have failed the sink has had what is whole: %s", r.failure.message);
+    flow_free(&w);
+}
+
 /* ---- Refusals, progress, host stages -------------------------------------------------------- */
 static void test_refusals(void) {
     unsigned char     x[64] = {0}, y[64];
@@ -575,6 +675,12 @@ int main(void) {
     test_stand_in(PIPE_PAGEABLE);
     test_no_stand_in();
     test_reduced_stand_in();
+    test_sinks_stand_in(1, SPIPE_AUTO, 1);
+    test_sinks_stand_in(1, 0, 2);
+    test_sinks_stand_in(2, 4, 1);
+    test_sinks_stand_in(2, 0, 1);
+    test_sinks_stand_in(2, 6, 2);
+    test_sinks_end();
     test_refusals();
     test_progress();
     test_host_stage();

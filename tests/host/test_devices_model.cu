@@ -145,7 +145,8 @@ enum { N = 1500, CHUNK = 100 };
 typedef struct world {
     pipe_array_t    x, y;
     pipe_mix_args_t args;
-    size_t          given;
+    size_t          given, taken;
+    int             wrong;
 } world_t;
 static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
     world_t     *w = (world_t *)user;
@@ -156,7 +157,10 @@ static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user
     return cudaSuccess;
 }
 static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
-    memcpy(((world_t *)user)->y.at + first, src, count);
+    world_t *w = (world_t *)user;
+    w->wrong |= first != w->taken;
+    memcpy(w->y.at + first, src, count);
+    w->taken += count;
     return cudaSuccess;
 }
 static cudaError_t keep_first(void *into, const void *from, size_t bytes, void *user) {
@@ -175,7 +179,8 @@ static spipe_desc_t describe(world_t *w, int what) {
     } else {
         d.count = N;
         spipe_add_input(&d, w->x.at, 1);
-        spipe_add_output(&d, w->y.at, 1);
+        if (what == 4) spipe_add_sink(&d, sink, w, 1);
+        else spipe_add_output(&d, w->y.at, 1);
         if (what == 3) spipe_add_resident(&d, kept, 64, SPIPE_DOWNLOAD);
     }
     spipe_add_stage(&d, "mix", pipe_mix_stage, &w->args);
@@ -199,7 +204,7 @@ static int num_alive(void) {
 }
 /* Each call of a run fails once. Which GPU makes it is chance; what must hold is not. */
 static void test_each_call(int what, const char *name, int memory) {
-    world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0};
+    world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0, 0};
     long    k, tried = 0, stood_in = 0, kept = 0;
     int     good = 1, quiet = 0;
     pipe_randomise(w.x);
@@ -207,7 +212,7 @@ static void test_each_call(int what, const char *name, int memory) {
         const spipe_desc_t d = describe(&w, what);
         spipe_report_t     r;
         const int          alive = num_alive();
-        w.given = 0;
+        w.given = w.taken = 0;
         pipe_poison(w.y);
         hostcuda_fail_clear();
         hostcuda_fail(NULL, k, cudaErrorLaunchOutOfResources);
@@ -220,6 +225,7 @@ static void test_each_call(int what, const char *name, int memory) {
         stood_in += e == cudaSuccess && r.devices_failed;
         if (e == cudaSuccess) good &= right(&w, N) && r.chunks_done == N / CHUNK;
         else good &= r.failure.message[0] != 0 && right(&w, r.failure.chunks_whole * CHUNK);
+        if (what == 2 || what == 4) good &= !w.wrong && (e != cudaSuccess || w.taken == N);
         const int stuck = e != cudaSuccess || r.devices_failed || r.failure.message[0];
         const int more = num_alive() - alive;
         good &= more <= 0 || (more == 1 && stuck);
@@ -250,7 +256,7 @@ static cudaError_t refusing_stage(const spipe_chunk_t *c, void *user) {
 }
 static void test_one_device_fails(void) {
     world_t        w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
-                        {0, 1, 1}, 0};
+                        {0, 1, 1}, 0, 0, 0};
     spipe_desc_t   d = describe(&w, 0);
     spipe_report_t r;
     pipe_randomise(w.x);
@@ -277,6 +283,85 @@ static void test_one_device_fails(void) {
     pipe_free(&w.x);
     pipe_free(&w.y);
 }
+/* The GPU in question does one chunk less than so many; the others have something on their way when
+   it fails, for they are held in their first chunk until then. */
+static struct turn {
+    std::mutex              lock;
+    std::condition_variable changed;
+    int                     left, broken;
+} hold;
+static cudaError_t held_stage(const spipe_chunk_t *c, void *user) {
+    int device = -1;
+    SPIPE_TRY(cudaGetDevice(&device));
+    std::unique_lock<std::mutex> held(hold.lock);
+    if (device == broken_device) {
+        hold.broken = 1;
+        hold.changed.notify_all();
+        return cudaErrorNotSupported;
+    }
+    while (!hold.broken) hold.changed.wait(held);
+    held.unlock();
+    return pipe_mix_stage(c, user);
+}
+static cudaError_t counting_stage(const spipe_chunk_t *c, void *user) {
+    std::unique_lock<std::mutex> held(hold.lock);
+    if (--hold.left == 0) hostcuda_break_device(cudaErrorIllegalAddress);
+    held.unlock();
+    return pipe_mix_stage(c, user);
+}
+/* To a sink. Whichever chunk the one that fails had, each of the others has later ones in hand. */
+static void test_sink_survives(void) {
+    static const int list[3] = {0, 1, 2};
+    int              good = 1, k;
+    world_t          w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
+                          {0, 1, 1}, 0, 0, 0};
+    spipe_report_t   r;
+    pipe_randomise(w.x);
+    for (k = 0; k < 30 && good; ++k) {
+        spipe_desc_t d = describe(&w, 4);
+        spipe_devices_list(&d, list, 3);
+        d.depth = 2; /* or two of them take all chunks before the third asks */
+        d.threads = k % 2 ? 2 : 0;
+        d.stages[0].fn = held_stage;
+        broken_device = k % 3;
+        hold.broken = 0;
+        w.taken = 0;
+        pipe_poison(w.y);
+        good = spipe_run(&d, &r) == cudaSuccess && right(&w, N) && !w.wrong && w.taken == N &&
+               r.devices_failed == SPIPE_BIT(k % 3) && r.device_chunks[k % 3] == 0 &&
+               r.chunks_done == N / CHUNK && r.failure.chunks_whole == N / CHUNK &&
+               r.device_chunks[0] + r.device_chunks[1] + r.device_chunks[2] == N / CHUNK;
+    }
+    tap_ok(good, "a GPU fails while others have chunks for a sink in hand: they do its own: %s",
+           r.failure.message);
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+static void test_sink_ends(void) {
+    int            good = 1, k;
+    world_t        w = {pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE),
+                        {0, 1, 1}, 0, 0, 0}; /* a reset ends what is pinned */
+    spipe_report_t r;
+    pipe_randomise(w.x);
+    for (k = 1; k < N / CHUNK && good; ++k) {
+        spipe_desc_t d = describe(&w, 4);
+        d.stages[0].fn = counting_stage;
+        hold.left = k;
+        w.taken = 0;
+        pipe_poison(w.y);
+        good = spipe_run(&d, &r) == cudaErrorIllegalAddress && right(&w, w.taken) && !w.wrong &&
+               w.taken < N && r.failure.chunks_whole * CHUNK == w.taken &&
+               strstr(r.failure.message, "device ");
+        for (int device = 1; device >= 0; --device) {
+            SPIPE_CHECK(cudaSetDevice(device));
+            SPIPE_CHECK(cudaDeviceReset());
+        }
+    }
+    tap_ok(good, "an error that ends CUDA's work ends a run with a sink, which has had what is "
+           "whole: %s", r.failure.message);
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
 
 int main(void) {
     const double equal[4] = {1.0, 1.0, 1.0, 1.0}, half[2] = {1.0, 0.5};
@@ -293,7 +378,10 @@ int main(void) {
     test_each_call(1, "arrays, threads", PIPE_PAGEABLE);
     test_each_call(2, "source and sink", PIPE_PAGEABLE);
     test_each_call(3, "a resident buffer reduced", PIPE_PINNED);
+    test_each_call(4, "array and sink", PIPE_PAGEABLE);
     test_one_device_fails();
+    test_sink_survives();
+    test_sink_ends();
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */

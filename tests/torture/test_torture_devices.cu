@@ -58,6 +58,14 @@ static const devices_case_t cases[] = {
     {CASE("source and sink beside arrays", SHAPE_MIXED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2,
      {1, 0}, LIKE_THAT},
     {CASE("array and sink", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 2), 0, {0}, SINK},
+    {CASE("arrays and two sinks", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_PAGEABLE, 6), 0,
+     {0}, SINK},
+    {CASE("arrays and two sinks, no threads", SHAPE_MANY, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2,
+     {1, 1}, SINK},
+    {CASE("host stage and sink", SHAPE_HOST, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3), 0, {0},
+     SINK},
+    {CASE("counts beside a sink", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1), 2, {0, 1},
+     SINK},
     {CASE("host stage", SHAPE_HOST, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 3), 0, {0}, LIKE_THAT},
     {CASE("host stage, no threads", SHAPE_HOST, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 0), 2,
      {0, 2}, LIKE_THAT},
@@ -69,6 +77,8 @@ static const devices_case_t cases[] = {
      {0}, LIKE_THAT},
     {{"progress told, staged", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 2, 3, 0,
       1}, 2, {0, 1}, LIKE_THAT},
+    {{"progress told, sink", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3, 3, 0, 1},
+     0, {0}, SINK},
 };
 enum { NUM = (int)(sizeof cases / sizeof *cases) };
 
@@ -87,11 +97,14 @@ static int num_of(const devices_case_t *c) { return c->num ? c->num : DEVICES; }
 static size_t chunks_of(const fuzz_world_t *w) { return (w->count + CHUNK - 1) / CHUNK; }
 /* Whether others may do what a GPU had begun. */
 static int may_stand_in(const fuzz_scene_t *s) {
-    int i, may = 1;
+    int i, may = 1, sinks = 0, reduced = 0;
     for (i = 0; i < s->num_buffers; ++i) {
-        may &= s->buffers[i].kind < SPIPE_SOURCE && s->buffers[i].kind != SPIPE_INOUT;
+        const fuzz_buffer_t *f = &s->buffers[i];
+        may &= f->kind != SPIPE_SOURCE && f->kind != SPIPE_INOUT;
+        sinks |= f->kind == SPIPE_SINK;
+        reduced |= f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD);
     }
-    return may;
+    return may && !(sinks && reduced);
 }
 
 /* ---- the user's functions ------------------------------------------------------------------ */
@@ -186,9 +199,11 @@ static int may_pass_here(const devices_case_t *c, const fault_t &f) {
            f.what == "cudaEventSynchronize" || /* for a free slot: the streams wait anyway */
            (f.what == "cudaPointerGetAttributes" && c->c.staging == T_REGISTER); /* then staged */
 }
-static int copies(const fault_t &f) {
-    return f.sort == FAULT_CALL && (f.what == "cudaMemcpyAsync" ||
-           f.what == "cudaMemcpyBatchAsync" || f.what == "cudaLaunchKernelExC");
+/* Whether it has a chunk; what is copied out after the last one has none. */
+static int copies(const fault_t &f, const char *text) {
+    return !strstr(text, "copying a resident buffer out") && f.sort == FAULT_CALL &&
+           (f.what == "cudaMemcpyAsync" || f.what == "cudaMemcpyBatchAsync" ||
+            f.what == "cudaLaunchKernelExC");
 }
 /* Where memory runs out when a stage fails, which of the two comes first is a matter of time. */
 static int no_memory(const fault_t &f, const spipe_report_t *r) {
@@ -207,7 +222,7 @@ static void judge_words(const fuzz_world_t *w, const fault_t &f, const spipe_rep
     }
     FUZZ_CHECK(w, named || !r->devices_failed || r->num_devices == 1, "who failed, %x? %s",
                r->devices_failed, text);
-    FUZZ_CHECK(w, !copies(f) || strstr(text, "chunk"), "no chunk is named: %s", text);
+    FUZZ_CHECK(w, !copies(f, text) || strstr(text, "chunk"), "no chunk is named: %s", text);
     if (w->refused_stage < 0 || (f.sort != FAULT_CALL && f.sort != FAULT_USER)) return;
     if (f.lasts || no_memory(f, r)) return; /* then it is the last of several */
     (void)snprintf(chunk, sizeof chunk, "chunk %zu:", w->refused_chunk);
@@ -255,7 +270,7 @@ static void judge_failure(const fuzz_world_t *w, const devices_case_t *c, const 
                "the stage is not named: %s", text);
     FUZZ_CHECK(w, why->chunk == SPIPE_AUTO || why->chunk <= chunks_of(w), "chunk %zu: %s",
                why->chunk, text);
-    FUZZ_CHECK(w, !copies(f) || why->chunk != SPIPE_AUTO, "no chunk is named: %s", text);
+    FUZZ_CHECK(w, !copies(f, text) || why->chunk != SPIPE_AUTO, "no chunk is named: %s", text);
     judge_words(w, f, r);
     if (stage_fails && f.lasts && num > 1 && may_stand_in(s)) {
         FUZZ_CHECK(w, r->devices_failed == SPIPE_BIT(num) - 1, "all failed, not %x",
