@@ -1706,7 +1706,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_priv_choose_steps(p, order);
     if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
         d->threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
-        n = total <= SPIPE_PRIV_MEDIUM ? 5 : d->threads;
+        n = total <= SPIPE_PRIV_MEDIUM ? 6 : d->threads;
         while (p->one_shot && n > 1 && (double)(n - 1) * (double)(n - 1) * 9e6 > total) --n;
         if (d->threads > n) d->threads = n; /* starting them takes time, too */
     }

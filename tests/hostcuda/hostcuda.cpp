@@ -17,7 +17,16 @@
 
 namespace hc {
 
+#ifdef _WIN32
+Thread &self_here()
+{
+    static thread_local Thread *thread = nullptr;
+    if (!thread) thread = new Thread;
+    return *thread;
+}
+#else
 thread_local Thread self;
+#endif
 
 namespace {
 

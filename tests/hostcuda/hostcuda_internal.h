@@ -252,7 +252,13 @@ struct Thread {
     std::map<int, StreamP> streams; /* cudaStreamPerThread, by device */
     ~Thread();
 };
+#ifdef _WIN32
+/* MinGW frees a thread's variables before it destroys them: so this one stays to the end. */
+Thread &self_here();
+#define self self_here()
+#else
 extern thread_local Thread self;
+#endif
 
 struct KernelInfo {
     void (*invoker)(const void *, void *const *) = nullptr;

@@ -117,8 +117,7 @@ struct Grid {
 };
 
 #ifdef _WIN32
-/* MinGW frees a thread's variables before it destroys them: so this one stays to the end. */
-Grid &grid_here()
+Grid &grid_here() /* as self_here */
 {
     static thread_local Grid *grid = nullptr;
     if (!grid) grid = new Grid;
