@@ -17,7 +17,7 @@ static __global__ void add_one(const unsigned char *x, unsigned char *y, size_t 
 #if defined(__CUDA_ARCH__)
     if (what == TRAP && i == 0) __trap();
 #endif
-    if (what == OUT_OF_BOUNDS && i == 0) y[sizeof(size_t) > 4 ? SIZE_MAX >> 18 : 0] = 1; /* 64 TiB on */
+    if (what == OUT_OF_BOUNDS && i == 0) y[sizeof(size_t) > 4 ? SIZE_MAX >> 18 : 0] = 1;
     if (i < n) y[i] = (unsigned char)(x[i] + 1);
 }
 static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
