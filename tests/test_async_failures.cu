@@ -164,9 +164,13 @@ static void test_no_memory(void) {
     spipe_add_temp(&d, total);
     spipe_add_stage(&d, "nothing", nothing, NULL);
     e = spipe_run(&d, &r);
-    tap_ok(e == cudaErrorMemoryAllocation && strstr(r.failure.message, "no room for ") &&
-               strstr(r.failure.message, "make chunk or depth smaller"),
-           "more memory than there is: refused in words, %s", r.failure.message);
+    if (sizeof(size_t) < 8) {
+        tap_skip("more memory than there is: refused in words", "a chunk is below 4 MiB here");
+    } else {
+        tap_ok(e == cudaErrorMemoryAllocation && strstr(r.failure.message, "no room for ") &&
+                   strstr(r.failure.message, "make chunk or depth smaller"),
+               "more memory than there is: refused in words, %s", r.failure.message);
+    }
     d.buffers[2].elem_bytes = 16;
     tap_ok(spipe_run(&d, &r) == cudaSuccess, "and the next run has what it needs");
 }

@@ -486,7 +486,8 @@ static void test_sinks_stand_in(int sinks, size_t threads, int failing) {
         good &= e == cudaSuccess && !w.wrong && w.taken == n && is_mixed(w.x, w.y) &&
                 (sinks == 1 || (w.taken_2 == n && is_mixed(w.x, w.z)));
         good &= r.chunks_done == 200 && sum_of_chunks(&r) == 200 && r.count_done == n &&
-                r.failure.chunks_whole == 200 && num_bits(r.devices_failed) == failing &&
+                r.failure.chunks_whole == 200 && num_bits(r.devices_failed) <= failing &&
+                r.devices_failed != 0 && /* one that was already stopping need not be told of */
                 strstr(r.failure.message, "the other devices did") != NULL;
         if (!good) {
             tap_note("failing call %d: %s; %zu and %zu taken%s, %zu chunks done, %x failed", t.from,
