@@ -263,6 +263,24 @@ static void test_plan(void) {
                strcmp(m.stage_names[1], "second") == 0,
            "a plan's model has its chunks, slots, bytes, copies and stages");
     tap_ok(spipe_model_run(&m, NULL, &ms) == cudaSuccess && ms > 0.0, "and can be run as it is");
+    spipe_timeline_t t = spipe_timeline_default();
+    spipe_span_t     spans[] = {{SPIPE_SPAN_FILL, -1, 0, 0, 0.0, 2.0},
+                                {SPIPE_SPAN_FILL, -1, 0, 1, 1.0, 5.0},
+                                {SPIPE_SPAN_IN, -1, 0, 0, 2.0, 3.0},
+                                {SPIPE_SPAN_IN, -1, 0, 9, 3.0, 99.0}, /* the last chunk's */
+                                {SPIPE_SPAN_DRAIN, -1, 0, 0, 5.0, 9.0}};
+    t.spans = spans;
+    t.num_spans = 5;
+    d.timeline = &t;
+    plan.timed_ms = 9.0;
+    plan.chunks_done = 10;
+    m = spipe_plan_model(&d, &plan);
+    const double lost = 2 * m.device.copy_lost_us * 1e-3;
+    tap_ok(fabs(m.fill_gbps * 1e6 - 100.0) < 1e-9 && fabs(m.drain_gbps * 1e6 - 50.0) < 1e-9 &&
+               fabs(m.device.h2d_gbps * 1e6 * (1.0 - lost) - 300.0) < 1e-9 &&
+               is(m.device.both_ways, 1.0),
+           "of a watched run it has what spans of full chunks say of threads and copies");
+    d.timeline = NULL;
     spipe_stage_after(&d, 1, NULL);
     tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "stages side by side have no such model");
     d.stages[1].after_given = 0;
