@@ -1713,7 +1713,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
     if (d->depth == SPIPE_AUTO) {
-        d->depth = 4 * (size_t)p->num_segments;
+        d->depth = (p->has_source && d->devices.claim ? 6 : 4) * (size_t)p->num_segments;
         n = p->one_shot ? d->threads + 4 : d->threads + 12; /* a large ring takes long to pin */
         if (spipe_priv_stages_arrays(p) && d->depth < n) d->depth = n;
         d->depth += d->depth % 2; /* slots take turns on two kernel streams */
@@ -1978,8 +1978,7 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
         if (e != cudaSuccess) {
             return spipe_priv_fail(p, e, -1, load, "the source of buffer %d failed at chunk %zu "
                                    "(element %zu): %s", i, spipe_priv_piece(p, load),
-                                   p->source_got[i],
-                                   cudaGetErrorString(e));
+                                   p->source_got[i], cudaGetErrorString(e));
         }
         if (n > want) {
             return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of buffer %d "
@@ -2022,6 +2021,7 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) 
     const size_t first = spipe_priv_piece(p, load) * p->load;
     size_t       total = spipe_priv_locked_get(p, &p->total), count;
     int          i, ended = -1;
+    if (spipe_priv_count_of(p, load) == 0) return cudaSuccess;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, load, total));
@@ -2063,14 +2063,13 @@ SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
     spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
     const int          claim = p->desc.devices.claim != NULL;
     size_t             first, total, count;
-    int                i;
+    int                i, have = 1; /* 2: not read, 3: reading failed */
     if (p->has_source || claim) {
         spipe_priv_take_turn(p, &p->fill_turn, load);
         if (claim) spipe_priv_claim(p, load);
-        if (p->has_source && !spipe_priv_is_idle(p, load) && spipe_priv_count_of(p, load) > 0) {
-            (void)spipe_priv_fill_sources(p, load);
-        }
-        if (claim) (void)p->desc.devices.claim(p, 1);
+        if (p->has_source && spipe_priv_is_idle(p, load)) have = 2;
+        else if (p->has_source && spipe_priv_fill_sources(p, load) != cudaSuccess) have = 3;
+        if (claim) (void)p->desc.devices.claim(p, have);
         spipe_priv_locked_set(p, &p->fill_turn, load + 1);
     }
     first = spipe_priv_piece(p, load) * p->load;
@@ -2298,33 +2297,38 @@ SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     }
     return NULL;
 }
+/* Whether what goes before an event of a load has ended; -1: with an error, and so has the run. */
+SPIPE_API int spipe_priv_poll_event(spipe_pipeline_t *p, cudaEvent_t event, size_t load) {
+    const cudaError_t e = cudaEventQuery(event);
+    if (spipe_priv_reached(e)) return 1;
+    if (e == cudaErrorNotReady) return 0;
+    (void)spipe_priv_did(p, e, -1, load, "a stage or copy (sync_each tells which)");
+    return -1;
+}
 /* Looks whether the oldest copies under way have ended, and posts what may follow: filling the slot
-   again, draining it. Only the issuing thread asks CUDA; the workers just copy. */
+   again (once whole, where stages or another GPU may read it), draining it. Workers ask no CUDA. */
 SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
-    const int mapped = spipe_priv_is_mapped(p);
+    const int keeps = spipe_priv_is_mapped(p) || (p->has_source && p->desc.devices.claim);
     size_t   *in = &p->polled_in, *out = &p->polled_out;
     while (p->needs_drain && *out < p->issued_out) {
-        const cudaError_t e = cudaEventQuery(p->slots[*out % p->desc.depth].out_done);
-        if (e == cudaErrorNotReady && !spipe_priv_reached(e)) break;
-        if (e != cudaSuccess) {
-            (void)spipe_priv_did(p, e, -1, *out, "a stage or copy (sync_each tells which)");
-            p->issued_out = *out; /* what is there now is not worth draining */
-            break;
-        }
+        const int ended = spipe_priv_poll_event(p, p->slots[*out % p->desc.depth].out_done, *out);
+        if (ended < 0) p->issued_out = *out; /* what is there now is not worth draining */
+        if (ended <= 0) break;
         spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, (*out)++);
     }
-    while (p->needs_fill && *in < (mapped ? p->issued_out : p->issued_in)) {
+    while (p->needs_fill && *in < (keeps ? p->issued_out : p->issued_in)) {
         const spipe_priv_slot_t *slot = &p->slots[*in % p->desc.depth];
-        if (mapped && p->needs_drain && spipe_priv_locked_get(p, &slot->drained) <= *in) break;
-        if (!spipe_priv_reached(cudaEventQuery(mapped ? slot->out_done : slot->in_done))) break;
+        if (keeps && p->needs_drain && spipe_priv_locked_get(p, &slot->whole) <= *in) break;
+        if (spipe_priv_poll_event(p, keeps ? slot->out_done : slot->in_done, *in) <= 0) break;
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->desc.depth + (*in)++);
     }
 }
-/* Waits until *flag is at least value; 0 when this load is lost. */
-SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value, size_t load) {
+/* Waits until *flag is at least value; the run's error when this load is lost. */
+SPIPE_API cudaError_t spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value,
+                                       size_t load) {
     while (!spipe_priv_is_lost(p, load)) {
         spipe_priv_crew_t *crew;
-        if (spipe_priv_locked_get(p, flag) >= value) return !spipe_priv_is_lost(p, load);
+        if (spipe_priv_locked_get(p, flag) >= value) break;
         spipe_priv_lock(p->sync);
         crew = spipe_priv_crew_in_need(p);
         if (crew) spipe_priv_do_next(p, crew);
@@ -2333,7 +2337,7 @@ SPIPE_API int spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t v
         spipe_priv_poll(p);
         spipe_priv_yield();
     }
-    return 0;
+    return spipe_priv_is_lost(p, load) ? p->failure.error : cudaSuccess;
 }
 /* Waits until all that was copied out has been drained. */
 SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
@@ -2692,7 +2696,7 @@ SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_p
                                 stream);
 }
 SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t *at) {
-    if (!spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load)) return p->failure.error;
+    SPIPE_TRY(spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load));
     at->count = spipe_priv_count_of(p, at->load);
     return cudaSuccess;
 }
@@ -2700,10 +2704,8 @@ SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t
    copy out, or by the stages themselves where host memory is mapped. */
 SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
     const size_t load = at->load, depth = p->desc.depth;
-    if (load < depth || spipe_priv_await(p, &at->slot->drained, load - depth + 1, load)) {
-        return cudaSuccess;
-    }
-    return p->failure.error;
+    if (load < depth) return cudaSuccess;
+    return spipe_priv_await(p, &at->slot->drained, load - depth + 1, load);
 }
 /* Has the user enqueue one stage's work for one chunk. */
 SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, int s,
@@ -2847,9 +2849,7 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
         if (e == cudaSuccess) spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
         break;
     case SPIPE_PRIV_OP_HOST_END:
-        if (!spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load)) {
-            e = p->failure.error;
-        }
+        e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load);
         break;
     case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; break;
     default: e = spipe_priv_sync_step(p, op->step, at->load, op->stream); break;
@@ -2858,11 +2858,11 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
     return e;
 }
 /* Sees to it that a load has a piece: whoever fills it takes one, else whoever issues it. */
-SPIPE_API int spipe_priv_get_piece(spipe_pipeline_t *p, size_t load) {
+SPIPE_API cudaError_t spipe_priv_get_piece(spipe_pipeline_t *p, size_t load) {
     const size_t *filled = &p->slots[load % p->desc.depth].filled;
     if (p->needs_fill) return spipe_priv_await(p, filled, load + 1, load);
     if (load == p->num_claimed) spipe_priv_claim(p, load);
-    return 1;
+    return cudaSuccess;
 }
 /* Issues the operations first .. last-1 of a load. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
@@ -2870,7 +2870,7 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
     spipe_priv_at_t        at;
     cudaError_t            e = cudaSuccess;
     const spipe_priv_op_t *op, *end;
-    if (p->desc.devices.claim && !spipe_priv_get_piece(p, load)) return p->failure.error;
+    if (p->desc.devices.claim) SPIPE_TRY(spipe_priv_get_piece(p, load));
     op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
     end = at.count > 0 ? op + last : op;
     for (op += first; op < end; ++op) {

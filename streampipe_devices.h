@@ -43,11 +43,11 @@ END EXAMPLE
       Ordered     stages are refused: chunk k+1 may be on another GPU than chunk k. So are sources
                   with a halo.
       Failures    A GPU that fails leaves: its unfinished chunks go to the others, and the report
-                  says so. Sinks still get each chunk once and in order: stages may do one twice.
-                  That cannot be where the error ends CUDA's work in this process, where there is
-                  a source, for what was read is gone, where a sink itself failed or comes beside
-                  buffers to reduce, or where an in/out array may be half written: then the run
-                  fails, and says where and what is whole.
+                  says so. Sources are still read once, sinks get each chunk once, both in order:
+                  stages may do one twice. That cannot be where the error ends CUDA's work in this
+                  process, where a source or sink itself failed or comes beside buffers to reduce,
+                  or where an in/out array may be half written: then the run fails, and says where
+                  and what is whole.
       Timeline    is filled where there is one GPU; runs of several are not watched.
       Memory      of the host is shared by all GPUs: two that copy both ways can take all of it
                   (docs/SCALE.md). Pin it with spipe_pin or spipe_pinned_alloc, which pin for all
@@ -94,7 +94,14 @@ typedef struct spipe_priv_list {
     size_t *at, num, room;
 } spipe_priv_list_t;
 
-/* A buffer as a wrapped sink knows it, and a host stage: whose, and its number. */
+/* What sources gave of a piece that is not whole, for the GPU that will do it. */
+typedef struct spipe_priv_given {
+    struct spipe_priv_given *next;
+    size_t                   piece, count;
+    unsigned char           *at[SPIPE_MAX_BUFFERS]; /* each source's elements, in this block */
+} spipe_priv_given_t;
+
+/* A buffer as a wrapped source or sink knows it, and a host stage: whose, and its number. */
 typedef struct spipe_priv_part {
     struct spipe_priv_member *member;
     int                       number;
@@ -112,7 +119,9 @@ typedef struct spipe_priv_member {
     int                closed, reading, running, failed; /* under the lock */
     int                interrupted; /* it waited for a piece of one that failed; under the lock */
     size_t             bytes_in, bytes_out;
-    spipe_priv_part_t  sinks[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
+    spipe_priv_given_t *given;     /* of the piece that is read now, or NULL: the sources have it */
+    size_t             given_at[SPIPE_MAX_BUFFERS]; /* elements of it that were read */
+    spipe_priv_part_t  parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     void              *copies[SPIPE_MAX_BUFFERS]; /* its resident buffers that are copied out */
 } spipe_priv_member_t;
 
@@ -123,7 +132,9 @@ typedef struct spipe_priv_team {
     int                 num, num_expected, num_ready, num_running, num_alive;
     size_t              load, next, num_pieces; /* elements of a piece; SIZE_MAX = not known */
     spipe_priv_list_t   returned;   /* pieces of GPUs that failed, or waited for one of those */
+    spipe_priv_given_t *given;      /* of those, where there are sources */
     size_t              forgotten;  /* the first one that nobody could note; SIZE_MAX = none */
+    size_t              total;      /* elements that sources gave, when they have ended */
     int                 has_source, has_sink, may_retry, reduces;
     int                 closed;     /* no more pieces */
     int                 halted;     /* none in this round: sinks need one first that is back */
@@ -161,10 +172,75 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
 SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t piece) {
     spipe_failure_t f;
     if (piece < t->forgotten) t->forgotten = piece;
-    (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to note a chunk's number");
+    (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to keep a chunk for others");
     spipe_priv_team_fail(t, device, &f);
     t->closed = t->over = 1;
     spipe_priv_wake(t->sync);
+}
+
+/* ---- 1 devices: what sources gave once, and will not again ---------------------------------- */
+/* Under the lock; NULL where it has never been read. */
+SPIPE_API spipe_priv_given_t *spipe_priv_given_take(spipe_priv_team_t *t, size_t piece) {
+    spipe_priv_given_t **at = &t->given, *g;
+    while (*at && (*at)->piece != piece) at = &(*at)->next;
+    g = *at;
+    if (g) *at = g->next;
+    return g;
+}
+SPIPE_API void spipe_priv_given_put(spipe_priv_team_t *t, spipe_priv_given_t *g) {
+    g->next = t->given;
+    t->given = g;
+}
+/* A copy of what lies in the slot of a load; NULL = no memory. */
+SPIPE_API spipe_priv_given_t *spipe_priv_given_new(spipe_pipeline_t *p, size_t load) {
+    const spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
+    const size_t             count = spipe_priv_count_of(p, load);
+    spipe_priv_given_t      *g;
+    size_t                   bytes = sizeof *g;
+    int                      i;
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        if (p->desc.buffers[i].kind == SPIPE_SOURCE) bytes += count * p->desc.buffers[i].elem_bytes;
+    }
+    g = (spipe_priv_given_t *)malloc(bytes);
+    if (!g) return NULL;
+    g->piece = spipe_priv_piece(p, load);
+    g->count = count;
+    for (bytes = sizeof *g, i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        g->at[i] = (unsigned char *)g + bytes;
+        if (b->kind != SPIPE_SOURCE) continue;
+        memcpy(g->at[i], slot->pin_in[i], count * b->elem_bytes);
+        bytes += count * b->elem_bytes;
+    }
+    return g;
+}
+/* When a round is over: keeps the pieces that are not whole, which their slots still hold, and says
+   how many are whole, for more may be than were counted: slots are filled again only then. */
+SPIPE_API size_t spipe_priv_given_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                       size_t completed) {
+    size_t k;
+    if (!t->has_source || t->over || m->pieces.num == 0) return completed;
+    if (completed < m->p->polled_in) completed = m->p->polled_in;
+    for (k = completed; k < m->pieces.num; ++k) {
+        spipe_priv_given_t *g = spipe_priv_given_new(m->p, k);
+        if (g) spipe_priv_given_put(t, g);
+        else spipe_priv_team_no_memory(t, m->device, m->pieces.at[k]);
+    }
+    return completed;
+}
+/* Gives what another GPU had from the source, or asks the source. */
+SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
+                                             void *user) {
+    const spipe_priv_part_t   *part = (const spipe_priv_part_t *)user;
+    const int                  i = part->number;
+    const spipe_buffer_desc_t *b = &part->member->team->d.buffers[i];
+    const spipe_priv_given_t  *g = part->member->given;
+    size_t                    *at = &part->member->given_at[i];
+    if (!g) return b->source(dst, max_count, count, b->user);
+    *count = g->count - *at < max_count ? g->count - *at : max_count;
+    memcpy(dst, g->at[i] + *at * b->elem_bytes, *count * b->elem_bytes);
+    *at += *count;
+    return cudaSuccess;
 }
 
 /* ---- 1 devices: who does which piece ------------------------------------------------------- */
@@ -175,27 +251,48 @@ SPIPE_API size_t spipe_priv_next_piece(spipe_priv_team_t *t, spipe_priv_member_t
     if (m->closed || t->closed || t->halted) return piece;
     if (t->returned.num == 0 && t->next >= t->num_pieces) return piece;
     piece = t->returned.num > 0 ? t->returned.at[--t->returned.num] : t->next++;
-    if (spipe_priv_list_add(&m->pieces, piece)) return piece;
-    spipe_priv_team_no_memory(t, m->device, piece);
-    return SPIPE_AUTO;
+    if (!spipe_priv_list_add(&m->pieces, piece)) {
+        spipe_priv_team_no_memory(t, m->device, piece);
+        return SPIPE_AUTO;
+    }
+    m->given = spipe_priv_given_take(t, piece);
+    memset(m->given_at, 0, sizeof m->given_at);
+    return piece;
+}
+/* The sources of a member's newest piece have been read (1), or were not (2), or that failed (3);
+   under the lock. What was not read, or lies beyond the end, was never its own: it goes back. */
+SPIPE_API void spipe_priv_has_read(spipe_priv_team_t *t, spipe_priv_member_t *m, int have) {
+    spipe_pipeline_t *p = m->p;
+    const size_t      piece = m->pieces.at[m->pieces.num - 1];
+    const int         none = have == 1 && spipe_priv_count_of(p, p->num_claimed - 1) == 0;
+    int               i, ended = 0;
+    for (i = 0; i < p->desc.num_buffers; ++i) ended |= have == 1 && p->source_ended[i];
+    if (have == 3) t->may_retry = 0; /* a source is not called again after it failed */
+    t->closed |= have == 3;
+    if (ended) t->num_pieces = piece + !none;
+    if (ended) t->total = spipe_priv_total(p);
+    if (have == 2 || none) {
+        m->closed = 1;
+        --m->pieces.num;
+    }
+    if (none) --t->next;
+    if (have == 2 && !spipe_priv_list_add(&t->returned, piece)) { /* and read before any other */
+        spipe_priv_team_no_memory(t, m->device, piece);
+    }
+    if (m->given && have == 2) spipe_priv_given_put(t, m->given);
+    else free(m->given);
+    m->given = NULL;
 }
 /* Called by a pipeline in the order of its loads: for the number of the next piece, and (have) when
-   its sources have been read, which only one GPU does at a time. */
+   its sources need no more reading, which only one GPU does at a time. */
 SPIPE_API size_t spipe_priv_hand_out(spipe_pipeline_t *p, int have) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->desc.devices.claim_arg;
     spipe_priv_team_t   *t = m->team;
     size_t               piece = SPIPE_AUTO;
-    int                  i;
     if (have) {
-        int ended = m->reading && (int)spipe_priv_locked_get(p, &p->failed);
         if (!m->reading) return 0;
-        for (i = 0; i < p->desc.num_buffers; ++i) ended |= p->source_ended[i];
         spipe_priv_lock(t->sync);
-        if (ended && spipe_priv_count_of(p, p->num_claimed - 1) == 0) { /* it ended before */
-            --m->pieces.num;
-            --t->next;
-        }
-        t->closed |= ended;
+        spipe_priv_has_read(t, m, have);
         m->reading = t->reading = 0;
     } else {
         if (t->d.devices.queue) t->d.devices.queue(m->place, 0);
@@ -320,6 +417,7 @@ SPIPE_API void spipe_priv_leave_round(spipe_priv_team_t *t, spipe_priv_member_t 
     size_t k;
     t->num_running -= m->running;
     m->running = 0;
+    completed = spipe_priv_given_keep(t, m, completed);
     m->done += completed;
     m->told = 0;
     for (k = completed; k < m->pieces.num; ++k) {
@@ -357,7 +455,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
 }
 /* Whether there is a piece that nobody has; under the lock. */
 SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
-    return t->returned.num > 0 || (t->num_pieces != SIZE_MAX && t->next < t->num_pieces);
+    return t->returned.num > 0 || t->next < t->num_pieces;
 }
 /* Whether a round ended well, or because it waited for a piece that is back: that is no failure. */
 SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
@@ -584,10 +682,11 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     }
     for (i = 0; i < t->d.num_buffers; ++i) {
         spipe_buffer_desc_t *b = &m->desc.buffers[i];
-        m->sinks[i].member = m;
-        m->sinks[i].number = i;
+        m->parts[i].member = m;
+        m->parts[i].number = i;
+        if (b->kind == SPIPE_SOURCE) b->source = spipe_priv_team_source;
         if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
-        if (b->kind == SPIPE_SINK) b->user = &m->sinks[i];
+        if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) b->user = &m->parts[i];
         if (!t->merged[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
         if (!m->copies[i]) return cudaErrorMemoryAllocation;
@@ -610,9 +709,9 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
         t->merged[i] = calloc(1, b->elem_bytes);
         if (!t->merged[i]) return cudaErrorMemoryAllocation;
     }
-    /* what was read is gone, an in/out array may be half written; what was counted of a chunk is
-       lost with its GPU, but the sink has had it */
-    t->may_retry = !t->has_source && !in_place && !(t->has_sink && t->reduces);
+    /* an in/out array may be half written; what was counted of chunks that are whole is lost with
+       its GPU, but a sink has had them, or what a source gave of them is gone */
+    t->may_retry = !in_place && !((t->has_source || t->has_sink) && t->reduces);
     t->num_pieces = spipe_priv_endless(&t->d) ? SIZE_MAX : count / t->load + (count % t->load != 0);
     for (k = 0; k < t->num; ++k) SPIPE_TRY(spipe_priv_member_describe(t, &t->members[k]));
     return cudaSuccess;
@@ -678,8 +777,9 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
         r->bytes_out += m->bytes_out;
         r->device_bytes += m->report.device_bytes;
         r->pinned_bytes += m->report.pinned_bytes;
-        if (m->report.total > r->total) r->total = m->report.total; /* who met the end knows it */
+        if (m->report.total > r->total) r->total = m->report.total;
     }
+    if (t->total > r->total) r->total = t->total; /* who met the end may have begun another round */
     if (t->num_pieces != SIZE_MAX) r->num_chunks = t->num_pieces;
     else if (!lost) r->num_chunks = r->chunks_done;
     r->count_done = r->chunks_done * t->load;
@@ -694,6 +794,8 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
         for (k = 0; k < t->num; ++k) free(t->members[k].copies[i]);
     }
     for (k = 0; k < t->num; ++k) free((void *)t->members[k].pieces.at);
+    for (k = 0; k < t->num; ++k) free(t->members[k].given);
+    while (t->given) free(spipe_priv_given_take(t, t->given->piece));
     free((void *)t->returned.at);
     spipe_priv_sync_destroy(t->sync);
     free(t);

@@ -473,18 +473,19 @@ static int num_bits(unsigned bits) {
     return num;
 }
 /* So many GPUs fail at a stage, one after the other, early and late in the run. */
-static void test_sinks_stand_in(int sinks, size_t threads, int failing) {
+static void test_sinks_stand_in(int source, int sinks, size_t threads, int failing) {
     const size_t   n = 19950; /* 200 chunks, the last one half */
     trap_t         t;
     spipe_report_t r;
     int            good = 1;
     t.num = failing;
-    for (t.from = 1; t.from <= 200 && good; t.from += 15) {
+    for (t.from = 1; t.from <= 200 && good; t.from += t.from < 180 ? 15 : 2) {
         flow_t w;
-        flow_new(&w, n, SIZE_MAX);
-        const cudaError_t e = run_trap_to_sinks(&w, &t, 0, sinks, threads, &r);
+        flow_new(&w, n, t.from % 2 ? 77 : SIZE_MAX);
+        const cudaError_t e = run_trap_to_sinks(&w, &t, source, sinks, threads, &r);
         good &= e == cudaSuccess && !w.wrong && w.taken == n && is_mixed(w.x, w.y) &&
                 (sinks == 1 || (w.taken_2 == n && is_mixed(w.x, w.z)));
+        good &= !source || (w.given == n && !w.twice && r.total == n && r.num_chunks == 200);
         good &= r.chunks_done == 200 && sum_of_chunks(&r) == 200 && r.count_done == n &&
                 r.failure.chunks_whole == 200 && num_bits(r.devices_failed) <= failing &&
                 r.devices_failed != 0 && /* one that was already stopping need not be told of */
@@ -496,8 +497,71 @@ static void test_sinks_stand_in(int sinks, size_t threads, int failing) {
         }
         flow_free(&w);
     }
-    tap_ok(good, "%d of the GPUs failed, %d sinks, %s: each chunk once and in order: %s", failing,
-           sinks, threads ? "threads" : "no threads", r.failure.message);
+    tap_ok(good, "%d of the GPUs failed, %s, %d sinks, %s: each chunk once and in order: %s",
+           failing, source ? "a source" : "an array", sinks, threads ? "threads" : "no threads",
+           r.failure.message);
+}
+/* The same where a source of so many elements, the last chunk half or whole, goes to an array. */
+static void test_source_stands_in(size_t n, size_t threads, int memory) {
+    trap_t         t;
+    spipe_report_t r;
+    int            good = 1;
+    t.num = 1;
+    t.args.in = 0;
+    t.args.out = 1;
+    t.args.elem_bytes = 1;
+    for (t.from = 1; t.from <= 200 && good; t.from += 11) {
+        spipe_desc_t d = spipe_desc_default();
+        flow_t       w;
+        flow_new(&w, n, t.from % 2 ? 77 : SIZE_MAX);
+        pipe_free(&w.y);
+        w.y = pipe_array_new(n, memory);
+        pipe_poison(w.y);
+        t.calls = 0;
+        d.count = n;
+        d.chunk = 100;
+        d.threads = threads;
+        spipe_add_source(&d, flow_source, &w, 1);
+        spipe_add_output(&d, w.y.at, 1);
+        spipe_add_stage(&d, "trap", trap_stage, &t);
+        use(&d);
+        const cudaError_t e = spipe_run(&d, &r);
+        good &= e == cudaSuccess && is_mixed(w.x, w.y) && w.given == n && !w.twice &&
+                r.chunks_done == 200 && sum_of_chunks(&r) == 200 && r.count_done == n &&
+                num_bits(r.devices_failed) == 1;
+        if (!good) tap_note("failing call %d: %s", t.from, r.failure.message);
+        flow_free(&w);
+    }
+    tap_ok(good, "a source is read once, whoever fails (%zu elements, %s, %s): %s", n,
+           threads ? "threads" : "no threads", pipe_memory_names[memory], r.failure.message);
+}
+/* Counts what a source gives, in a buffer that is reduced. */
+static void test_counted_source_ends(void) {
+    flow_t           w;
+    spipe_report_t   r;
+    unsigned         counts[256] = {0}, weights[256] = {0};
+    std::atomic<int> calls(0);
+    spipe_desc_t     d = spipe_desc_default();
+    struct once {
+        std::atomic<int> calls;
+        static cudaError_t stage(const spipe_chunk_t *c, void *user) {
+            return ++((once *)user)->calls == 31 ? cudaErrorAssert : count_stage(c, NULL);
+        }
+    } o;
+    o.calls = 0;
+    flow_new(&w, 20000, SIZE_MAX);
+    d.chunk = 100;
+    spipe_add_source(&d, flow_source, &w, 1);
+    spipe_add_resident(&d, weights, sizeof weights, SPIPE_UPLOAD);
+    spipe_add_resident(&d, counts, sizeof counts, SPIPE_DOWNLOAD);
+    spipe_add_stage(&d, "count", once::stage, &o);
+    spipe_devices_reduce(&d, add_counts, &calls);
+    use(&d);
+    tap_ok(spipe_run(&d, &r) == cudaErrorAssert && r.failure.stage == 0 &&
+               r.failure.chunks_whole < 200 && strstr(r.failure.message, "'count'"),
+           "what was counted of a source is gone with its GPU: the run fails: %s",
+           r.failure.message);
+    flow_free(&w);
 }
 /* The first sink has had chunks 0 .. whole-1 and no other, and they are right. */
 static int taken_is_whole(const flow_t *w, const spipe_report_t *r) {
@@ -528,19 +592,15 @@ static void test_sinks_end(void) {
                taken_is_whole(&w, &r) && num_bits(r.devices_failed) == 2,
            "so it does after another GPU failed, which is the first error: %s", r.failure.message);
     flow_free(&w);
-    flow_new(&w, 20000, SIZE_MAX);
-    e = run_trap_to_sinks(&w, &t, 1, 1, SPIPE_AUTO, &r);
-    tap_ok(e == cudaErrorAssert && r.failure.chunks_whole < 200 && taken_is_whole(&w, &r) &&
-               strstr(r.failure.message, "'trap'"),
-           "what a source gave is gone: nobody stands in, the run says so: %s", r.failure.message);
-    flow_free(&w);
     t.num = 1000000;
-    flow_new(&w, 20000, SIZE_MAX);
-    e = run_trap_to_sinks(&w, &t, 0, 1, SPIPE_AUTO, &r);
-    tap_ok(e == cudaErrorAssert && r.failure.chunks_whole < 40 && taken_is_whole(&w, &r) &&
-               num_bits(r.devices_failed) == num_devices && r.failure.stage == 0,
-           "when all have failed the sink has had what is whole: %s", r.failure.message);
-    flow_free(&w);
+    for (int source = 0; source < 2; ++source) {
+        flow_new(&w, 20000, SIZE_MAX);
+        e = run_trap_to_sinks(&w, &t, source, 1, SPIPE_AUTO, &r);
+        tap_ok(e == cudaErrorAssert && r.failure.chunks_whole < 40 && taken_is_whole(&w, &r) &&
+                   num_bits(r.devices_failed) == num_devices && r.failure.stage == 0,
+               "when all have failed the sink has had what is whole: %s", r.failure.message);
+        flow_free(&w);
+    }
 }
 
 /* ---- Refusals, progress, host stages -------------------------------------------------------- */
@@ -676,11 +736,17 @@ int main(void) {
     test_stand_in(PIPE_PAGEABLE);
     test_no_stand_in();
     test_reduced_stand_in();
-    test_sinks_stand_in(1, SPIPE_AUTO, 1);
-    test_sinks_stand_in(1, 0, 2);
-    test_sinks_stand_in(2, 4, 1);
-    test_sinks_stand_in(2, 0, 1);
-    test_sinks_stand_in(2, 6, 2);
+    test_sinks_stand_in(0, 1, SPIPE_AUTO, 1);
+    test_sinks_stand_in(0, 1, 0, 2);
+    test_sinks_stand_in(0, 2, 4, 1);
+    test_sinks_stand_in(0, 2, 0, 1);
+    test_sinks_stand_in(0, 2, 6, 2);
+    test_sinks_stand_in(1, 1, SPIPE_AUTO, 1);
+    test_sinks_stand_in(1, 2, 4, 1);
+    test_sinks_stand_in(1, 1, 0, 2);
+    test_source_stands_in(19950, SPIPE_AUTO, PIPE_PAGEABLE);
+    test_source_stands_in(20000, 0, PIPE_PINNED);
+    test_counted_source_ends();
     test_sinks_end();
     test_refusals();
     test_progress();

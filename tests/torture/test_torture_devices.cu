@@ -18,7 +18,7 @@
 #include <map>
 
 enum { DEVICES = 3, CALLER = 1 }; /* CALLER is current when a run begins, and after it */
-enum { LIKE_THAT, SINK, UPLOADED, EMPTY };
+enum { LIKE_THAT, SINK, UPLOADED, EMPTY, SOURCE };
 
 typedef struct devices_case {
     torture_case_t c;
@@ -57,6 +57,15 @@ static const devices_case_t cases[] = {
      LIKE_THAT},
     {CASE("source and sink beside arrays", SHAPE_MIXED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2,
      {1, 0}, LIKE_THAT},
+    {CASE("source and sink, mapped", SHAPE_STREAM, SPIPE_MAPPED, T_COPY, FUZZ_PAGEABLE, 1), 0, {0},
+     LIKE_THAT},
+    {CASE("source beside arrays, no threads", SHAPE_MIXED, SPIPE_BREADTH_FIRST, T_COPY,
+          FUZZ_PAGEABLE, 0), 0, {0}, LIKE_THAT},
+    {CASE("source and array", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2, {0, 1}, SOURCE},
+    {CASE("two sources and staged arrays", SHAPE_MANY, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 2),
+     0, {0}, SOURCE},
+    {CASE("counts of a source", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1), 0, {0},
+     SOURCE},
     {CASE("array and sink", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 2), 0, {0}, SINK},
     {CASE("arrays and two sinks", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_PAGEABLE, 6), 0,
      {0}, SINK},
@@ -90,6 +99,7 @@ static void make_scene(fuzz_scene_t *s, const devices_case_t *c) {
         fuzz_buffer_t *f = &s->buffers[i];
         if (f->kind == SPIPE_SOURCE) f->before = f->after = 0; /* several GPUs have none */
         if (f->kind == SPIPE_OUTPUT && c->also == SINK) f->kind = SPIPE_SINK;
+        if (f->kind == SPIPE_INPUT && c->also == SOURCE) f->kind = SPIPE_SOURCE;
         if (f->kind == SPIPE_RESIDENT && c->also == UPLOADED) f->how |= SPIPE_UPLOAD;
     }
 }
@@ -97,14 +107,14 @@ static int num_of(const devices_case_t *c) { return c->num ? c->num : DEVICES; }
 static size_t chunks_of(const fuzz_world_t *w) { return (w->count + CHUNK - 1) / CHUNK; }
 /* Whether others may do what a GPU had begun. */
 static int may_stand_in(const fuzz_scene_t *s) {
-    int i, may = 1, sinks = 0, reduced = 0;
+    int i, may = 1, flows = 0, reduced = 0;
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
-        may &= f->kind != SPIPE_SOURCE && f->kind != SPIPE_INOUT;
-        sinks |= f->kind == SPIPE_SINK;
+        may &= f->kind != SPIPE_INOUT;
+        flows |= f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK;
         reduced |= f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD);
     }
-    return may && !(sinks && reduced);
+    return may && !(flows && reduced);
 }
 
 /* ---- the user's functions ------------------------------------------------------------------ */
