@@ -612,7 +612,6 @@ enum {
 };
 typedef struct spipe_priv_crew {
     struct spipe_pipeline *pipeline;
-    spipe_priv_task_t      ring[SPIPE_PRIV_RING];
     size_t                 head, num_tasks, num_busy, num_threads;
     void                  *threads[SPIPE_MAX_THREADS];
 } spipe_priv_crew_t;
@@ -648,7 +647,6 @@ typedef struct spipe_pipeline {
     unsigned char     *pinned_alias; /* pinned_memory as kernels see it */
     void              *resident[SPIPE_MAX_BUFFERS];
     unsigned char     *mapped[SPIPE_MAX_BUFFERS];
-    spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
     spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
     cudaGraphExec_t    replay;      /* the run as a graph, where that may be faster ... */
     double             best_ms[2];  /* ... as it turns out: by streams, by the graph */
@@ -660,13 +658,15 @@ typedef struct spipe_pipeline {
     cudaError_t        stale_error;
     size_t             total, full_loads, num_loads, failed_load, completed, told;
     size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
-    size_t             num_claimed, claimed[SPIPE_PRIV_CLAIMS]; /* which piece a load is */
-    size_t             source_got[SPIPE_MAX_BUFFERS];
+    size_t             num_claimed, source_got[SPIPE_MAX_BUFFERS];
     int                source_ended[SPIPE_MAX_BUFFERS];
     size_t             moved[2]; /* bytes to the device, from it */
     double             began;
     const spipe_priv_watch_t *watch; /* or NULL */
-    spipe_report_t     report;
+    spipe_report_t     report; /* what follows is large: no more of it is written than is needed */
+    size_t             claimed[SPIPE_PRIV_CLAIMS]; /* which piece a load is */
+    spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
+    spipe_priv_task_t  rings[SPIPE_PRIV_NUM_CREWS][SPIPE_PRIV_RING]; /* each crew's tasks */
 } spipe_pipeline_t;
 
 /*  spipe_run -- run a description from the first element to the last.
@@ -852,15 +852,15 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
 }
 /* Processors that this process may use. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
-    long n = 1;
-#if defined(_SC_NPROCESSORS_ONLN)
-    n = sysconf(_SC_NPROCESSORS_ONLN);
-#endif
+    long n = 0;
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
     {
         cpu_set_t cpus;
         if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) n = CPU_COUNT(&cpus);
     }
+#endif
+#if defined(_SC_NPROCESSORS_ONLN)
+    if (n == 0) n = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file: 3 us */
 #endif
     return n > 0 ? (size_t)n : 1;
 }
@@ -1766,7 +1766,7 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     size_t    k;
     int       s;
     SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
-    SPIPE_TRY(spipe_priv_new_event(p, &p->end));
+    if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &p->end));
     for (k = 0; k < SPIPE_PRIV_WINDOW && !few; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
@@ -2208,7 +2208,7 @@ SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t 
     spipe_priv_task_t *t;
     spipe_priv_lock(p->sync);
     if (what != SPIPE_PRIV_FILL || load < p->num_loads) {
-        t = &crew->ring[(crew->head + crew->num_tasks++) % SPIPE_PRIV_RING];
+        t = &p->rings[number][(crew->head + crew->num_tasks++) % SPIPE_PRIV_RING];
         t->what = what;
         t->stage = stage;
         t->load = load;
@@ -2218,7 +2218,7 @@ SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t 
 }
 /* Does the oldest task of a crew; called and returns with the lock held. */
 SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) {
-    const spipe_priv_task_t t = crew->ring[crew->head];
+    const spipe_priv_task_t t = p->rings[crew - p->crews][crew->head];
     crew->head = (crew->head + 1) % SPIPE_PRIV_RING;
     --crew->num_tasks;
     ++crew->num_busy;
@@ -3228,7 +3228,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     free((void *)p->ops);
     spipe_priv_sync_destroy(p->sync);
     spipe_priv_leave(p->device, before);
-    memset(p, 0, sizeof *p);
+    memset(p, 0, offsetof(spipe_pipeline_t, claimed));
     return e;
 }
 SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
@@ -3237,10 +3237,10 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     if (!p->sync) return cudaErrorMemoryAllocation;
     *what = "reading the device's facts";
     SPIPE_TRY(spipe_priv_device_facts(&p->facts, p->device));
-    p->watched = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL; /* initcheck does not see
-                                                                             batched copies */
+    p->watched = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL; /* blind to batches */
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan(p));
+    memset((void *)p->slots, 0, p->desc.depth * sizeof *p->slots);
     *what = "creating streams";
     SPIPE_TRY(spipe_priv_create_streams(p));
     *what = "creating events";
@@ -3253,7 +3253,7 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     const double began = spipe_priv_seconds();
     const char  *what = NULL;
     cudaError_t  e;
-    memset(p, 0, sizeof *p);
+    memset(p, 0, offsetof(spipe_pipeline_t, claimed));
     if (failure) spipe_priv_failure_clear(failure);
     SPIPE_TRY(spipe_desc_check(d, failure));
     if (d->devices.run) {
