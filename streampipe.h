@@ -1523,7 +1523,7 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
 }
 /* Bytes of a run for which pinning its arrays takes too long, or setting up to stage them; for
    which few threads and small chunks do better (tests/bench). */
-#define SPIPE_PRIV_TINY (6.0 * 1048576.0)
+#define SPIPE_PRIV_TINY (7.0 * 1048576.0)
 #define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
@@ -1765,16 +1765,16 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     const int few = p->one_shot && p->num_loads < SPIPE_PRIV_MARK && !p->desc.progress;
     size_t    k;
     int       s;
-    SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
+    if (!p->one_shot || p->has_resident) SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
     if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &p->end));
     for (k = 0; k < SPIPE_PRIV_WINDOW && !few; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
+        cudaEvent_t       *done = slot->stage_done;
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        for (s = 0; s < p->desc.num_stages; ++s) {
-            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[s]));
-        }
+        if (p->one_shot && p->one_stream && !p->host_work) continue; /* all in one stream */
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
+        for (s = 0; s < p->desc.num_stages; ++s) SPIPE_TRY(spipe_priv_new_event(p, &done[s]));
     }
     return cudaSuccess;
 }
