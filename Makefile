@@ -52,9 +52,9 @@ CAN_RUN := $(if $(filter cuda-no,$(BACKEND)-$(HAVE_GPU)),no,yes)
 NO_GPU  := compiled for $(ARCH); there is no GPU here to run it on
 
 # SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own:
-# three such builds are most of what `make check` compiles, and -O1 -g1 takes half of -O2 -g's time.
+# three such builds are most of what `make check` compiles, and -Og -g1 takes a third of -O2 -g's time.
 SAN ?=
-OPT ?= $(if $(SAN),-O1 -g1,-O2 -g)
+OPT ?= $(if $(SAN),-Og -g1,-O2 -g)
 ifneq ($(filter-out thread address,$(SAN)),)
 $(error SAN=$(SAN): it is thread or address)
 endif

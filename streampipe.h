@@ -2300,8 +2300,7 @@ SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
 /* Whether what goes before an event of a load has ended; -1: with an error, and so has the run. */
 SPIPE_API int spipe_priv_poll_event(spipe_pipeline_t *p, cudaEvent_t event, size_t load) {
     const cudaError_t e = cudaEventQuery(event);
-    if (spipe_priv_reached(e)) return 1;
-    if (e == cudaErrorNotReady) return 0;
+    if (spipe_priv_reached(e) || e == cudaErrorNotReady) return e == cudaSuccess;
     (void)spipe_priv_did(p, e, -1, load, "a stage or copy (sync_each tells which)");
     return -1;
 }
@@ -3304,6 +3303,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     if (e == cudaSuccess && freed != cudaSuccess) {
         e = spipe_priv_refuse(report ? &report->failure : NULL, freed, "freeing after the run "
                               "failed: %s", cudaGetErrorString(freed));
+        if (report) report->failure.chunks_whole = report->num_chunks;
     }
     free(p);
     return e;

@@ -22,8 +22,6 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
     if (r->chunk) chunks = (w->count + r->chunk - 1) / r->chunk;
     if (e == cudaSuccess) {
         FUZZ_CHECK(w, !fired || may_pass(f) || may_swallow, "a fault that nobody heard of");
-        FUZZ_CHECK(w, !ran || why->chunks_whole == chunks, "%zu of %zu whole", why->chunks_whole,
-                   chunks);
     } else {
         /* an attribute that cannot be read counts as one that the device has not */
         const int lacks = f.what == "cudaDeviceGetAttribute" && e == cudaErrorNotSupported;
@@ -50,11 +48,13 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
         if (f.sort == FAULT_WORK) broken = 1;
     }
     if (!ran) return e == cudaSuccess;
+    /* what was freed after the run does not make the run undone */
+    const int done = e == cudaSuccess || strstr(why->message, "freeing after") != NULL;
+    FUZZ_CHECK(w, !done || why->chunks_whole == chunks, "%zu of %zu whole: %s", why->chunks_whole,
+               chunks, why->message);
     if (whole > w->count) whole = w->count;
     fuzz_snapshot(w);
     for (i = 0; i < s->num_buffers; ++i) {
-        /* what was freed after the run does not make the run undone */
-        const int done = e == cudaSuccess || strstr(why->message, "freeing after") != NULL;
         /* it may have been on its way when the wait for it failed */
         if (s->buffers[i].kind == SPIPE_RESIDENT && !done) continue;
         fuzz_check_values(w, i, whole, done);

@@ -303,7 +303,7 @@ static void judge(fuzz_world_t *w, const devices_case_t *c, const fault_t &f, cu
                r->failure.chunks_whole, r->failure.message);
     if (e == cudaSuccess) judge_success(w, c, f, r, fired);
     else judge_failure(w, c, f, e, r, fired);
-    FUZZ_CHECK(w, !done || num_of(c) == 1 || r->failure.chunks_whole == chunks_of(w),
+    FUZZ_CHECK(w, !done || r->failure.chunks_whole == chunks_of(w),
                "%zu chunks are whole: %s", r->failure.chunks_whole, r->failure.message);
     if (whole > w->count) whole = w->count;
     fuzz_snapshot(w);
