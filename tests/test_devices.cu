@@ -77,8 +77,8 @@ static void test_arrays(void) {
             pipe_free(&y);
         }
     }
-    tap_ok(good && tried > (DEAR ? 40 : 200), "%d runs over arrays, whatever memory, lengths, schedule: right",
-           tried);
+    tap_ok(good && tried > (DEAR ? 40 : 200),
+           "%d runs over arrays, whatever memory, lengths, schedule: right", tried);
 }
 
 static __global__ void window_kernel(const unsigned char *x, unsigned char *y, size_t n) {
