@@ -304,7 +304,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices)
 .PHONY: torture fuzz mutate
-torture: ## every call, allocation, thread and GPU operation of 61 pipelines fails once (3 to 7 min)
+torture: ## every call, allocation, thread and GPU operation of 71 pipelines fails once (3 to 7 min)
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
 	@for program in $(TORTURE); do $$program --all || exit 1; done
 
