@@ -423,19 +423,17 @@ static void test_no_stand_in(void) {
     pipe_free(&x);
     pipe_free(&y);
 }
+/* Counts, and fails at the 31st of all calls. */
+static cudaError_t count_or_fail(const spipe_chunk_t *c, void *user) {
+    return ++*(std::atomic<int> *)user == 31 ? cudaErrorAssert : count_stage(c, NULL);
+}
 static void test_reduced_stand_in(void) {
     pipe_array_t     x = pipe_array_new(9999, PIPE_PAGEABLE);
     unsigned         weights[256], counts[256], want[256];
     std::atomic<int> calls(0);
     spipe_report_t   r;
     spipe_desc_t     d;
-    struct once {
-        std::atomic<int> calls;
-        static cudaError_t stage(const spipe_chunk_t *c, void *user) {
-            return ++((once *)user)->calls == 31 ? cudaErrorAssert : count_stage(c, NULL);
-        }
-    } o;
-    o.calls = 0;
+    std::atomic<int> stages(0);
     pipe_randomise(x);
     for (int i = 0; i < 256; ++i) {
         weights[i] = (unsigned)(i % 7 + 1);
@@ -443,8 +441,8 @@ static void test_reduced_stand_in(void) {
     }
     for (size_t i = 0; i < x.bytes; ++i) want[x.at[i]] += weights[x.at[i]];
     describe_counts(&d, x, weights, counts, &calls);
-    d.stages[0].fn = once::stage;
-    d.stages[0].user = &o;
+    d.stages[0].fn = count_or_fail;
+    d.stages[0].user = &stages;
     tap_ok(spipe_run(&d, &r) == cudaSuccess && memcmp(counts, want, sizeof want) == 0 &&
                r.devices_failed && r.chunks_done == r.num_chunks,
            "what a GPU that failed had counted is counted again by others, once");
@@ -551,19 +549,13 @@ static void test_counted_source_ends(void) {
     unsigned         counts[256] = {0}, weights[256] = {0};
     std::atomic<int> calls(0);
     spipe_desc_t     d = spipe_desc_default();
-    struct once {
-        std::atomic<int> calls;
-        static cudaError_t stage(const spipe_chunk_t *c, void *user) {
-            return ++((once *)user)->calls == 31 ? cudaErrorAssert : count_stage(c, NULL);
-        }
-    } o;
-    o.calls = 0;
+    std::atomic<int> stages(0);
     flow_new(&w, 20000, SIZE_MAX);
     d.chunk = 100;
     spipe_add_source(&d, flow_source, &w, 1);
     spipe_add_resident(&d, weights, sizeof weights, SPIPE_UPLOAD);
     spipe_add_resident(&d, counts, sizeof counts, SPIPE_DOWNLOAD);
-    spipe_add_stage(&d, "count", once::stage, &o);
+    spipe_add_stage(&d, "count", count_or_fail, &stages);
     spipe_devices_reduce(&d, add_counts, &calls);
     use(&d);
     tap_ok(spipe_run(&d, &r) == cudaErrorAssert && r.failure.stage == 0 &&
