@@ -512,8 +512,9 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
     once       it touches each element once, neighbours by neighbouring threads: a small total in
                pinned memory is then worked on where it is, without copies.
-    fixed      it enqueues the same work in every run, arguments and all: a pipeline that is kept
-               may then replay a run as a CUDA graph, without calling it, where that is faster.
+    fixed      it enqueues the same work in every run, arguments and all, from the thread it is in:
+               a kept pipeline may replay a run as a CUDA graph, without calling it, where that is
+               faster; spipe_run may take a small total through cudaStreamPerThread.
     Returns    the stage's number, from 0 in the order of adding; -1 on a mistake, which the run
                then reports in words.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
@@ -628,6 +629,7 @@ typedef struct spipe_pipeline {
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
     int                direct_pageable, had_threads, ring_cached, small, all_help, watched;
+    int                out_blocks; /* the last copy out of a chunk does, until it is done */
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -638,11 +640,8 @@ typedef struct spipe_pipeline {
     size_t             num_rows;     /* and one of two streams where their number is odd */
     size_t             num_ops, room_ops, step_start[SPIPE_PRIV_MAX_STEPS + 1];
     /* what it owns */
-    int                num_streams;
-    cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
-    int                num_events;
+    int                num_streams, num_events, borrowed; /* borrowed: of the streams, 0 or 1 */
     cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
-    cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
     unsigned char     *device_memory, *pinned_memory, *pinned_base;
     unsigned char     *pinned_alias; /* pinned_memory as kernels see it */
     void              *resident[SPIPE_MAX_BUFFERS];
@@ -663,10 +662,15 @@ typedef struct spipe_pipeline {
     size_t             moved[2]; /* bytes to the device, from it */
     double             began;
     const spipe_priv_watch_t *watch; /* or NULL */
-    spipe_report_t     report; /* what follows is large: no more of it is written than is needed */
-    size_t             claimed[SPIPE_PRIV_CLAIMS]; /* which piece a load is */
-    spipe_priv_slot_t  slots[SPIPE_MAX_DEPTH];
-    spipe_priv_task_t  rings[SPIPE_PRIV_NUM_CREWS][SPIPE_PRIV_RING]; /* each crew's tasks */
+    spipe_report_t     report;
+    /* one piece of memory, as large as is needed */
+    spipe_priv_slot_t *slots;                    /* depth of them */
+    spipe_priv_task_t (*rings)[SPIPE_PRIV_RING]; /* each crew's tasks */
+    size_t            *claimed;                  /* which piece a load is, where devices share */
+    /* large, and written only as far as it is needed */
+    cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
+    cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
+    spipe_priv_slot_t  single; /* the only one of the least run */
 } spipe_pipeline_t;
 
 /*  spipe_run -- run a description from the first element to the last.
@@ -850,14 +854,11 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
     SPIPE_PRIV_PTHREAD(pthread_join(*s, NULL));
     free(s);
 }
-/* Processors that this process may use. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
     long n = 0;
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
-    {
-        cpu_set_t cpus;
-        if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) n = CPU_COUNT(&cpus);
-    }
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) n = CPU_COUNT(&cpus);
 #endif
 #if defined(_SC_NPROCESSORS_ONLN)
     if (n == 0) n = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file: 3 us */
@@ -918,12 +919,6 @@ SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const
 }
 
 /* ---- 3 device ------------------------------------------------------------------------------ */
-SPIPE_API int spipe_priv_attribute(enum cudaDeviceAttr attribute, int device) {
-    int value = 0;
-    if (cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess) return value;
-    (void)cudaGetLastError();
-    return 0;
-}
 /* Linux tells a PCI device's NUMA node; elsewhere -1. */
 SPIPE_API int spipe_priv_numa_node(int device) {
 #if defined(__linux__)
@@ -972,27 +967,24 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
     (void)node;
 #endif
 }
-/* All but the node, which takes a file to find. */
+/* What a run needs to know; the rest takes longer to find. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
     SPIPE_TRY(cudaGetDeviceProperties(&properties, device));
-    snprintf(facts->name, sizeof facts->name, "%.63s", properties.name);
+    memcpy(facts->name, properties.name, sizeof facts->name - 1);
     facts->memory_bytes = properties.totalGlobalMem;
     facts->device = device;
-    facts->compute_major = spipe_priv_attribute(cudaDevAttrComputeCapabilityMajor, device);
-    facts->compute_minor = spipe_priv_attribute(cudaDevAttrComputeCapabilityMinor, device);
-    facts->num_sms = spipe_priv_attribute(cudaDevAttrMultiProcessorCount, device);
-    facts->copy_engines = spipe_priv_attribute(cudaDevAttrAsyncEngineCount, device);
-    facts->concurrent_kernels = spipe_priv_attribute(cudaDevAttrConcurrentKernels, device);
-    facts->map_host_memory = spipe_priv_attribute(cudaDevAttrCanMapHostMemory, device);
-    facts->pageable_access = spipe_priv_attribute(cudaDevAttrPageableMemoryAccess, device);
-    facts->host_page_tables =
-        spipe_priv_attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables, device);
-    facts->integrated = spipe_priv_attribute(cudaDevAttrIntegrated, device);
+    facts->compute_major = properties.major;
+    facts->compute_minor = properties.minor;
+    facts->num_sms = properties.multiProcessorCount;
+    facts->copy_engines = properties.asyncEngineCount;
+    facts->concurrent_kernels = properties.concurrentKernels;
+    facts->map_host_memory = properties.canMapHostMemory;
+    facts->pageable_access = properties.pageableMemoryAccess;
+    facts->host_page_tables = properties.pageableMemoryAccessUsesHostPageTables;
+    facts->integrated = properties.integrated;
     facts->numa_node = -1;
-    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
-    (void)cudaRuntimeGetVersion(&facts->runtime_version);
     (void)cudaDriverGetVersion(&facts->driver_version);
     return cudaSuccess;
 }
@@ -1001,6 +993,8 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     memset(facts, 0, sizeof *facts);
     if (device < 0) SPIPE_TRY(cudaGetDevice(&device));
     SPIPE_TRY(spipe_priv_device_facts(facts, device));
+    (void)cudaDeviceGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest);
+    (void)cudaRuntimeGetVersion(&facts->runtime_version);
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
@@ -1018,14 +1012,11 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     int least = 0, greatest = 0;
     if (!value) return cudaErrorInvalidValue;
     *value = 0;
+    if ((int)priority < 0 || priority > SPIPE_PRIORITY_HIGH) return cudaErrorInvalidValue;
     SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    switch (priority) {
-    case SPIPE_PRIORITY_DEFAULT: break;
-    case SPIPE_PRIORITY_LOW: *value = least; break;
-    case SPIPE_PRIORITY_MEDIUM: *value = (least + greatest) / 2; break;
-    case SPIPE_PRIORITY_HIGH: *value = greatest; break;
-    default: return cudaErrorInvalidValue;
-    }
+    if (priority == SPIPE_PRIORITY_LOW) *value = least;
+    if (priority == SPIPE_PRIORITY_MEDIUM) *value = (least + greatest) / 2;
+    if (priority == SPIPE_PRIORITY_HIGH) *value = greatest;
     return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority) {
@@ -1137,10 +1128,8 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
     *pinned = 0;
     if (!ptr) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_memory_type(ptr, &first, NULL));
-    last = first;
-    if (bytes > 1) {
-        SPIPE_TRY(spipe_priv_memory_type((const unsigned char *)ptr + bytes - 1, &last, NULL));
-    }
+    if (bytes > 1) ptr = (const unsigned char *)ptr + bytes - 1;
+    SPIPE_TRY(spipe_priv_memory_type(ptr, &last, NULL));
     *pinned = first != SPIPE_PRIV_PAGEABLE && last != SPIPE_PRIV_PAGEABLE;
     return cudaSuccess;
 }
@@ -1429,7 +1418,6 @@ enum { SPIPE_PRIV_IN, SPIPE_PRIV_OUT, SPIPE_PRIV_STAGE, SPIPE_PRIV_BEGIN, SPIPE_
 SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
     return p->desc.schedule == SPIPE_MAPPED;
 }
-/* Decides one array's path; pins it in place where that was asked for and the system agrees. */
 SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
     spipe_buffer_desc_t *b = &p->desc.buffers[i];
     const int            halo = b->halo_before || b->halo_after;
@@ -1459,6 +1447,9 @@ SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
         if (staging == SPIPE_STAGING_DIRECT || p->small) p->direct_pageable = 1;
         else p->path[i] = SPIPE_PRIV_STAGED;
     }
+    if (spipe_priv_goes_out(b)) { /* CUDA comes back from such a copy when it is done */
+        p->out_blocks = type == SPIPE_PRIV_PAGEABLE && !p->facts.pageable_access;
+    }
     if (spipe_priv_is_mapped(p)) {
         const int in_place = type != SPIPE_PRIV_PAGEABLE && !halo && device_pointer;
         p->path[i] = in_place ? SPIPE_PRIV_IN_PLACE : SPIPE_PRIV_STAGED;
@@ -1474,7 +1465,7 @@ SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
 SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     int i;
     p->needs_fill = p->needs_drain = p->has_source = p->has_sink = p->has_resident = 0;
-    p->direct_pageable = p->host_work = 0;
+    p->direct_pageable = p->host_work = p->out_blocks = 0;
     for (i = 0; i < p->desc.num_stages; ++i) p->host_work |= p->desc.stages[i].host;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -1537,7 +1528,6 @@ SPIPE_API size_t spipe_priv_best_bytes(double total) {
     }
     return bytes;
 }
-/* Without a total, 4 MiB. */
 SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
     const size_t        mib = (size_t)1 << 20;
@@ -1663,7 +1653,6 @@ SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
     spipe_priv_add_step(p, SPIPE_PRIV_OUT, -1);
     p->segment_start[p->num_segments] = p->num_steps;
 }
-/* How many loads a run has, and whether one stream will do for them. */
 SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     const size_t n = p->desc.count, size = p->load;
     p->endless = spipe_priv_endless(&p->desc);
@@ -1673,11 +1662,10 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
-/* Fills in what the description left to the library. */
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
-    size_t        cpus = spipe_priv_num_cpus(), moved, held, n;
+    size_t        cpus, moved, held, n;
     double        total;
     if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
@@ -1705,6 +1693,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
     if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
+        cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
         d->threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
         n = total <= SPIPE_PRIV_MEDIUM ? 6 : d->threads;
         while (p->one_shot && n > 1 && (double)(n - 1) * (double)(n - 1) * 9e6 > total) --n;
@@ -1746,12 +1735,23 @@ SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t row, i
     if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + (lane < 0 ? 0 : lane)];
     return p->streams[lane < 0 ? route : 2 + 2 * lane + (int)(row & 1)];
 }
+/* A small run goes through the stream that this thread has anyway, which saves 10 us, where its
+   stages are fixed: no other thread uses the handle, which would be another stream there. */
+SPIPE_API int spipe_priv_borrows(const spipe_pipeline_t *p) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    int                          i, may = p->small && p->one_stream && !p->desc.priority;
+    for (i = 0; i < p->desc.num_stages; ++i) may = may && p->desc.stages[i].fixed;
+    return may && cudaStreamIsCapturing(cudaStreamPerThread, &status) == cudaSuccess &&
+           status == cudaStreamCaptureStatusNone;
+}
 /* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     int total = p->num_lanes * (int)p->desc.depth;
+    p->borrowed = spipe_priv_borrows(p);
+    p->streams[0] = cudaStreamPerThread;
     if (spipe_priv_by_engine(p)) total = 2 + 2 * p->num_lanes;
     if (p->desc.schedule == SPIPE_SERIAL || (p->one_shot && p->one_stream)) total = 1;
-    for (p->num_streams = 0; p->num_streams < total; ++p->num_streams) {
+    for (p->num_streams = p->borrowed; p->num_streams < total; ++p->num_streams) {
         SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
     }
     return cudaSuccess;
@@ -1763,6 +1763,7 @@ SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *eve
 }
 SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     const int few = p->one_shot && p->num_loads < SPIPE_PRIV_MARK && !p->desc.progress;
+    const int lone = p->one_shot && p->one_stream && !p->host_work; /* all in one stream ... */
     size_t    k;
     int       s;
     if (!p->one_shot || p->has_resident) SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
@@ -1771,8 +1772,9 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
         cudaEvent_t       *done = slot->stage_done;
+        if (lone && p->num_loads <= 1) continue; /* ... which tells by itself when all is done */
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        if (p->one_shot && p->one_stream && !p->host_work) continue; /* all in one stream */
+        if (lone) continue;
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (s = 0; s < p->desc.num_stages; ++s) SPIPE_TRY(spipe_priv_new_event(p, &done[s]));
     }
@@ -1786,6 +1788,19 @@ SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
     const size_t at = (*used + before + 255) & ~(size_t)255;
     *used = at - before + spipe_priv_window_bytes(b, load);
     return base ? base + at : NULL;
+}
+/* Slots for the plan, and what crews and several devices need; the least run needs no memory. */
+SPIPE_API cudaError_t spipe_priv_make_slots(spipe_pipeline_t *p) {
+    const size_t depth = p->desc.depth, bytes = depth * sizeof *p->slots;
+    const size_t rings = SPIPE_PRIV_NUM_CREWS * sizeof *p->rings;
+    const size_t more = rings + SPIPE_PRIV_CLAIMS * sizeof *p->claimed;
+    const int    least = p->one_shot && depth == 1 && !p->host_work && !p->desc.devices.claim;
+    p->slots = least ? &p->single : (spipe_priv_slot_t *)malloc(bytes + more);
+    if (!p->slots) return cudaErrorMemoryAllocation;
+    memset((void *)p->slots, 0, bytes);
+    p->rings = (spipe_priv_task_t (*)[SPIPE_PRIV_RING])(void *)(p->slots + depth);
+    p->claimed = (size_t *)(void *)(p->rings + SPIPE_PRIV_NUM_CREWS);
+    return cudaSuccess;
 }
 /* Lays out device and pinned memory; called once to count and once to hand out. */
 SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pinned) {
@@ -1967,7 +1982,6 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
     data += (first - lo) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, first, count, total);
 }
-/* Asks a source until it has given want elements or ended. */
 SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char *dst,
                                       size_t want, size_t load, size_t total) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -2044,8 +2058,7 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) 
     }
     return cudaSuccess;
 }
-/* Waits until it is this load's turn: sources and sinks see chunks in order. Host functions of
-   enqueued runs are in order anyway and must not wait. */
+/* Waits until it is this load's turn: sources and sinks see chunks in order. */
 SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, size_t load) {
     spipe_priv_lock(p->sync);
     while (*turn != load) spipe_priv_wait(p->sync);
@@ -2338,7 +2351,6 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, 
     }
     return spipe_priv_is_lost(p, load) ? p->failure.error : cudaSuccess;
 }
-/* Waits until all that was copied out has been drained. */
 SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
     int i, busy = 1;
     while (busy) {
@@ -2398,9 +2410,9 @@ SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStre
     op->wait = event;
     op->since = since;
 }
-/* An event is recorded after what was written last. */
 SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
                                        cudaEvent_t event) {
+    if (!event) return;
     if (!w->last || w->last->stream != stream || w->last->done) {
         (void)spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
     }
@@ -2562,7 +2574,7 @@ SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
 SPIPE_API cudaError_t spipe_priv_reserve_ops(spipe_pipeline_t *p) {
     const int one_stream = p->one_stream;
     size_t    n;
-    p->one_stream = p->desc.schedule == SPIPE_SERIAL;
+    if (!p->one_shot) p->one_stream = p->desc.schedule == SPIPE_SERIAL;
     n = spipe_priv_write_ops(p);
     if (n > p->room_ops) {
         spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)p->ops, n * sizeof *more);
@@ -2621,7 +2633,6 @@ SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, siz
                              "elements); make chunk or depth smaller", bytes, kind, p->desc.depth,
                              p->load);
 }
-/* What stages see of each slot. */
 SPIPE_API void spipe_priv_prepare(spipe_pipeline_t *p) {
     size_t k;
     int    i;
@@ -2652,7 +2663,7 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
         if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
         p->report.device_bytes = device;
         p->report.pinned_bytes = pinned;
-        p->ring_cached = pinned <= spipe_priv_cache_bytes() / 2;
+        p->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
         e = spipe_priv_pin_slots(p, pinned);
         if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
     }
@@ -2666,7 +2677,6 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: issuing a load, step by step ---------------------------------------------- */
-/* Writes an element, or zeros, into device memory several times. */
 SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
                                            size_t times, const unsigned char *element,
                                            cudaStream_t stream) {
@@ -2677,7 +2687,6 @@ SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigne
     }
     return cudaSuccess;
 }
-/* Copies one input with a halo from the user's own array, edges and all. */
 SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_priv_at_t *at, int i,
                                               cudaStream_t stream) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -2706,7 +2715,6 @@ SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_pr
     if (load < depth) return cudaSuccess;
     return spipe_priv_await(p, &at->slot->drained, load - depth + 1, load);
 }
-/* Has the user enqueue one stage's work for one chunk. */
 SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, int s,
                                             const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->desc.stages[s];
@@ -2751,7 +2759,8 @@ SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_pipeline_t *p, const spipe_pr
 /* Where nothing has to be drained, chunks are whole when the GPU says so: waits for an event and
    counts the chunks up to it. */
 SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event, size_t chunks) {
-    const cudaError_t e = cudaEventSynchronize(event);
+    const cudaError_t e = event           ? cudaEventSynchronize(event)
+                          : p->out_blocks ? cudaSuccess : cudaStreamSynchronize(p->streams[0]);
     if (e == cudaSuccess && p->completed < chunks) p->completed = chunks;
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
@@ -2765,7 +2774,6 @@ SPIPE_API size_t spipe_priv_chunks(const spipe_pipeline_t *p, size_t loads) {
     const size_t all = p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
     return p->batch > 1 && loads * p->batch > all ? all : loads * p->batch;
 }
-/* Waits for the oldest mark. */
 SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
     const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
     return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
@@ -2856,14 +2864,12 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 1);
     return e;
 }
-/* Sees to it that a load has a piece: whoever fills it takes one, else whoever issues it. */
 SPIPE_API cudaError_t spipe_priv_get_piece(spipe_pipeline_t *p, size_t load) {
     const size_t *filled = &p->slots[load % p->desc.depth].filled;
     if (p->needs_fill) return spipe_priv_await(p, filled, load + 1, load);
     if (load == p->num_claimed) spipe_priv_claim(p, load);
     return cudaSuccess;
 }
-/* Issues the operations first .. last-1 of a load. */
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
                                        size_t load) {
     spipe_priv_at_t        at;
@@ -2893,7 +2899,6 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
 }
 
 /* ---- 9 execute: the run -------------------------------------------------------------------- */
-/* Tells the user how far the run is, and hears whether to stop. */
 SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     spipe_progress_t progress;
     size_t           completed, total;
@@ -2921,7 +2926,6 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     p->stop_asked = 1;
     spipe_priv_unlock(p->sync);
 }
-/* Issues steps first .. last-1 of a load. */
 SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int first, int last,
                                              size_t load) {
     if (load >= p->num_loads) return cudaSuccess;
@@ -2936,7 +2940,6 @@ SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int first, int
     if (p->desc.progress) spipe_priv_tell(p);
     return cudaSuccess;
 }
-/* Step by step over depth loads at a time. */
 SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_pipeline_t *p) {
     size_t at, k;
     int    i;
@@ -3132,7 +3135,6 @@ SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: a run -------------------------------------------------------------------- */
-/* What a run does between begin and end: every load, by streams. */
 SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
     const cudaStream_t base = p->streams[0];
     cudaError_t        e;
@@ -3185,7 +3187,6 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
 }
 
 /* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
-/* Completes the report and hands it out. */
 SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     int             i, in_place = 0; /* pinned there */
@@ -3212,22 +3213,25 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     if (p->small && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
     if (to) *to = *r;
 }
-/* Frees in reverse order of making, whatever part of it was made. */
 SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     int         i, before = 0;
     if (spipe_priv_enter(p->device, &before) != cudaSuccess) before = p->device;
-    for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
+    for (i = 0; i < p->num_streams && (p->failed || !p->one_shot); ++i) {
+        spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
+    }
     spipe_priv_crews_stop(p);
     spipe_priv_keep(&e, spipe_priv_forget_replay(p));
+    spipe_priv_keep(&e, spipe_priv_free_memory(p)); /* before streams: these end faster after it */
     for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
-    for (i = 0; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
-    spipe_priv_keep(&e, spipe_priv_free_memory(p));
+    i = p->borrowed;
+    for (; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
     for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_keep(&e, spipe_priv_unregister(p, i));
     free((void *)p->ops);
+    if (p->slots != &p->single) free((void *)p->slots);
     spipe_priv_sync_destroy(p->sync);
     spipe_priv_leave(p->device, before);
-    memset(p, 0, offsetof(spipe_pipeline_t, claimed));
+    memset(p, 0, offsetof(spipe_pipeline_t, streams));
     return e;
 }
 SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
@@ -3236,10 +3240,11 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     if (!p->sync) return cudaErrorMemoryAllocation;
     *what = "reading the device's facts";
     SPIPE_TRY(spipe_priv_device_facts(&p->facts, p->device));
-    p->watched = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL; /* blind to batches */
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan(p));
-    memset((void *)p->slots, 0, p->desc.depth * sizeof *p->slots);
+    p->watched = !(p->one_shot && p->direct_pageable) && /* by what is blind to batches */
+                 getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
+    SPIPE_TRY(spipe_priv_make_slots(p));
     *what = "creating streams";
     SPIPE_TRY(spipe_priv_create_streams(p));
     *what = "creating events";
@@ -3252,7 +3257,7 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     const double began = spipe_priv_seconds();
     const char  *what = NULL;
     cudaError_t  e;
-    memset(p, 0, offsetof(spipe_pipeline_t, claimed));
+    memset(p, 0, offsetof(spipe_pipeline_t, streams));
     if (failure) spipe_priv_failure_clear(failure);
     SPIPE_TRY(spipe_desc_check(d, failure));
     if (d->devices.run) {
@@ -3278,34 +3283,30 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
         (void)spipe_priv_free(p);
         return e;
     }
-    spipe_priv_begin(p);
+    if (!one_shot) spipe_priv_begin(p);
     p->alive = 1;
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
-    spipe_pipeline_t *p;
-    spipe_failure_t   failure;
-    cudaError_t       e = cudaErrorMemoryAllocation, freed;
+    spipe_pipeline_t p;
+    spipe_failure_t  failure;
+    cudaError_t      e, freed;
     if (d && d->devices.run) return d->devices.run(d, report);
     if (report) memset(report, 0, sizeof *report);
-    p = (spipe_pipeline_t *)malloc(sizeof *p); /* too large for small stacks */
-    if (p) e = spipe_priv_create(p, d, 1, &failure);
-    else (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
+    e = spipe_priv_create(&p, d, 1, &failure);
     if (e != cudaSuccess) {
         if (report) report->failure = failure;
-        free(p);
         return e;
     }
-    e = spipe_priv_run(p);
-    spipe_priv_report(p, report);
-    freed = spipe_priv_free(p);
+    e = spipe_priv_run(&p);
+    spipe_priv_report(&p, report);
+    freed = spipe_priv_free(&p);
     if (e == cudaSuccess && freed != cudaSuccess) {
         e = spipe_priv_refuse(report ? &report->failure : NULL, freed, "freeing after the run "
                               "failed: %s", cudaGetErrorString(freed));
         if (report) report->failure.chunks_whole = report->num_chunks;
     }
-    free(p);
     return e;
 }
 SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
@@ -3316,7 +3317,6 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_des
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
     return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
 }
-/* Enters a pipeline's device; where that cannot be, the report says so. */
 SPIPE_API cudaError_t spipe_priv_reach(spipe_pipeline_t *p, int *before, spipe_report_t *report) {
     const int         alive = p && p->alive;
     const cudaError_t e = alive && !p->unset ? spipe_priv_enter(p->device, before)

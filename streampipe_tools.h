@@ -472,6 +472,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     e = cudaGetDevice(&p->device);
     if (e == cudaSuccess) e = spipe_priv_device_facts(&p->facts, p->device);
     if (e == cudaSuccess) e = spipe_priv_plan(p);
+    if (e == cudaSuccess) e = spipe_priv_make_slots(p);
     if (e == cudaSuccess) spipe_priv_layout(p, &device, &pinned);
     if (e != cudaSuccess && p->failure.error == cudaSuccess) {
         (void)spipe_priv_refuse(&p->failure, e, "planning failed: %s", cudaGetErrorString(e));
@@ -482,6 +483,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     report->pinned_bytes = pinned;
     report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
     for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
+    if (p->slots != &p->single) free((void *)p->slots);
     free(p);
     return e;
 }

@@ -1242,6 +1242,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int i)
     prop->maxThreadsPerMultiProcessor = p.threads_per_sm;
     prop->streamPrioritiesSupported = attribute_of(i, cudaDevAttrStreamPrioritiesSupported);
     prop->maxBlocksPerMultiProcessor = 32;
+    prop->integrated = attribute_of(i, cudaDevAttrIntegrated);
+    prop->pageableMemoryAccess = attribute_of(i, cudaDevAttrPageableMemoryAccess);
+    prop->pageableMemoryAccessUsesHostPageTables =
+        attribute_of(i, cudaDevAttrPageableMemoryAccessUsesHostPageTables);
     prop->memoryPoolsSupported = attribute_of(i, cudaDevAttrMemoryPoolsSupported);
     prop->hostNumaId = -1;
     return call.done(cudaSuccess);
