@@ -683,7 +683,7 @@ typedef struct spipe_pipeline {
     Blocks     yes, until every output is whole, or the work begun has drained.
     Threads    any; runs do not share anything.   Callback  no.   Capture  no.
     Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
-               and events, threads when host work is to be done; all freed before return.
+               and events, threads for host work; all freed before return. 20 KB of stack.
     Example    the complete program above.                                                     */
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
@@ -2778,7 +2778,7 @@ SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
     const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
     return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
 }
-/* Marks the end of some chunks, and keeps the host from running too far ahead of the GPU. */
+/* Keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
     const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);

@@ -1,6 +1,6 @@
 /*  test_choices.cu -- what the library chooses by itself changes how fast a run is, never what
     comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a
-    graph, several arrays in one copy. */
+    graph, the stream of a small run, several arrays in one copy. */
 #include "pipe_common.h"
 
 enum { CHUNK = 64, CHUNKS = 512, N = CHUNK * CHUNKS + 17 };
@@ -244,6 +244,77 @@ static void test_no_replay(void) {
     pipe_free(&y);
 }
 
+/* ---- The thread's own stream ------------------------------------------------------------------ */
+
+typedef struct noted {
+    pipe_mix_args_t args;
+    size_t          calls, own; /* own: in the thread's own stream */
+    int             fails;
+} noted_t;
+
+static cudaError_t noting_stage(const spipe_chunk_t *c, void *user) {
+    noted_t *s = (noted_t *)user;
+    ++s->calls;
+    s->own += c->stream == cudaStreamPerThread;
+    return s->fails ? cudaErrorLaunchOutOfResources : pipe_mix_stage(c, &s->args);
+}
+
+enum { FIXED = 1, URGENT = 2, KEPT = 4, CAPTURING = 8, FAILING = 16 };
+
+/* Whether a stage was called in the thread's own stream; -1 when anything else is not right. */
+static int in_own_stream(size_t n, int how) {
+    pipe_array_t     x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
+    noted_t          s = {{0, 1, 1}, 0, 0, 0};
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    cudaGraph_t      graph = NULL;
+    cudaError_t      e;
+    size_t           wrong;
+    s.fails = (how & FAILING) != 0;
+    d.count = n;
+    if (how & URGENT) d.priority = SPIPE_PRIORITY_HIGH;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "notes", noting_stage, &s);
+    if (how & FIXED) spipe_stage_fixed(&d, 0);
+    pipe_randomise(x);
+    pipe_poison(y);
+    if (how & CAPTURING) {
+        SPIPE_CHECK(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeRelaxed));
+    }
+    if (how & KEPT) {
+        SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+        e = spipe_pipeline_run(&p, NULL);
+        SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    } else {
+        e = spipe_run(&d, NULL);
+    }
+    if (how & CAPTURING) {
+        SPIPE_CHECK(cudaStreamEndCapture(cudaStreamPerThread, &graph));
+        SPIPE_CHECK(cudaGraphDestroy(graph));
+    }
+    wrong = s.fails ? e != cudaErrorLaunchOutOfResources : e + num_wrong(x, y, n);
+    wrong += cudaPeekAtLastError() != cudaSuccess || s.calls == 0;
+    wrong += s.own > 0 && s.own < s.calls;
+    pipe_free(&x);
+    pipe_free(&y);
+    return wrong ? -1 : s.own > 0;
+}
+
+static void test_own_stream(void) {
+    const size_t small = 100003, large = ((size_t)24 << 20) + 1;
+    tap_ok(in_own_stream(small, FIXED) == 1,
+           "a small run of a fixed stage goes through the stream that the thread has anyway");
+    tap_ok(in_own_stream(small, 0) == 0, "not of a stage that may hand its stream to a thread");
+    tap_ok(in_own_stream(small, FIXED | URGENT) == 0, "not with a priority");
+    tap_ok(in_own_stream(small, FIXED | KEPT) == 0, "not of a pipeline that is kept");
+    tap_ok(in_own_stream(large, FIXED) == 0, "not a large run");
+    tap_ok(in_own_stream(small, FIXED | CAPTURING) == 0,
+           "not while that stream is captured, and the capture stays whole");
+    tap_ok(in_own_stream(small, FIXED | FAILING) == 1 && in_own_stream(small, FIXED) == 1,
+           "a run that failed there leaves it as it was");
+}
+
 /* ---- Several arrays -------------------------------------------------------------------------- */
 
 static __global__ void three_kernel(const unsigned char *a, const unsigned short *b,
@@ -305,6 +376,7 @@ int main(void) {
     test_in_place();
     test_replay();
     test_no_replay();
+    test_own_stream();
     for (k = 0; k <= 5; ++k) test_several_arrays(k);
     return tap_done();
 }

@@ -327,6 +327,7 @@ typedef struct settings { /* what a sweep sets; zero: left to the library */
     size_t           chunk_bytes, threads;
     spipe_schedule_t schedule;
     spipe_staging_t  staging;
+    int              fixed; /* every body is, but then a kept pipeline may replay */
 } settings_t;
 
 static spipe_desc_t describe(job_t *j, int pinned, const settings_t *s) {
@@ -343,6 +344,7 @@ static spipe_desc_t describe(job_t *j, int pinned, const settings_t *s) {
     for (int k = 0; k < j->stages; ++k) {
         const int stage = spipe_add_stage(&d, names[k], busy_stage, &j->stage[k]);
         spipe_stage_once(&d, stage); /* true of every body */
+        if (s->fixed) spipe_stage_fixed(&d, stage);
     }
     return d;
 }
@@ -583,10 +585,10 @@ static int small(const job_t *j) { return in_bytes(j) <= 64 * BENCH_MIB; }
 
 static void add_own_pinned(variants_t *to, job_t *j) {
     for (size_t c : sweep_chunks(in_bytes(j))) {
-        add_kept(to, j, 1, "engines " + size_text(c), "own", {c, 0, SPIPE_ENGINES, {}});
-        add_kept(to, j, 1, "depth-first " + size_text(c), "own", {c, 0, SPIPE_DEPTH_FIRST, {}});
+        add_kept(to, j, 1, "engines " + size_text(c), "own", {c, 0, SPIPE_ENGINES, {}, 0});
+        add_kept(to, j, 1, "depth-first " + size_text(c), "own", {c, 0, SPIPE_DEPTH_FIRST, {}, 0});
     }
-    if (small(j)) add_kept(to, j, 1, "mapped", "own", {0, 0, SPIPE_MAPPED, {}});
+    if (small(j)) add_kept(to, j, 1, "mapped", "own", {0, 0, SPIPE_MAPPED, {}, 0});
 }
 
 static void add_own_pageable(variants_t *to, job_t *j) {
@@ -594,14 +596,14 @@ static void add_own_pageable(variants_t *to, job_t *j) {
     for (size_t c : sweep_chunks(in_bytes(j))) {
         if (c < 512 * BENCH_KIB && in_bytes(j) > 16 * BENCH_MIB) continue;
         add_kept(to, j, 0, "staged " + size_text(c), "own",
-                 {c, 0, any, SPIPE_STAGING_COPY});
+                 {c, 0, any, SPIPE_STAGING_COPY, 0});
     }
     for (const size_t t : {1u, 2u, 4u, 6u, 8u}) {
         if (t > std::thread::hardware_concurrency()) break;
         add_kept(to, j, 0, std::to_string(t) + "+" + std::to_string(t) + " threads", "own",
-                 {0, t, any, SPIPE_STAGING_COPY});
+                 {0, t, any, SPIPE_STAGING_COPY, 0});
     }
-    add_kept(to, j, 0, "direct", "own", {0, 0, any, SPIPE_STAGING_DIRECT});
+    add_kept(to, j, 0, "direct", "own", {0, 0, any, SPIPE_STAGING_DIRECT, 0});
 }
 
 static void add_run(variants_t *to, job_t *j, int pinned, const std::string &name,
@@ -615,9 +617,9 @@ static void add_run(variants_t *to, job_t *j, int pinned, const std::string &nam
 /* Never kept: a pipeline that keeps arrays registered makes them pinned for all the others. */
 static void add_own_runs(variants_t *to, job_t *j) {
     const spipe_schedule_t any = SPIPE_SCHEDULE_AUTO;
-    add_run(to, j, 0, "run staged", "own run", {0, 0, any, SPIPE_STAGING_COPY});
-    add_run(to, j, 0, "run registered", "own run", {0, 0, any, SPIPE_STAGING_REGISTER});
-    add_run(to, j, 0, "run direct", "own run", {0, 0, any, SPIPE_STAGING_DIRECT});
+    add_run(to, j, 0, "run staged", "own run", {0, 0, any, SPIPE_STAGING_COPY, 0});
+    add_run(to, j, 0, "run registered", "own run", {0, 0, any, SPIPE_STAGING_REGISTER, 0});
+    add_run(to, j, 0, "run direct", "own run", {0, 0, any, SPIPE_STAGING_DIRECT, 0});
 }
 
 /* Measures the candidates, keeps the best `keep` of them in `finals` and says what all took. */
@@ -721,13 +723,14 @@ static void add_fixed(row_t *r) {
         return run_four_streams(j, pinned);
     }));
     add_run(to, j, pinned, "run", "default", none);
+    if (!pinned && small(j)) add_run(to, j, 0, "run fixed", "fixed", {0, 0, {}, {}, 1});
     add_kept(to, j, pinned, "kept", "default", none);
     if (!find(r, "kept")) fail("kept", "the default settings were refused");
     if (!pinned) add_kept(to, j, 1, "kept pinned", "pinned", none);
     if (!pinned || !small(j)) return;
     to->push_back(variant_of("mapped", "hand", CHECK_PINNED,
                              [j](spipe_report_t *) { return run_mapped(j); }));
-    add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_MAPPED, {}});
+    add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_MAPPED, {}, 0});
 }
 
 static void run_sweeps(const options_t *o, row_t *r) {
@@ -916,6 +919,10 @@ static void print_row(const row_t *r) {
         printf("; once x plain %.2f, kept %.3f of pinned, ",
                faster(find(r, "serial once"), run).median,
                faster(find(r, "kept pinned"), kept).median);
+        if (find(r, "run fixed")) {
+            printf("fixed x plain %.2f, ",
+                   faster(find(r, "serial once"), find(r, "run fixed")).median);
+        }
         if (best_of(r, "own run")) printf("best run: %s", best_of(r, "own run")->name.c_str() + 4);
     }
     printf("\n");
@@ -934,7 +941,7 @@ static void run_small_chunks(const options_t *o, std::vector<row_t> *rows, doubl
     r->rounds = o->rounds;
     job_t *j = &r->job;
     add_ring(&r->finals, j, chunk);
-    add_kept(&r->finals, j, 1, "kept", "default", {chunk, 0, SPIPE_SCHEDULE_AUTO, {}});
+    add_kept(&r->finals, j, 1, "kept", "default", {chunk, 0, SPIPE_SCHEDULE_AUTO, {}, 0});
     if (!find(r, "kept")) fail("kept", "256 chunks were refused");
     measure(j, &r->finals, o->warm, r->rounds);
     for (variant_t &v : r->finals) v.run = nullptr;
