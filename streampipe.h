@@ -640,7 +640,7 @@ typedef struct spipe_pipeline {
     size_t             num_rows;     /* and one of two streams where their number is odd */
     size_t             num_ops, room_ops, step_start[SPIPE_PRIV_MAX_STEPS + 1];
     /* what it owns */
-    int                num_streams, num_events, borrowed; /* borrowed: of the streams, 0 or 1 */
+    int                num_streams, num_events, own; /* own: the first of the streams that is */
     cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
     unsigned char     *device_memory, *pinned_memory, *pinned_base;
     unsigned char     *pinned_alias; /* pinned_memory as kernels see it */
@@ -905,7 +905,6 @@ SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     f->stage = -1;
     f->chunk = SPIPE_AUTO;
 }
-/* Writes the sentence of a refused call, if anybody wants it. */
 SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *format,
                                         ...) {
     va_list args;
@@ -919,7 +918,6 @@ SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const
 }
 
 /* ---- 3 device ------------------------------------------------------------------------------ */
-/* Linux tells a PCI device's NUMA node; elsewhere -1. */
 SPIPE_API int spipe_priv_numa_node(int device) {
 #if defined(__linux__)
     char   id[32], path[96];
@@ -1269,7 +1267,6 @@ SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
 SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
-/* Whether only the end of a source tells how many elements there are. */
 SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
     int i, sources = 0;
     for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
@@ -1535,8 +1532,15 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
     if (spipe_priv_all_in_place(p) && d->count > 0) {
-        p->report.why_chunk = "the whole: without copies nothing is to overlap";
-        return d->count;
+        /* side by side one reads while another writes, and fills the device where another ends;
+           two of 1 to 2 MiB rather get in each other's way (tests/bench) */
+        const double all = (double)d->count * (double)moved / (double)mib;
+        const int    whole = p->one_shot || all < 0.5 || (all > 1.25 && all < 5.0);
+        const size_t parts = whole ? 1 : all < 14.0 ? 2 : 3;
+        p->report.why_chunk = whole ? "the whole: without copies nothing is to overlap"
+                                    : "without copies, a few side by side";
+        chunk = (d->count - 1) / parts + 1;
+        return !whole && chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
     }
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
@@ -1730,10 +1734,12 @@ SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
    issue is all that schedules differ in. */
 enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
 SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t row, int route) {
-    const int lane = route - SPIPE_PRIV_ROUTE_LANE, slot = (int)(row % p->desc.depth);
+    const int copies = route < SPIPE_PRIV_ROUTE_LANE, slot = (int)(row % p->desc.depth);
+    const int lane = copies ? 0 : route - SPIPE_PRIV_ROUTE_LANE;
     if (p->one_stream) return p->streams[0];
-    if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + (lane < 0 ? 0 : lane)];
-    return p->streams[lane < 0 ? route : 2 + 2 * lane + (int)(row & 1)];
+    if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + lane];
+    if (copies && !spipe_priv_all_in_place(p)) return p->streams[route];
+    return p->streams[2 + 2 * lane + (int)(row & 1)];
 }
 /* A small run goes through the stream that this thread has anyway, which saves 10 us, where its
    stages are fixed: no other thread uses the handle, which would be another stream there. */
@@ -1747,11 +1753,11 @@ SPIPE_API int spipe_priv_borrows(const spipe_pipeline_t *p) {
 /* All of the pipeline's priority: copies do not care. */
 SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     int total = p->num_lanes * (int)p->desc.depth;
-    p->borrowed = spipe_priv_borrows(p);
+    p->own = spipe_priv_borrows(p);
     p->streams[0] = cudaStreamPerThread;
     if (spipe_priv_by_engine(p)) total = 2 + 2 * p->num_lanes;
     if (p->desc.schedule == SPIPE_SERIAL || (p->one_shot && p->one_stream)) total = 1;
-    for (p->num_streams = p->borrowed; p->num_streams < total; ++p->num_streams) {
+    for (p->num_streams = p->own; p->num_streams < total; ++p->num_streams) {
         SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
     }
     return cudaSuccess;
@@ -1763,7 +1769,7 @@ SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *eve
 }
 SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     const int few = p->one_shot && p->num_loads < SPIPE_PRIV_MARK && !p->desc.progress;
-    const int lone = p->one_shot && p->one_stream && !p->host_work; /* all in one stream ... */
+    const int lone = p->one_shot && p->one_stream && !p->host_work && !p->desc.devices.claim;
     size_t    k;
     int       s;
     if (!p->one_shot || p->has_resident) SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
@@ -1772,9 +1778,8 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     for (k = 0; k < p->desc.depth; ++k) {
         spipe_priv_slot_t *slot = &p->slots[k];
         cudaEvent_t       *done = slot->stage_done;
-        if (lone && p->num_loads <= 1) continue; /* ... which tells by itself when all is done */
+        if (lone) continue; /* its stream tells when all is done */
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        if (lone) continue;
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (s = 0; s < p->desc.num_stages; ++s) SPIPE_TRY(spipe_priv_new_event(p, &done[s]));
     }
@@ -1899,7 +1904,6 @@ SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t v
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-/* How many elements there are in all, SPIPE_AUTO while not known. */
 SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
     return p->endless ? spipe_priv_locked_get(p, &p->total) : p->total;
 }
@@ -1942,7 +1946,6 @@ SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char
         spipe_priv_repeat(past, right, past - b->elem_bytes, b);
     }
 }
-/* Bytes of the largest cache, 0 where nobody tells. */
 SPIPE_API size_t spipe_priv_cache_bytes(void) {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
     const long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -2652,7 +2655,6 @@ SPIPE_API void spipe_priv_prepare(spipe_pipeline_t *p) {
         }
     }
 }
-/* Takes memory for the paths as they are now, keeping what is already enough. */
 SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
     size_t      device, pinned;
     cudaError_t e = cudaSuccess;
@@ -2778,7 +2780,6 @@ SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
     const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
     return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
 }
-/* Keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
     const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);
@@ -3224,8 +3225,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     spipe_priv_keep(&e, spipe_priv_forget_replay(p));
     spipe_priv_keep(&e, spipe_priv_free_memory(p)); /* before streams: these end faster after it */
     for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
-    i = p->borrowed;
-    for (; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
+    for (i = p->own; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
     for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_keep(&e, spipe_priv_unregister(p, i));
     free((void *)p->ops);
     if (p->slots != &p->single) free((void *)p->slots);
