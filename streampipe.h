@@ -1532,15 +1532,14 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
     if (spipe_priv_all_in_place(p) && d->count > 0) {
-        /* side by side one reads while another writes, and fills the device where another ends;
-           two of 1 to 2 MiB rather get in each other's way (tests/bench) */
+        /* two side by side: one reads while another writes, and a small third fills the end; those
+           of 1 to 2 MiB rather get in each other's way (tests/bench) */
         const double all = (double)d->count * (double)moved / (double)mib;
         const int    whole = p->one_shot || all < 0.5 || (all > 1.25 && all < 5.0);
-        const size_t parts = whole ? 1 : all < 14.0 ? 2 : 3;
         p->report.why_chunk = whole ? "the whole: without copies nothing is to overlap"
                                     : "without copies, a few side by side";
-        chunk = (d->count - 1) / parts + 1;
-        return !whole && chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
+        chunk = (size_t)((double)(d->count - 1) * (all < 10.0 ? 0.5 : 0.47)) + 1;
+        return whole ? d->count : chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
     }
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {

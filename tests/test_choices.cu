@@ -162,6 +162,43 @@ static void test_in_place(void) {
     tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_MAPPED, "one element");
 }
 
+/* In how many chunks one run and kept ones take so many bytes in place; 0: wrong. */
+static size_t chunks_in_place(size_t bytes, int kept) {
+    pipe_array_t     x = pipe_array_new(bytes, PIPE_PINNED), y = pipe_array_new(bytes, PIPE_PINNED);
+    pipe_mix_args_t  args = {0, 1, 1};
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    size_t           wrong = 0;
+    int              k;
+    d.count = bytes;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_stage_once(&d, spipe_add_stage(&d, "mix", pipe_mix_stage, &args));
+    if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 3; ++k) {
+        pipe_randomise(x);
+        pipe_poison(y);
+        if (kept) SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        else SPIPE_CHECK_RUN(&d, &r);
+        wrong += num_wrong(x, y, bytes) + (r.schedule != SPIPE_MAPPED) + (r.device_bytes != 0);
+    }
+    if (kept) SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+    return wrong ? 0 : r.num_chunks;
+}
+
+static void test_side_by_side(void) {
+    const size_t mib = (size_t)1 << 20;
+    tap_ok(chunks_in_place(mib / 4, 1) == 1 && chunks_in_place(2 * mib, 1) == 1,
+           "in place a kept pipeline takes a quarter of a MiB, and 2 MiB, as a whole");
+    tap_ok(chunks_in_place(mib, 1) == 2 && chunks_in_place(6 * mib + 77, 1) == 2,
+           "1 and 6 MiB in halves, side by side");
+    tap_ok(chunks_in_place(12 * mib + 1, 1) == 3, "12 MiB with a small rest that fills the end");
+    tap_ok(chunks_in_place(6 * mib, 0) == 1, "a single run takes the whole, in one stream");
+}
+
 /* ---- Replay ---------------------------------------------------------------------------------- */
 
 static void test_replay(void) {
@@ -374,6 +411,7 @@ int main(void) {
     test_batch();
     test_batch_with_halo();
     test_in_place();
+    test_side_by_side();
     test_replay();
     test_no_replay();
     test_own_stream();

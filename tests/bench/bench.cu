@@ -589,9 +589,10 @@ static void add_own_pinned(variants_t *to, job_t *j) {
         add_kept(to, j, 1, "depth-first " + size_text(c), "own", {c, 0, SPIPE_DEPTH_FIRST, {}, 0});
     }
     if (small(j)) add_kept(to, j, 1, "mapped", "own", {0, 0, SPIPE_MAPPED, {}, 0});
-    for (size_t parts = 2; parts <= 4 && small(j); parts *= 2) {
-        add_kept(to, j, 1, "mapped 1/" + std::to_string(parts), "own",
-                 {in_bytes(j) / parts, 0, SPIPE_MAPPED, {}, 0});
+    for (size_t percent : {50, 47, 25}) { /* of the whole at a time, side by side */
+        if (!small(j)) break;
+        add_kept(to, j, 1, "mapped " + std::to_string(percent) + " %", "own",
+                 {in_bytes(j) * percent / 100, 0, SPIPE_MAPPED, {}, 0});
     }
 }
 
