@@ -839,7 +839,6 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     SPIPE_PRIV_PTHREAD(pthread_mutex_destroy(&s->lock));
     free(s);
 }
-/* A handle for join, or NULL where no thread is to be had. */
 SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
 #if !defined(SPIPE_NO_THREADS)
@@ -996,7 +995,6 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
-/* Makes a device current and remembers which one was, so that leave can put it back. */
 SPIPE_API cudaError_t spipe_priv_enter(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
@@ -1485,14 +1483,15 @@ SPIPE_API int spipe_priv_stages_arrays(const spipe_pipeline_t *p) {
     }
     return staged;
 }
-/* Whether the stages work on the user's own memory and need none of a slot's. */
+/* Whether stages work on the user's own memory and nothing is copied; 2: with memory in between. */
 SPIPE_API int spipe_priv_all_in_place(const spipe_pipeline_t *p) {
-    int i, others = 0;
+    int i, others = 0, temps = 0;
     for (i = 0; i < p->desc.num_buffers; ++i) {
-        const int resident = p->desc.buffers[i].kind == SPIPE_RESIDENT;
-        others |= p->path[i] != SPIPE_PRIV_IN_PLACE && !resident;
+        const spipe_kind_t kind = p->desc.buffers[i].kind;
+        others |= p->path[i] != SPIPE_PRIV_IN_PLACE && kind != SPIPE_RESIDENT && kind != SPIPE_TEMP;
+        temps |= kind == SPIPE_TEMP;
     }
-    return spipe_priv_is_mapped(p) && !others;
+    return spipe_priv_is_mapped(p) && !others ? 1 + temps : 0;
 }
 /* Bytes one element moves in the busier direction, and what it takes in a slot. */
 SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, size_t *held) {
@@ -1529,12 +1528,15 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
     const size_t        mib = (size_t)1 << 20;
     size_t              moved, held, bytes = 4 * mib, chunk;
+    const int           in_place = spipe_priv_all_in_place(p);
+    double              total;
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
-    if (spipe_priv_all_in_place(p) && d->count > 0) {
+    total = (double)d->count * (double)moved;
+    if (d->count > 0 && (in_place == 1 || (in_place && total <= 1.25 * (double)mib))) {
         /* two side by side: one reads while another writes, and a small third fills the end; those
            of 1 to 2 MiB rather get in each other's way (tests/bench) */
-        const double all = (double)d->count * (double)moved / (double)mib;
+        const double all = total / (double)mib;
         const int    whole = p->one_shot || all < 0.5 || (all > 1.25 && all < 5.0);
         p->report.why_chunk = whole ? "the whole: without copies nothing is to overlap"
                                     : "without copies, a few side by side";
@@ -1543,7 +1545,6 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     }
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
-        const double total = (double)d->count * (double)moved;
         if (p->small && p->direct_pageable && d->count > 0) {
             p->report.why_chunk = "the whole: CUDA would wait between chunks";
             return d->count;
@@ -1588,16 +1589,18 @@ SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
     if (batch > d->count / d->chunk / 8) batch = d->count / d->chunk / 8; /* 8 loads to overlap */
     return batch > 0 ? batch : 1;
 }
-/* Small totals in pinned memory are worked on in place where the stage allows that: up to 16 MiB a
-   kernel that reads and writes host memory ends before copies would (tests/bench). */
+/* Small totals in pinned memory are worked on in place where all stages allow that: one that reads
+   and writes it ends before copies would up to 16 MiB, several up to 1 (tests/bench). */
 SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
+    const double  most = d->num_stages == 1 ? 16777216.0 : 1.25 * 1048576.0;
     size_t        moved, held;
+    int           i, once = d->chunk == SPIPE_AUTO && p->facts.map_host_memory;
+    for (i = 0; i < d->num_stages; ++i) once = once && d->stages[i].once && !d->stages[i].host;
     p->report.why_schedule = "as asked";
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
     spipe_priv_element_bytes(d, &moved, &held);
-    if (d->num_stages == 1 && d->stages[0].once && d->chunk == SPIPE_AUTO &&
-        p->facts.map_host_memory && (double)d->count * (double)moved <= 16777216.0) {
+    if (once && (double)d->count * (double)moved <= most) {
         p->report.why_schedule = "a small total, touched once: copies would take longer";
         d->schedule = SPIPE_MAPPED;
         SPIPE_TRY(spipe_priv_choose_paths(p));
@@ -2786,7 +2789,6 @@ SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     if (mark >= p->completed / every + SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
-/* With sync_each an error of the GPU is found before the next step. */
 SPIPE_API cudaError_t spipe_priv_sync_step(spipe_pipeline_t *p, int step, size_t load,
                                            cudaStream_t stream) {
     if (p->capturing) return cudaSuccess;
@@ -3070,7 +3072,6 @@ SPIPE_API cudaError_t spipe_priv_forget_replay(spipe_pipeline_t *p) {
     p->num_runs = 0;
     return e;
 }
-/* Nothing but the GPU's work, and the same in every run. */
 SPIPE_API int spipe_priv_can_replay(const spipe_pipeline_t *p) {
     int i, can = !p->has_resident && !p->needs_fill && !p->needs_drain && !p->direct_pageable;
     for (i = 0; i < p->desc.num_stages; ++i) {

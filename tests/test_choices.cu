@@ -156,32 +156,42 @@ static void test_in_place(void) {
            "a small total in pinned memory is worked on in place by a stage that touches it once");
     tap_ok(chosen_for(0, PIPE_PINNED, small, 0, 0) == SPIPE_ENGINES, "not by one that may not");
     tap_ok(chosen_for(1, PIPE_PAGEABLE, small, 0, 0) == SPIPE_ENGINES, "not in pageable memory");
-    tap_ok(chosen_for(1, PIPE_PINNED, small, 1, 0) == SPIPE_ENGINES, "not by two stages");
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 1, 0) == SPIPE_MAPPED, "by two such stages, too");
+    tap_ok(chosen_for(0, PIPE_PINNED, small, 1, 0) == SPIPE_ENGINES, "not if one of two may not");
+    tap_ok(chosen_for(1, PIPE_PINNED, 2 << 20, 1, 0) == SPIPE_ENGINES, "not 2 MiB by two stages");
     tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 1) == SPIPE_ENGINES, "not with a halo");
     tap_ok(chosen_for(1, PIPE_PINNED, large, 0, 0) == SPIPE_ENGINES, "not a large total");
     tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_MAPPED, "one element");
 }
 
-/* In how many chunks one run and kept ones take so many bytes in place; 0: wrong. */
-static size_t chunks_in_place(size_t bytes, int kept) {
+/* In how many chunks one run and kept ones take so many bytes in place; 0: wrong. Two stages hand
+   each other a buffer on the device. */
+static size_t chunks_in_place(size_t bytes, int kept, int stages) {
     pipe_array_t     x = pipe_array_new(bytes, PIPE_PINNED), y = pipe_array_new(bytes, PIPE_PINNED);
-    pipe_mix_args_t  args = {0, 1, 1};
+    pipe_mix_args_t  args = {0, stages > 1 ? 2 : 1, 1}, again = {2, 1, 1};
     spipe_desc_t     d = spipe_desc_default();
     spipe_pipeline_t p;
     spipe_report_t   r;
-    size_t           wrong = 0;
+    size_t           wrong = 0, i;
     int              k;
     d.count = bytes;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
+    if (stages > 1) spipe_add_temp(&d, 1);
     spipe_stage_once(&d, spipe_add_stage(&d, "mix", pipe_mix_stage, &args));
+    if (stages > 1) spipe_stage_once(&d, spipe_add_stage(&d, "again", pipe_mix_stage, &again));
     if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (k = 0; k < 3; ++k) {
         pipe_randomise(x);
         pipe_poison(y);
         if (kept) SPIPE_CHECK(spipe_pipeline_run(&p, &r));
         else SPIPE_CHECK_RUN(&d, &r);
-        wrong += num_wrong(x, y, bytes) + (r.schedule != SPIPE_MAPPED) + (r.device_bytes != 0);
+        for (i = 0; i < bytes; ++i) {
+            const unsigned char v = pipe_mix(x.at[i], i);
+            wrong += y.at[i] != (stages > 1 ? pipe_mix(v, i) : v);
+        }
+        wrong += !pipe_guard_whole(y) + (r.schedule != SPIPE_MAPPED);
+        wrong += r.device_bytes > (stages > 1 ? 5 * bytes : 0);
     }
     if (kept) SPIPE_CHECK(spipe_pipeline_destroy(&p));
     pipe_free(&x);
@@ -191,12 +201,15 @@ static size_t chunks_in_place(size_t bytes, int kept) {
 
 static void test_side_by_side(void) {
     const size_t mib = (size_t)1 << 20;
-    tap_ok(chunks_in_place(mib / 4, 1) == 1 && chunks_in_place(2 * mib, 1) == 1,
+    tap_ok(chunks_in_place(mib / 4, 1, 1) == 1 && chunks_in_place(2 * mib, 1, 1) == 1,
            "in place a kept pipeline takes a quarter of a MiB, and 2 MiB, as a whole");
-    tap_ok(chunks_in_place(mib, 1) == 2 && chunks_in_place(6 * mib + 77, 1) == 2,
+    tap_ok(chunks_in_place(mib, 1, 1) == 2 && chunks_in_place(6 * mib + 77, 1, 1) == 2,
            "1 and 6 MiB in halves, side by side");
-    tap_ok(chunks_in_place(12 * mib + 1, 1) == 3, "12 MiB with a small rest that fills the end");
-    tap_ok(chunks_in_place(6 * mib, 0) == 1, "a single run takes the whole, in one stream");
+    tap_ok(chunks_in_place(12 * mib + 1, 1, 1) == 3,
+           "12 MiB with a small rest that fills the end");
+    tap_ok(chunks_in_place(6 * mib, 0, 1) == 1, "a single run takes the whole, in one stream");
+    tap_ok(chunks_in_place(mib, 1, 2) == 2 && chunks_in_place(mib, 0, 2) == 1,
+           "so do two stages with a buffer between them that stays on the device");
 }
 
 /* ---- Replay ---------------------------------------------------------------------------------- */
