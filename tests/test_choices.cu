@@ -294,7 +294,7 @@ static void test_no_replay(void) {
     pipe_free(&y);
 }
 
-/* ---- The thread's own stream ------------------------------------------------------------------ */
+/* ---- The thread's own stream ----------------------------------------------------------------- */
 
 typedef struct noted {
     pipe_mix_args_t args;

@@ -244,7 +244,7 @@ static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t 
     for (i = 0; i < s->num_stages; ++i) fuzz_make_stage(s, i, &b);
     for (i = 0; i < s->num_stages; ++i) plain &= !s->stages[i].host && !s->stages[i].fails;
     for (i = 0; i < s->num_buffers; ++i) plain &= s->buffers[i].before + s->buffers[i].after == 0;
-    s->once = s->num_stages == 1 && plain && fuzz_one_in(&b, 2);
+    s->once = plain && (s->num_stages == 1 ? fuzz_one_in(&b, 2) : s->salt & 1);
     s->fixed = s->fixed && plain;
     if (sources > 0 || s->way != FUZZ_KEPT) s->count_then = s->count;
     s->damage = fuzz_one_in(&b, 12) ? 1 + (int)fuzz_pick(&b, 255) : 0;
