@@ -278,7 +278,8 @@ docs-check: ## compile, link and run the programs of README.md and of the header
 	$(total)
 
 .PHONY: sanitize
-# The programs of tests/bench by themselves: `make bench` wants a quiet GPU and takes minutes.
+# The programs of tests/bench by themselves: `make bench` wants a quiet GPU and takes over half an hour,
+# with BENCH_ARGS=--quick a few minutes.
 BENCHES := bench async_sample multicopy_sample
 BENCHED := $(addprefix $(BUILD)/tests/bench/,$(BENCHES) kernels)
 

@@ -1137,7 +1137,7 @@ static const char *const USAGE =
     "  --size LIST        input sizes, as 64K,16M,4G     --kernel LIST   as 0.1,1,3 (x copy in)\n"
     "  --memory LIST      pinned,pageable                --shape LIST    1:1,3:1\n"
     "  --stages LIST      1,3                            --section LIST  table,chunks,stream\n"
-    "  --rounds N         15                             --large-rounds N  5, from 2 GiB on\n"
+    "  --rounds N         15                             --large-rounds N  15, from 2 GiB on\n"
     "  --sweep-rounds N   3; 0: no sweeps                --warm N        3 unmeasured rounds\n"
     "  --stream SIZE      64G                            --cores N       use only N processors\n"
     "  --body NAME        thread: one element a thread; packs: spipe_busy_kernel; stride: as many\n"
@@ -1238,7 +1238,7 @@ static options_t default_options() {
     o.memories = {1, 0};
     o.shapes = o.stages = {1};
     o.sections = {"table", "chunks", "stream"};
-    o.rounds = 15, o.large_rounds = 5, o.sweep_rounds = 3, o.warm = 3;
+    o.rounds = o.large_rounds = 15, o.sweep_rounds = 3, o.warm = 3;
     o.stream_bytes = 64 * BENCH_GIB;
     o.seed = 1;
     for (size_t mib : {1u, 4u, 16u, 64u, 256u, 512u, 4096u}) o.sizes.push_back(mib * BENCH_MIB);
@@ -1302,8 +1302,8 @@ static options_t with(const options_t *o, std::vector<size_t> mib, std::vector<d
     return x;
 }
 
-/* With no axis given: every size and kernel as one stage of floats, and the other shapes at fewer
-   sizes; an axis given makes it the plain cross product of the axes. */
+/* With no axis given: every size and kernel as one stage of floats, and the other shapes with fewer
+   of them; an axis given makes it the plain cross product of the axes. */
 static std::vector<work_t> choose_works(const options_t *o) {
     std::vector<work_t> works;
     if (o->axes_given) {
@@ -1317,11 +1317,14 @@ static std::vector<work_t> choose_works(const options_t *o) {
     add_cross(&works, &pageable);
     if (o->quick) return works;
     for (int memory : {1, 0}) {
-        options_t shapes = with(o, {16, 512}, {0.1, 1, 3}, memory);
-        shapes.shapes = {3}, shapes.stages = {1, 3};
-        add_cross(&works, &shapes);
-        shapes.shapes = {1}, shapes.stages = {3};
-        add_cross(&works, &shapes);
+        for (size_t mib : {1, 16, 512, 4096}) {
+            options_t shapes = with(o, {mib}, mib == 4096 ? std::vector<double>{1}
+                                              : std::vector<double>{0.1, 1, 3}, memory);
+            shapes.shapes = {3}, shapes.stages = {1, 3};
+            add_cross(&works, &shapes);
+            shapes.shapes = {1}, shapes.stages = {3};
+            add_cross(&works, &shapes);
+        }
     }
     return works;
 }
