@@ -278,8 +278,8 @@ docs-check: ## compile, link and run the programs of README.md and of the header
 	$(total)
 
 .PHONY: sanitize
-# The programs of tests/bench by themselves: `make bench` wants a quiet GPU and takes over half an hour,
-# with BENCH_ARGS=--quick a few minutes.
+# The programs of tests/bench by themselves: `make bench` wants a quiet GPU for over half an hour,
+# with BENCH_ARGS=--quick for a few minutes.
 BENCHES := bench async_sample multicopy_sample
 BENCHED := $(addprefix $(BUILD)/tests/bench/,$(BENCHES) kernels)
 
