@@ -1736,11 +1736,12 @@ SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
    issue is all that schedules differ in. */
 enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
 SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t row, int route) {
-    const int copies = route < SPIPE_PRIV_ROUTE_LANE, slot = (int)(row % p->desc.depth);
-    const int lane = copies ? 0 : route - SPIPE_PRIV_ROUTE_LANE;
+    const int lane = route < SPIPE_PRIV_ROUTE_LANE ? 0 : route - SPIPE_PRIV_ROUTE_LANE;
+    const int slot = (int)(row % p->desc.depth);
     if (p->one_stream) return p->streams[0];
     if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + lane];
-    if (copies && !spipe_priv_all_in_place(p)) return p->streams[route];
+    if (route == SPIPE_PRIV_ROUTE_OUT) return p->streams[route]; /* the ends, in order */
+    if (route == SPIPE_PRIV_ROUTE_IN && !spipe_priv_all_in_place(p)) return p->streams[route];
     return p->streams[2 + 2 * lane + (int)(row & 1)];
 }
 /* A small run goes through the stream that this thread has anyway, which saves 10 us, where its
@@ -2495,7 +2496,6 @@ SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_
         spipe_priv_write_wait(w, s, stream, NULL, p->slots[before].stage_done[s], 1);
     }
 }
-/* The buffers of a mask go between the device and what a host stage sees. */
 SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
                                        cudaStream_t stream) {
     int i;
