@@ -141,12 +141,13 @@ SPIPE_API void all_sizes(const char *name, case_fn one) {
                                        "one of two one element off", "two and three elements off"};
     for (size_t s = 0; s < 4; s++) {
         bool good = true;
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             /* to the largest, the last starts bring nothing new */
-            if ((s < 2 - KERNELS_ARE_DEAR || sizes[k] < 100000) && !one(sizes[k], starts[s][0], starts[s][1])) {
-                tap_note("%s fails at %zu elements", name, sizes[k]);
-                good = false;
-            }
+            if (s >= 2 - KERNELS_ARE_DEAR && sizes[k] > 100000) continue;
+            if (one(sizes[k], starts[s][0], starts[s][1])) continue;
+            tap_note("%s fails at %zu elements", name, sizes[k]);
+            good = false;
+        }
         tap_ok(good, "%s agrees with its twin at all sizes, %s", name, text[s]);
     }
 }
