@@ -1778,10 +1778,9 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     if (!p->one_shot || p->has_resident) SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
     if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &p->end));
     for (k = 0; k < SPIPE_PRIV_WINDOW && !few; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
-    for (k = 0; k < p->desc.depth; ++k) {
+    for (k = 0; k < p->desc.depth && !lone; ++k) { /* a lone stream tells when all is done */
         spipe_priv_slot_t *slot = &p->slots[k];
         cudaEvent_t       *done = slot->stage_done;
-        if (lone) continue; /* its stream tells when all is done */
         SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
         SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (s = 0; s < p->desc.num_stages; ++s) SPIPE_TRY(spipe_priv_new_event(p, &done[s]));
@@ -2782,6 +2781,7 @@ SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
     const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
     return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
 }
+/* Marks the end of some chunks, and keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
     const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);
