@@ -99,12 +99,11 @@ END EXAMPLE
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(_MSC_VER) && !defined(SPIPE_NO_THREADS)
-#define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
-#endif
 #if !defined(_MSC_VER)
 #include <sys/time.h>
 #include <unistd.h>
+#elif !defined(SPIPE_NO_THREADS)
+#define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
 #endif
 #if defined(__linux__)
 #include <sys/mman.h> /* madvise, where the language standard lets it show */
@@ -183,8 +182,7 @@ typedef struct spipe_failure {
 typedef struct spipe_device {
     int    device;
     char   name[64];
-    int    compute_major, compute_minor;
-    int    num_sms;
+    int    compute_major, compute_minor, num_sms;
     int    copy_engines;          /* asyncEngineCount: 1 = one direction at a time */
     int    concurrent_kernels;    /* 1 = kernels of different streams may run at once */
     int    priority_least;        /* numerically largest; 0 on today's GPUs */
@@ -398,8 +396,7 @@ typedef struct spipe_buffer_desc {
     spipe_kind_t    kind;
     size_t          elem_bytes;  /* bytes of one element; resident: of the whole buffer */
     void           *host;        /* host array; an input is never written */
-    size_t          halo_before; /* elements readable before and after a chunk (default: 0) */
-    size_t          halo_after;
+    size_t          halo_before, halo_after; /* elements readable around a chunk (default: 0) */
     spipe_edge_t    edge;
     int             resident;    /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
     spipe_source_fn source;
@@ -414,10 +411,8 @@ typedef struct spipe_stage_desc {
     int            host;         /* 1 = runs on the CPU, on a worker thread */
     int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
     int            once, fixed;  /* see spipe_stage_once and spipe_stage_fixed (default: 0) */
-    unsigned       reads;        /* host stage: SPIPE_BIT of each buffer it reads and writes */
-    unsigned       writes;
-    int            after_given;  /* 0 = after the stage added before it */
-    int            num_after;
+    unsigned       reads, writes; /* host stage: SPIPE_BIT of each buffer it reads and writes */
+    int            after_given, num_after; /* 0, 0 = after the stage added before it */
     const char    *after[SPIPE_MAX_STAGES];
 } spipe_stage_desc_t;
 
@@ -446,12 +441,10 @@ typedef struct spipe_desc {
     spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
-    int               sync_each; /* 1 = wait after every step, so that an error of the GPU is
-                                   pinned to its stage and chunk; slow (default: 0) */
+    int               sync_each; /* 1 = wait after every step: errors of the GPU name it; slow */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void             *progress_user;
-    struct spipe_timeline *timeline; /* filled by a run that waits, and figures and a verdict in its
-                                   report: see streampipe_timeline.h (default: NULL) */
+    struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
     spipe_devices_t   devices;  /* (default: the current one) */
     int               num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
@@ -510,8 +503,9 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
-    once       it touches each element once, neighbours by neighbouring threads: a small total in
-               pinned memory is then worked on where it is, without copies.
+    once       it touches each element once, neighbours by neighbouring threads: small totals in
+               pinned memory are then worked on where they are, without copies, and the first runs
+               of a kept pipeline try two ways of cutting the whole.
     fixed      it enqueues the same work in every run, arguments and all, from the thread it is in:
                a kept pipeline may replay a run as a CUDA graph, without calling it, where that is
                faster; spipe_run may take a small total through cudaStreamPerThread.
@@ -539,7 +533,7 @@ typedef struct spipe_report {
     const char      *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
     size_t           threads;                  /* host threads each way */
     int              num_stages, num_streams;
-    int              replayed;                 /* 1 = by a CUDA graph, which was faster */
+    int              replayed, trying;         /* by a CUDA graph; one of the first, which try */
     size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
@@ -647,10 +641,13 @@ typedef struct spipe_pipeline {
     void              *resident[SPIPE_MAX_BUFFERS];
     unsigned char     *mapped[SPIPE_MAX_BUFFERS];
     spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
-    cudaGraphExec_t    replay;      /* the run as a graph, where that may be faster ... */
-    double             best_ms[2];  /* ... as it turns out: by streams, by the graph */
+    /* what a kept pipeline tries by turns with the plan, and keeps where it is faster */
+    int                trying, num_runs; /* a cut, a graph or nothing; for so many runs */
+    double             best_ms[2];       /* without it, with it */
+    struct { spipe_schedule_t schedule; size_t chunk; } cuts[2]; /* chunk 0: there is no other */
+    int                cut, replays;     /* which is in use; 1 = the graph is */
+    cudaGraphExec_t    replay;           /* a run as a graph, or NULL */
     size_t             replay_moved[2];
-    int                num_runs;    /* that it has been tried for */
     /* the run */
     int                async, endless, one_stream, written_for;
     size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
@@ -784,13 +781,11 @@ typedef pthread_cond_t  spipe_priv_cond_t;
 typedef pthread_t       spipe_priv_thread_t;
 #define SPIPE_PRIV_PTHREAD(call) ((void)(call))
 #endif
-
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t  changed, work[SPIPE_PRIV_NUM_CREWS]; /* work: a task for this crew */
     int                lone; /* 1 = there is no second thread, so nothing to lock */
 };
-
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
     if (!s->lone) SPIPE_PRIV_PTHREAD(pthread_mutex_lock(&s->lock));
 }
@@ -890,10 +885,8 @@ SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char 
 SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
                                     const char *file, int line) {
     spipe_report_t own;
-    cudaError_t    e;
     if (!report) report = &own;
-    e = spipe_run(d, report);
-    spipe_priv_check(e, "spipe_run", report->failure.message, file, line);
+    spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 /* Keeps the first error of a sequence that must go on, as when freeing. */
 SPIPE_API void spipe_priv_keep(cudaError_t *first, cudaError_t e) {
@@ -904,14 +897,13 @@ SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     f->stage = -1;
     f->chunk = SPIPE_AUTO;
 }
-SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *format,
-                                        ...) {
+SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *text, ...) {
     va_list args;
     if (!f) return e;
     spipe_priv_failure_clear(f);
     f->error = e;
-    va_start(args, format);
-    vsnprintf(f->message, sizeof f->message, format, args);
+    va_start(args, text);
+    vsnprintf(f->message, sizeof f->message, text, args);
     va_end(args);
     return e;
 }
@@ -1112,9 +1104,7 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     }
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost) *type = SPIPE_PRIV_PINNED;
-    if (a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged) {
-        *type = SPIPE_PRIV_DEVICE;
-    }
+    else if (a.type != cudaMemoryTypeUnregistered) *type = SPIPE_PRIV_DEVICE;
     if (device_pointer) *device_pointer = a.devicePointer;
     return cudaSuccess;
 }
@@ -1138,18 +1128,14 @@ SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, voi
 SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
     memset(&d, 0, sizeof d);
-    d.count = SPIPE_AUTO;
-    d.chunk = SPIPE_AUTO;
-    d.depth = SPIPE_AUTO;
-    d.threads = SPIPE_AUTO;
+    d.count = d.chunk = d.depth = d.threads = SPIPE_AUTO;
     return d;
 }
 SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
     if (d && !d->problem) d->problem = problem;
     return -1;
 }
-SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host,
-                                    size_t elem_bytes) {
+SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host, size_t bytes) {
     spipe_buffer_desc_t *b;
     if (!d) return -1;
     if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
@@ -1159,7 +1145,7 @@ SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *ho
     memset(b, 0, sizeof *b);
     b->kind = kind;
     b->host = host;
-    b->elem_bytes = elem_bytes;
+    b->elem_bytes = bytes;
     return d->num_buffers++;
 }
 SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes) {
@@ -1282,7 +1268,6 @@ SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t ch
     do {                                                                                           \
         if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
     } while (0)
-
 SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char                *kind = spipe_priv_kind_name(b->kind);
@@ -1305,8 +1290,7 @@ SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spip
     SPIPE_PRIV_REFUSE_IF(resident && b->resident != SPIPE_ZERO && !b->host, "buffer %d (resident): "
         "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO", i);
     SPIPE_PRIV_REFUSE_IF(resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
-        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or the last two "
-        "or-ed", i);
+        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
     SPIPE_PRIV_REFUSE_IF(halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
         "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
         "chunks are not there yet", i, kind);
@@ -1403,7 +1387,6 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
         "each other in a circle; look at the names given to spipe_stage_after");
     return cudaSuccess;
 }
-
 /* ---- 9 execute: the plan ------------------------------------------------------------------- */
 /* How a buffer's elements get from the host to the device and back: not at all; copied from and
    to the user's array; through a pinned slot that host threads fill and drain; used in place. */
@@ -1508,21 +1491,23 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     *moved = in > out ? in : out;
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
-/* Bytes of a run for which pinning its arrays takes too long, or setting up to stage them; for
-   which few threads and small chunks do better (tests/bench). */
-#define SPIPE_PRIV_TINY (7.0 * 1048576.0)
-#define SPIPE_PRIV_SMALL (24.0 * 1048576.0)
+/* Bytes of a run for which few threads and small chunks do better (tests/bench). */
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
-   chunk of a total is near sqrt(total x 120 KB / 2), from a little more for short kernels to a
-   little less for long ones. 1, 1.5, 2, 3, 4, ... : within 2 % of the best of a sweep on an H200
-   from 16 MiB to 4 GiB (tests/bench). */
+   chunk of a total is near sqrt(total x 120 KB / 2), more for short kernels, less for long ones. 1,
+   1.5, 2, 3, ... : within 2 % of a sweep's best on an H200, 16 MiB to 4 GiB (tests/bench). */
 SPIPE_API size_t spipe_priv_best_bytes(double total) {
     size_t bytes = (size_t)128 << 10;
     while (bytes < (size_t)16 << 20 && 0.6 * (double)bytes * (double)bytes < 60e3 * total) {
         bytes += (bytes & (bytes - 1)) ? bytes / 3 : bytes / 2;
     }
     return bytes;
+}
+/* In place two side by side: one reads while another writes, and a small third fills the end. */
+SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p, double total) {
+    const double part = total < 3.0 * 1048576.0 || p->desc.num_stages > 1 ? 0.5 : 0.47;
+    const size_t chunk = (size_t)((double)(p->desc.count - 1) * part) + 1;
+    return chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
 }
 SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
@@ -1533,15 +1518,12 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     int                 i;
     spipe_priv_element_bytes(d, &moved, &held);
     total = (double)d->count * (double)moved;
-    if (d->count > 0 && (in_place == 1 || (in_place && total <= 1.25 * (double)mib))) {
-        /* two side by side: one reads while another writes, and a small third fills the end; those
-           of 1 to 2 MiB rather get in each other's way (tests/bench) */
+    if (d->count > 0 && (in_place == 1 || (in_place && total <= 2097152.0))) {
         const double all = total / (double)mib;
-        const int    whole = p->one_shot || all < 0.5 || (all > 1.25 && all < 5.0);
+        const int    whole = p->one_shot || all < 0.5 || (in_place == 1 && all > 1.25 && all < 5.0);
         p->report.why_chunk = whole ? "the whole: without copies nothing is to overlap"
                                     : "without copies, a few side by side";
-        chunk = (size_t)((double)(d->count - 1) * (all < 10.0 ? 0.5 : 0.47)) + 1;
-        return whole ? d->count : chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
+        return whole ? d->count : spipe_priv_side_by_side(p, total);
     }
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
@@ -1550,6 +1532,7 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
             return d->count;
         }
         bytes = spipe_priv_best_bytes(total);
+        if (d->num_stages > 1 && total >= 3145728.0 && bytes < mib) bytes = mib;
         p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
         if (spipe_priv_stages_arrays(p)) {
             p->report.why_chunk = "pinned slots that the cache holds";
@@ -1590,21 +1573,25 @@ SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
     return batch > 0 ? batch : 1;
 }
 /* Small totals in pinned memory are worked on in place where all stages allow that: one that reads
-   and writes it ends before copies would up to 16 MiB, several up to 1 (tests/bench). */
-SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
+   and writes it ends before copies would up to 16 MiB, several up to 2, long ones far above. */
+SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p, double total) {
     spipe_desc_t *d = &p->desc;
-    const double  most = d->num_stages == 1 ? 16777216.0 : 1.25 * 1048576.0;
-    size_t        moved, held;
+    const double  most = d->num_stages == 1 ? 16777216.0 : 2097152.0;
+    const int     kept = !p->one_shot && d->staging != SPIPE_STAGING_REGISTER;
+    const double  far = !kept ? most : d->num_stages == 1 ? 16.0 * most : 3.0 * most;
     int           i, once = d->chunk == SPIPE_AUTO && p->facts.map_host_memory;
+    const spipe_buffer_desc_t *b = d->buffers;
     for (i = 0; i < d->num_stages; ++i) once = once && d->stages[i].once && !d->stages[i].host;
+    for (i = 0; i < d->num_buffers; ++i) once = once && !b[i].halo_before && !b[i].halo_after;
     p->report.why_schedule = "as asked";
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
-    spipe_priv_element_bytes(d, &moved, &held);
-    if (once && (double)d->count * (double)moved <= most) {
+    if (once && kept) p->cuts[1].schedule = SPIPE_ENGINES;
+    if (once && total <= far) {
         p->report.why_schedule = "a small total, touched once: copies would take longer";
         d->schedule = SPIPE_MAPPED;
         SPIPE_TRY(spipe_priv_choose_paths(p));
-        if (spipe_priv_all_in_place(p)) return cudaSuccess;
+        if (kept && spipe_priv_all_in_place(p)) p->cuts[1].schedule = SPIPE_MAPPED;
+        if (spipe_priv_all_in_place(p) && total <= most) return cudaSuccess;
     }
     p->report.why_schedule = "both copy engines and the kernels work at once";
     d->schedule = SPIPE_ENGINES;
@@ -1668,6 +1655,15 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
+/* What a kept pipeline tries, too: smaller chunks; in place; in place already: whole, or copies. */
+SPIPE_API void spipe_priv_choose_other(spipe_pipeline_t *p, double total, size_t moved) {
+    const int    parts = spipe_priv_is_mapped(p) && p->desc.chunk < p->desc.count;
+    const int    copies = parts && total >= 12.0 * 1048576.0;
+    const size_t bytes = copies ? spipe_priv_best_bytes(total) : p->desc.chunk * moved / 2;
+    if (copies) p->cuts[1].schedule = SPIPE_ENGINES;
+    p->cuts[1].chunk = parts ? p->desc.count : spipe_priv_side_by_side(p, total);
+    if (p->cuts[1].schedule == SPIPE_ENGINES) p->cuts[1].chunk = (bytes / moved) & ~(size_t)31;
+}
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
@@ -1684,12 +1680,12 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     if (d->staging == SPIPE_STAGING_AUTO && p->facts.host_page_tables) {
         p->report.why_staging = "the GPU reads the host's pages at full speed";
         d->staging = SPIPE_STAGING_DIRECT;
-    } else if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < SPIPE_PRIV_SMALL) {
+    } else if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < 24.0 * 1048576.0) {
         p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
         p->small = 1;
-        d->staging = total < SPIPE_PRIV_TINY ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
+        d->staging = total < 7.0 * 1048576.0 ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
-    SPIPE_TRY(spipe_priv_choose_schedule(p));
+    SPIPE_TRY(spipe_priv_choose_schedule(p, total));
     (void)spipe_priv_sort_stages(d, order);
     p->leaves = (1u << d->num_stages) - 1;
     for (i = 0; i < d->num_stages; ++i) {
@@ -1714,9 +1710,11 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         d->depth += d->depth % 2; /* slots take turns on two kernel streams */
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
     }
-    p->report.why_chunk = p->batch > 1 ? "as asked; so small that several are copied at once"
-                                       : "as asked";
+    p->report.why_chunk = p->batch == 1 ? "as asked" : "as asked; several are copied at once";
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
+    p->cuts[0].schedule = d->schedule;
+    p->cuts[0].chunk = d->chunk;
+    if (p->cuts[1].schedule) spipe_priv_choose_other(p, total, moved);
     p->load = d->chunk * p->batch;
     n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
     /* no slot for a load that will not come: CUDA is slow to give a second two MiB */
@@ -1726,20 +1724,18 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_priv_measure(p);
     return cudaSuccess;
 }
-
 /* ---- 9 execute: what a pipeline owns ------------------------------------------------------- */
 /* Inside, loads are counted: a load is one chunk, or a batch of small ones that a slot carries. */
-SPIPE_API int spipe_priv_by_engine(const spipe_pipeline_t *p) {
-    return p->desc.schedule == SPIPE_ENGINES || p->desc.schedule == SPIPE_MAPPED;
-}
-/* Which stream carries the copies in, the copies out and each lane of a load; this and the order of
-   issue is all that schedules differ in. */
+/* Which stream carries a load's copies in, copies out and lanes: all that schedules differ in. */
 enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
+SPIPE_API int spipe_priv_by_slot(const spipe_pipeline_t *p) {
+    return p->desc.schedule == SPIPE_DEPTH_FIRST || p->desc.schedule == SPIPE_BREADTH_FIRST;
+}
 SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t row, int route) {
     const int lane = route < SPIPE_PRIV_ROUTE_LANE ? 0 : route - SPIPE_PRIV_ROUTE_LANE;
     const int slot = (int)(row % p->desc.depth);
     if (p->one_stream) return p->streams[0];
-    if (!spipe_priv_by_engine(p)) return p->streams[slot * p->num_lanes + lane];
+    if (spipe_priv_by_slot(p)) return p->streams[slot * p->num_lanes + lane];
     if (route == SPIPE_PRIV_ROUTE_OUT) return p->streams[route]; /* the ends, in order */
     if (route == SPIPE_PRIV_ROUTE_IN && !spipe_priv_all_in_place(p)) return p->streams[route];
     return p->streams[2 + 2 * lane + (int)(row & 1)];
@@ -1758,7 +1754,7 @@ SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
     int total = p->num_lanes * (int)p->desc.depth;
     p->own = spipe_priv_borrows(p);
     p->streams[0] = cudaStreamPerThread;
-    if (spipe_priv_by_engine(p)) total = 2 + 2 * p->num_lanes;
+    if (!spipe_priv_by_slot(p)) total = 2 + 2 * p->num_lanes;
     if (p->desc.schedule == SPIPE_SERIAL || (p->one_shot && p->one_stream)) total = 1;
     for (p->num_streams = p->own; p->num_streams < total; ++p->num_streams) {
         SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
@@ -1787,8 +1783,7 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
     }
     return cudaSuccess;
 }
-/* Takes a window of a load plus halo from an arena such that its first own element is aligned for
-   any vector access; base NULL only counts. */
+/* A window of a load from an arena, its first own element aligned; base NULL only counts. */
 SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
                                          const spipe_buffer_desc_t *b, size_t load) {
     const size_t before = b->halo_before * b->elem_bytes;
@@ -1898,7 +1893,6 @@ SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int sta
                            stage < 0 ? "" : "'", spipe_priv_piece(p, load) * p->batch,
                            cudaGetErrorString(e));
 }
-
 /* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
 SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t value) {
     spipe_priv_lock(p->sync);
@@ -1949,15 +1943,13 @@ SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char
     }
 }
 SPIPE_API size_t spipe_priv_cache_bytes(void) {
+    long n = 0;
 #if defined(_SC_LEVEL3_CACHE_SIZE)
-    const long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return n > 0 ? (size_t)n : 0;
-#else
-    return 0;
+    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
+    return n > 0 ? (size_t)n : 0;
 }
-/* memcpy for what will not be read again soon: stores that pass the caches by spare memory the
-   reading of what is overwritten. */
+/* memcpy by stores that pass the caches: memory need not read what is overwritten. */
 SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
 #if SPIPE_PRIV_STREAM_STORES
     const size_t head = (16 - ((uintptr_t)to & 15)) & 15;
@@ -1972,8 +1964,7 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 #endif
     memcpy(to, from, n);
 }
-/* A ring that the cache holds is filled there, and the GPU reads it from there: half as long as by
-   way of memory (tests/bench). */
+/* A ring that the cache holds is filled and read by the GPU there: half as long (tests/bench). */
 SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
@@ -2017,8 +2008,7 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
     return cudaSuccess;
 }
 /* A source's window: what it shares with the window before it is taken from there. */
-SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t load,
-                                             size_t total) {
+SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t load, size_t end) {
     const spipe_buffer_desc_t *b = &p->desc.buffers[i];
     const size_t               size = p->load, depth = p->desc.depth;
     unsigned char         *data = p->slots[load % depth].pin_in[i];
@@ -2027,13 +2017,13 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t 
     if (load == 0 || p->desc.devices.claim) {
         p->source_got[i] = spipe_priv_piece(p, load) * size;
         p->source_ended[i] = 0;
-        return spipe_priv_read(p, i, data, size + b->halo_after, load, total);
+        return spipe_priv_read(p, i, data, size + b->halo_after, load, end);
     }
     before = p->slots[(load - 1) % depth].pin_in[i];
     if (shared > 0) {
         memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
     }
-    return spipe_priv_read(p, i, base + shared, size, load, total);
+    return spipe_priv_read(p, i, base + shared, size, load, end);
 }
 /* Reads all sources for a load, finds the end, and writes their edges; in turn. */
 SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) {
@@ -2071,8 +2061,7 @@ SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, siz
 }
 /* Whether the run has failed at this load or one before it; those before may still be finished. */
 SPIPE_API int spipe_priv_is_lost(spipe_pipeline_t *p, size_t load) {
-    return spipe_priv_locked_get(p, &p->failed) &&
-           spipe_priv_locked_get(p, &p->failed_load) <= load;
+    return spipe_priv_locked_get(p, &p->failed_load) <= load;
 }
 SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t load) {
     return spipe_priv_is_lost(p, load) || spipe_priv_locked_get(p, &p->stop_asked);
@@ -2218,7 +2207,6 @@ SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t) {
     }
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_TASK, &t, t.load, 1);
 }
-
 /* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
 SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t load) {
     const int         number = what == SPIPE_PRIV_TOUCH ? (int)(load % 2) : what;
@@ -2305,8 +2293,7 @@ SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
         p->crews[i].num_threads = 0;
     }
 }
-/* A crew whose tasks whoever waits should do: it has no threads, or they leave no processor; but
-   host stages are for one thread at a time. */
+/* A crew that whoever waits should help: no threads, or no processor left. Host stages take one. */
 SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
@@ -2372,7 +2359,6 @@ SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
         if (busy) spipe_priv_yield();
     }
 }
-
 /* ---- 9 execute: what is issued for a load -------------------------------------------------- */
 /* A slot's operations are written down once; a run issues them for every load. */
 enum {
@@ -2475,8 +2461,7 @@ SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
     if (!p->one_stream || p->needs_fill) spipe_priv_write_record(w, -1, in, w->slot->in_done);
     if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
 }
-/* A stage's stream waits for the stages before it, for the copies in where there is none, and for
-   the load before it where it is ordered. */
+/* A stage's stream waits for the stages before it, or the copies in; ordered, a load, too. */
 SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_pipeline_t        *p = w->p;
     const size_t             before = (w->k + p->desc.depth - 1) % p->desc.depth;
@@ -2486,10 +2471,9 @@ SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_
                               w->slot->in_done, 0);
     }
     for (i = 0; i < p->desc.num_stages; ++i) {
-        const int route = SPIPE_PRIV_ROUTE_LANE + p->lane[i];
+        const cudaStream_t of = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[i]);
         if (!(p->deps[s] & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, route),
-                              w->slot->stage_done[i], 0);
+        spipe_priv_write_wait(w, s, stream, of, w->slot->stage_done[i], 0);
     }
     if (p->desc.stages[s].ordered) {
         spipe_priv_write_wait(w, s, stream, NULL, p->slots[before].stage_done[s], 1);
@@ -2590,7 +2574,6 @@ SPIPE_API cudaError_t spipe_priv_reserve_ops(spipe_pipeline_t *p) {
     (void)spipe_priv_write_ops(p);
     return cudaSuccess;
 }
-
 /* ---- 9 execute: memory --------------------------------------------------------------------- */
 /* One thread takes ten times as long to touch a ring as the crews do. */
 SPIPE_API void spipe_priv_touch(spipe_pipeline_t *p) {
@@ -2678,7 +2661,6 @@ SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
     spipe_priv_prepare(p);
     return spipe_priv_reserve_ops(p);
 }
-
 /* ---- 9 execute: issuing a load, step by step ---------------------------------------------- */
 SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
                                            size_t times, const unsigned char *element,
@@ -2714,9 +2696,8 @@ SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t
 /* Before a pinned slot is written again the load that was in it must have been drained: by the
    copy out, or by the stages themselves where host memory is mapped. */
 SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
-    const size_t load = at->load, depth = p->desc.depth;
-    if (load < depth) return cudaSuccess;
-    return spipe_priv_await(p, &at->slot->drained, load - depth + 1, load);
+    const size_t load = at->load, n = p->desc.depth;
+    return load < n ? cudaSuccess : spipe_priv_await(p, &at->slot->drained, load - n + 1, load);
 }
 SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, int s,
                                             const spipe_chunk_t *c) {
@@ -2759,8 +2740,7 @@ SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_pipeline_t *p, const spipe_pr
     }
     return cudaSuccess;
 }
-/* Where nothing has to be drained, chunks are whole when the GPU says so: waits for an event and
-   counts the chunks up to it. */
+/* Where nothing has to be drained: waits for an event and counts the chunks up to it as whole. */
 SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event, size_t chunks) {
     const cudaError_t e = event           ? cudaEventSynchronize(event)
                           : p->out_blocks ? cudaSuccess : cudaStreamSynchronize(p->streams[0]);
@@ -2872,15 +2852,14 @@ SPIPE_API cudaError_t spipe_priv_get_piece(spipe_pipeline_t *p, size_t load) {
     if (load == p->num_claimed) spipe_priv_claim(p, load);
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t last,
-                                       size_t load) {
+SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t from, size_t last, size_t load) {
     spipe_priv_at_t        at;
     cudaError_t            e = cudaSuccess;
     const spipe_priv_op_t *op, *end;
     if (p->desc.devices.claim) SPIPE_TRY(spipe_priv_get_piece(p, load));
     op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
     end = at.count > 0 ? op + last : op;
-    for (op += first; op < end; ++op) {
+    for (op += from; op < end; ++op) {
         if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
         if (e == cudaSuccess) {
             if (op->what == SPIPE_PRIV_OP_COPY) {
@@ -2899,7 +2878,6 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t first, size_t
     if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load);
     return cudaSuccess;
 }
-
 /* ---- 9 execute: the run -------------------------------------------------------------------- */
 SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     spipe_progress_t progress;
@@ -2911,10 +2889,8 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
         if (!spipe_priv_reached(cudaEventQuery(done)) && !far) break;
         if (spipe_priv_complete_mark(p) != cudaSuccess) return;
     }
-    spipe_priv_lock(p->sync);
-    completed = p->completed;
-    total = p->total;
-    spipe_priv_unlock(p->sync);
+    completed = spipe_priv_locked_get(p, &p->completed);
+    total = spipe_priv_locked_get(p, &p->total);
     if (completed == p->told) return;
     p->told = completed;
     progress.chunks_done = completed;
@@ -2924,14 +2900,11 @@ SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_seconds() - p->began;
     if (!p->desc.progress(&progress, p->desc.progress_user)) return;
-    spipe_priv_lock(p->sync);
-    p->stop_asked = 1;
-    spipe_priv_unlock(p->sync);
+    spipe_priv_locked_set(p, &p->stop_asked, 1);
 }
-SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int first, int last,
-                                             size_t load) {
+SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int from, int last, size_t load) {
     if (load >= p->num_loads) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_issue(p, p->step_start[first], p->step_start[last], load));
+    SPIPE_TRY(spipe_priv_issue(p, p->step_start[from], p->step_start[last], load));
     if (last == p->num_steps && load < p->num_loads) {
         if (p->desc.progress || (load + 1) % SPIPE_PRIV_MARK == 0) {
             SPIPE_TRY(spipe_priv_did(p, spipe_priv_mark(p, load), -1, load, "marking its end"));
@@ -3064,27 +3037,47 @@ SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t strea
     }
     return e;
 }
-
-/* ---- 9 execute: replaying a run as a graph ------------------------------------------------- */
-SPIPE_API cudaError_t spipe_priv_forget_replay(spipe_pipeline_t *p) {
-    const cudaError_t e = p->replay ? cudaGraphExecDestroy(p->replay) : cudaSuccess;
-    p->replay = NULL;
-    p->num_runs = 0;
-    return e;
+/* ---- 9 execute: another way of doing the same ---------------------------------------------- */
+enum { SPIPE_PRIV_CUT = 1, SPIPE_PRIV_GRAPH };
+/* Goes over to one of the cuts. Allocates nothing after both were arranged once. */
+SPIPE_API cudaError_t spipe_priv_arrange(spipe_pipeline_t *p, int cut) {
+    p->unset = 1; /* until all is well */
+    p->cut = cut;
+    p->desc.schedule = p->cuts[cut].schedule;
+    p->desc.chunk = p->cuts[cut].chunk;
+    p->load = p->desc.chunk * p->batch;
+    SPIPE_TRY(spipe_priv_choose_paths(p));
+    spipe_priv_measure(p);
+    SPIPE_TRY(spipe_priv_take_memory(p));
+    p->unset = 0;
+    return cudaSuccess;
 }
-SPIPE_API int spipe_priv_can_replay(const spipe_pipeline_t *p) {
-    int i, can = !p->has_resident && !p->needs_fill && !p->needs_drain && !p->direct_pageable;
+/* Where only the GPU works on a run, and nobody looks at its chunks. */
+SPIPE_API int spipe_priv_can_vary(const spipe_pipeline_t *p, int how) {
+    int i, can = !p->has_resident && !p->needs_fill && !p->needs_drain && !p->direct_pageable &&
+                 !p->desc.progress && !p->desc.sync_each;
+    if (how == SPIPE_PRIV_CUT) return can && p->cuts[1].chunk > 0 && p->desc.count > 0;
     for (i = 0; i < p->desc.num_stages; ++i) {
         can = can && p->desc.stages[i].fixed && !p->desc.stages[i].host;
     }
-    return can && !p->desc.progress && !p->desc.sync_each && !p->desc.timeline &&
-           p->num_loads > 1 && p->num_loads * p->batch <= SPIPE_PRIV_MAX_REPLAY;
+    return can && p->num_loads > 1 && p->num_loads * p->batch <= SPIPE_PRIV_MAX_REPLAY;
 }
-/* Captures a run. A stage that cannot be captured is no failure: then there is no replay. */
+SPIPE_API cudaError_t spipe_priv_forget(spipe_pipeline_t *p) {
+    const cudaError_t e = p->replay ? cudaGraphExecDestroy(p->replay) : cudaSuccess;
+    p->replay = NULL;
+    p->num_runs = p->replays = 0;
+    p->trying = p->one_shot ? 0 : SPIPE_PRIV_GRAPH;
+    return e;
+}
+/* Captures a run after the first. A stage that cannot be captured is no failure: no replay then. */
 SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
-    const cudaStream_t base = p->streams[0];
-    cudaGraph_t        graph = NULL;
-    cudaError_t        e = cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal);
+    const spipe_failure_t failure = p->failure; /* of the run, not of the capture */
+    const cudaStream_t    base = p->streams[0];
+    cudaGraph_t           graph = NULL;
+    cudaError_t           e;
+    if (p->trying != SPIPE_PRIV_GRAPH || p->num_runs != 1 || p->replay) return;
+    spipe_priv_begin(p);
+    e = cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal);
     if (e == cudaSuccess) {
         p->capturing = p->async = 1;
         e = spipe_priv_enqueue(p, base);
@@ -3094,33 +3087,33 @@ SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&p->replay, graph, 0);
     if (e == cudaSuccess) e = cudaGraphUpload(p->replay, base);
     if (graph) (void)cudaGraphDestroy(graph);
+    memcpy(p->replay_moved, p->moved, sizeof p->moved);
+    p->completed = p->num_loads;
+    p->failure = failure;
+    p->failed = 0;
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
-    (void)spipe_priv_forget_replay(p);
+    if (p->replay) (void)cudaGraphExecDestroy(p->replay);
+    p->replay = NULL;
 }
-/* The first two runs go by streams, two more by the graph, all others by what was faster. */
-SPIPE_API int spipe_priv_replays(const spipe_pipeline_t *p) {
-    return p->replay && !p->desc.timeline &&
-           (p->num_runs < 4 ? p->num_runs >= 2 : p->best_ms[1] < p->best_ms[0]);
-}
-SPIPE_API void spipe_priv_learn(spipe_pipeline_t *p, int replayed) {
-    const spipe_report_t  report = p->report;
-    const spipe_failure_t failure = p->failure;
-    const size_t          moved[2] = {p->moved[0], p->moved[1]};
-    double               *best = &p->best_ms[replayed];
-    if (p->num_runs == 4) return;
-    if (p->num_runs == 0 && spipe_priv_can_replay(p)) {
-        spipe_priv_begin(p);
-        spipe_priv_record_replay(p);
-        p->completed = p->num_loads;
-        memcpy(p->replay_moved, p->moved, sizeof p->moved);
-        memcpy(p->moved, moved, sizeof moved);
-        p->failure = failure; /* of the run, not of the capture */
-        p->failed = 0;
-        p->report = report;
-    }
-    if (p->num_runs % 2 == 0 || report.wall_ms < *best) *best = report.wall_ms;
-    ++p->num_runs;
+/* How the run to come is done: as planned and by a graph in turn, then the faster of them and the
+   other cut in turn, until that is clear or often enough; then by what gains more than chance. */
+SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
+    const double gain = p->num_runs < 4 ? 1.0 : p->best_ms[0] / p->best_ms[1];
+    int          cut, over, want;
+    if (!p->trying || p->desc.timeline) return cudaSuccess;
+    spipe_priv_measure(p);
+    cut = p->trying == SPIPE_PRIV_CUT ||
+          (p->num_runs == 0 ? !spipe_priv_can_vary(p, SPIPE_PRIV_GRAPH) : !p->replay);
+    p->trying = !cut ? SPIPE_PRIV_GRAPH : spipe_priv_can_vary(p, SPIPE_PRIV_CUT) ? SPIPE_PRIV_CUT : 0;
+    if (!p->trying) return cudaSuccess;
+    over = p->num_runs >= (cut ? 12 : 4) || gain > 1.15 || gain < 0.85;
+    want = over ? gain > 1.005 : p->num_runs % 2;
+    if (over) p->num_runs = 0, p->trying = cut ? 0 : SPIPE_PRIV_CUT;
+    if (!cut) p->replays = want;
+    else p->report.why_chunk = over ? "the faster of two tried" : "one of two, tried by turns";
+    if (cut) p->report.why_schedule = p->report.why_chunk;
+    return (cut && want) == p->cut ? cudaSuccess : spipe_priv_arrange(p, cut && want);
 }
 SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
     cudaError_t e = cudaGraphLaunch(p->replay, p->streams[0]);
@@ -3134,7 +3127,6 @@ SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
                               "%s; set sync_each to learn which stage", cudaGetErrorString(e));
     }
 }
-
 /* ---- 9 execute: a run -------------------------------------------------------------------- */
 SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
     const cudaStream_t base = p->streams[0];
@@ -3168,25 +3160,33 @@ SPIPE_API void spipe_priv_finish(spipe_pipeline_t *p) {
     p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
 }
 SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
-    const int replays = spipe_priv_replays(p);
+    const cudaError_t e = spipe_priv_take_way(p);
+    const int         replays = p->replays && !p->cut && !p->desc.timeline;
     spipe_priv_crews_start(p);
     spipe_priv_begin(p);
+    p->report.trying = p->trying > 0;
     p->report.timed_ms = 0.0;
     p->report.print_more = NULL;
     p->watch = (const spipe_priv_watch_t *)(const void *)p->desc.timeline;
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     p->began = spipe_priv_seconds();
-    if (replays) spipe_priv_run_replay(p);
+    if (e != cudaSuccess) {
+        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "looking at the arrays for another chunk "
+                              "failed: %s", cudaGetErrorString(e));
+    } else if (replays) spipe_priv_run_replay(p);
     else spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watch = NULL;
     p->report.replayed = replays;
-    if (!p->one_shot && !p->failed) spipe_priv_learn(p, replays);
+    if (p->trying && !p->failed && !p->desc.timeline) {
+        double *best = &p->best_ms[p->num_runs % 2];
+        if (p->num_runs < 2 || p->report.wall_ms < *best) *best = p->report.wall_ms;
+        ++p->num_runs;
+    }
     return p->failure.error;
 }
-
 /* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
 SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
@@ -3222,7 +3222,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
         spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
     }
     spipe_priv_crews_stop(p);
-    spipe_priv_keep(&e, spipe_priv_forget_replay(p));
+    spipe_priv_keep(&e, spipe_priv_forget(p));
     spipe_priv_keep(&e, spipe_priv_free_memory(p)); /* before streams: these end faster after it */
     for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
     for (i = p->own; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
@@ -3250,7 +3250,11 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     *what = "creating events";
     SPIPE_TRY(spipe_priv_create_events(p));
     *what = "taking memory";
-    return spipe_priv_take_memory(p);
+    SPIPE_TRY(spipe_priv_take_memory(p));
+    SPIPE_TRY(spipe_priv_forget(p));
+    if (!spipe_priv_can_vary(p, SPIPE_PRIV_CUT)) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_arrange(p, 1)); /* memory for the other cut, too */
+    return spipe_priv_arrange(p, 0);
 }
 SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t *d, int one_shot,
                                         spipe_failure_t *failure) {
@@ -3269,8 +3273,7 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     p->one_shot = one_shot;
     e = cudaGetDevice(&p->device);
     if (e != cudaSuccess) {
-        return spipe_priv_refuse(failure, e, "there is no device to run on: %s",
-                                 cudaGetErrorString(e));
+        return spipe_priv_refuse(failure, e, "there is no device: %s", cudaGetErrorString(e));
     }
     e = spipe_priv_make(p, &what);
     if (e != cudaSuccess) {
@@ -3354,6 +3357,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *re
     SPIPE_TRY(spipe_priv_reach(p, &before, report));
     e = spipe_priv_run(p);
     spipe_priv_report(p, report);
+    if (e == cudaSuccess) spipe_priv_record_replay(p);
     p->report.setup_ms = 0.0;
     spipe_priv_leave(p->device, before);
     return e;
@@ -3365,14 +3369,12 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, v
     if (!host || buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
     if (!p->desc.buffers[buffer].host) return cudaErrorInvalidValue; /* a kind without an array */
     (void)spipe_pipeline_wait(p, NULL);
-    p->unset = 1; /* until all is well: what would be issued may name the array before */
+    p->unset = 1; /* what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_enter(p->device, &before));
     e = spipe_priv_unregister(p, buffer);
-    spipe_priv_keep(&e, spipe_priv_forget_replay(p));
     p->desc.buffers[buffer].host = host;
-    if (e == cudaSuccess) e = spipe_priv_choose_paths(p);
-    if (e == cudaSuccess) e = spipe_priv_take_memory(p);
-    p->unset = e != cudaSuccess;
+    if (e == cudaSuccess) e = spipe_priv_arrange(p, 0);
+    spipe_priv_keep(&e, spipe_priv_forget(p));
     spipe_priv_leave(p->device, before);
     return e;
 }
@@ -3387,7 +3389,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     }
     (void)spipe_pipeline_wait(p, NULL);
     p->desc.count = count;
-    return spipe_priv_forget_replay(p);
+    return spipe_priv_forget(p);
 }
 /* The order of the stream is kept by waiting where host threads have work to do, and where CUDA
    copies pageable memory, which it may read when it is called. */
@@ -3448,7 +3450,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 r->num_stages == 1 ? "" : "s", r->why_chunk);
         fprintf(to, "  schedule  %s, %zu slots, %d streams%s: %s\n  staging   %s\n",
                 spipe_schedule_name(r->schedule), r->depth, r->num_streams,
-                r->replayed ? ", replayed" : "", r->why_schedule, r->why_staging);
+                r->replayed ? ", replayed" : r->trying ? ", trying" : "", r->why_schedule, r->why_staging);
         fprintf(to, "  host      %zu threads each way\n  memory    %.1f MiB device, %.1f MiB "
                 "pinned\n", r->threads, (double)r->device_bytes / 1048576.0,
                 (double)r->pinned_bytes / 1048576.0);
@@ -3468,7 +3470,6 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     if (blocks == 0) return 1;
     return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }
-
 #ifdef __cplusplus
 template <typename... Expected, typename... Actual>
 SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
@@ -3486,7 +3487,6 @@ SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_byt
 #endif /* STREAMPIPE_H */
 
 /*  MIT License. Copyright (c) 2026 The streampipe authors.
-
     Permission is hereby granted, free of charge, to any person obtaining a copy of this software
     and associated documentation files (the "Software"), to deal in the Software without
     restriction, including without limitation the rights to use, copy, modify, merge, publish,

@@ -1523,7 +1523,8 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, depth); SPIPE_PRIV_MEMBER(int, staged);
     SPIPE_PRIV_MEMBER(size, threads); SPIPE_PRIV_MEMBER(int, num_stages);
     SPIPE_PRIV_MEMBER(int, num_streams); SPIPE_PRIV_MEMBER(int, replayed);
-    SPIPE_PRIV_MEMBER(text, why_chunk); SPIPE_PRIV_MEMBER(text, why_schedule);
+    SPIPE_PRIV_MEMBER(int, trying); SPIPE_PRIV_MEMBER(text, why_chunk);
+    SPIPE_PRIV_MEMBER(text, why_schedule);
     SPIPE_PRIV_MEMBER(text, why_staging); SPIPE_PRIV_MEMBER(size, bytes_in);
     SPIPE_PRIV_MEMBER(size, bytes_out); SPIPE_PRIV_MEMBER(size, device_bytes);
     SPIPE_PRIV_MEMBER(size, pinned_bytes); SPIPE_PRIV_MEMBER(double, setup_ms);

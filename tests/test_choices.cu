@@ -2,6 +2,9 @@
     comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a
     graph, the stream of a small run, several arrays in one copy. */
 #include "pipe_common.h"
+#ifdef __HOSTCUDA__
+#include "hostcuda.h"
+#endif
 
 enum { CHUNK = 64, CHUNKS = 512, N = CHUNK * CHUNKS + 17 };
 
@@ -158,7 +161,7 @@ static void test_in_place(void) {
     tap_ok(chosen_for(1, PIPE_PAGEABLE, small, 0, 0) == SPIPE_ENGINES, "not in pageable memory");
     tap_ok(chosen_for(1, PIPE_PINNED, small, 1, 0) == SPIPE_MAPPED, "by two such stages, too");
     tap_ok(chosen_for(0, PIPE_PINNED, small, 1, 0) == SPIPE_ENGINES, "not if one of two may not");
-    tap_ok(chosen_for(1, PIPE_PINNED, 2 << 20, 1, 0) == SPIPE_ENGINES, "not 2 MiB by two stages");
+    tap_ok(chosen_for(1, PIPE_PINNED, 3 << 20, 1, 0) == SPIPE_ENGINES, "not 3 MiB by two stages");
     tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 1) == SPIPE_ENGINES, "not with a halo");
     tap_ok(chosen_for(1, PIPE_PINNED, large, 0, 0) == SPIPE_ENGINES, "not a large total");
     tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_MAPPED, "one element");
@@ -203,13 +206,181 @@ static void test_side_by_side(void) {
     const size_t mib = (size_t)1 << 20;
     tap_ok(chunks_in_place(mib / 4, 1, 1) == 1 && chunks_in_place(2 * mib, 1, 1) == 1,
            "in place a kept pipeline takes a quarter of a MiB, and 2 MiB, as a whole");
-    tap_ok(chunks_in_place(mib, 1, 1) == 2 && chunks_in_place(5 * mib + 77, 1, 1) == 2,
-           "1 and 5 MiB in halves, side by side");
-    tap_ok(chunks_in_place(10 * mib + 1, 1, 1) == 3,
-           "10 MiB with a small rest that fills the end");
+    tap_ok(chunks_in_place(mib, 1, 1) == 2, "1 MiB in halves, side by side");
+    tap_ok(chunks_in_place(5 * mib + 77, 1, 1) == 3 && chunks_in_place(10 * mib + 1, 1, 1) == 3,
+           "5 and 10 MiB with a small rest that fills the end");
     tap_ok(chunks_in_place(5 * mib, 0, 1) == 1, "a single run takes the whole, in one stream");
     tap_ok(chunks_in_place(mib, 1, 2) == 2 && chunks_in_place(mib, 0, 2) == 1,
            "so do two stages with a buffer between them that stays on the device");
+}
+
+/* ---- Two ways by turns ----------------------------------------------------------------------- */
+
+typedef struct lazy {
+    double each_ms, large_ms; /* that a call takes, and one of more elements than ... */
+    size_t large;             /* ... these; 0: of the whole */
+    int    fails;
+} lazy_t;
+
+/* Each element once, so that it may be done in place; slow as it is told. */
+static cudaError_t lazy_stage(const spipe_chunk_t *c, void *user) {
+    const lazy_t *s = (const lazy_t *)user;
+    const size_t  large = s->large ? s->large : c->total - 1;
+    const double  ms = c->count > large ? s->large_ms : s->each_ms;
+    const double  until = spipe_priv_seconds() + 1e-3 * ms;
+    while (spipe_priv_seconds() < until) {}
+    if (s->fails) return cudaErrorLaunchOutOfResources;
+    return cudaMemcpyAsync(c->data[1], c->data[0], c->count, cudaMemcpyDefault, c->stream);
+}
+
+typedef struct kept {
+    pipe_array_t     x, y;
+    lazy_t           lazy;
+    spipe_desc_t     d;
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    size_t           wrong, tried, by_chunks[64], last; /* runs that tried; runs of so many chunks */
+} kept_t;
+
+static void kept_new(kept_t *k, size_t bytes, double each_ms, double large_ms) {
+    memset((void *)k, 0, sizeof *k);
+    k->x = pipe_array_new(bytes, PIPE_PINNED);
+    k->y = pipe_array_new(bytes, PIPE_PINNED);
+    k->lazy.each_ms = each_ms;
+    k->lazy.large_ms = large_ms;
+    k->d = spipe_desc_default();
+    k->d.count = bytes;
+    spipe_add_input(&k->d, k->x.at, 1);
+    spipe_add_output(&k->d, k->y.at, 1);
+    spipe_stage_once(&k->d, spipe_add_stage(&k->d, "lazy", lazy_stage, &k->lazy));
+}
+
+static void kept_run(kept_t *k, int runs) {
+    if (!k->p.alive) SPIPE_CHECK(spipe_pipeline_create(&k->p, &k->d, NULL));
+    for (; runs > 0; --runs) {
+        const unsigned char *in = (const unsigned char *)k->p.desc.buffers[0].host;
+        const unsigned char *out = (const unsigned char *)k->p.desc.buffers[1].host;
+        pipe_randomise(k->x);
+        pipe_poison(k->y);
+        SPIPE_CHECK(spipe_pipeline_run(&k->p, &k->r));
+        k->wrong += memcmp(in, out, k->p.desc.count) != 0 || !pipe_guard_whole(k->y);
+        k->wrong += k->r.chunks_done != k->r.num_chunks || k->r.count_done != k->p.desc.count;
+        k->tried += k->r.trying != 0;
+        k->last = k->r.num_chunks;
+        ++k->by_chunks[k->last < 64 ? k->last : 63];
+    }
+}
+
+static size_t kept_free(kept_t *k) {
+    k->wrong += spipe_pipeline_destroy(&k->p) != cudaSuccess;
+    pipe_free(&k->x);
+    pipe_free(&k->y);
+    return k->wrong;
+}
+
+static void test_two_ways(void) {
+    const size_t mib = (size_t)1 << 20;
+    kept_t       k;
+    int          tried;
+    kept_new(&k, mib, 0.0, 0.0);
+    kept_run(&k, 4);
+    tap_ok(k.tried == 4 && k.by_chunks[1] == 2 && k.by_chunks[2] == 2,
+           "the first runs of a kept pipeline cut the whole in two ways by turns");
+    kept_run(&k, 16);
+    tried = k.tried >= 4 && k.tried <= 12 && k.by_chunks[1] + k.by_chunks[2] == 20;
+    tap_ok(kept_free(&k) == 0 && tried, "twelve of them at most, and each of them is right");
+    kept_new(&k, mib, 2.0, 2.0);
+    kept_run(&k, 15);
+    tap_ok(k.last == 1 && !k.r.trying && kept_free(&k) == 0,
+           "all others go the faster way: whole, where a call takes long");
+    kept_new(&k, 2 * mib, 0.0, 4.0);
+    kept_run(&k, 15);
+    tap_ok(k.last == 2 && !k.r.trying && kept_free(&k) == 0,
+           "in halves, where one call for the whole takes long");
+    kept_new(&k, 17 * mib, 2.0, 2.0);
+    kept_run(&k, 1);
+    tried = k.r.schedule == SPIPE_ENGINES;
+    kept_run(&k, 14);
+    tap_ok(tried && k.r.schedule == SPIPE_MAPPED && k.last == 3 && kept_free(&k) == 0,
+           "in place, where copies were planned and many calls take long");
+    kept_new(&k, 13 * mib, 0.0, 8.0);
+    k.lazy.large = 3 * mib;
+    kept_run(&k, 1);
+    tried = k.r.schedule == SPIPE_MAPPED;
+    kept_run(&k, 14);
+    tap_ok(tried && k.r.schedule == SPIPE_ENGINES && kept_free(&k) == 0,
+           "with copies, where it was planned in place and large calls take long");
+}
+
+static void test_not_two_ways(void) {
+    const size_t mib = (size_t)1 << 20;
+    kept_t       k;
+    kept_new(&k, mib, 0.0, 0.0);
+    k.d.chunk = mib / 4;
+    kept_run(&k, 4);
+    tap_ok(kept_free(&k) == 0 && k.by_chunks[4] == 4, "one way only where chunk was asked for");
+    kept_new(&k, mib, 0.0, 0.0);
+    k.d.stages[0].once = 0;
+    kept_run(&k, 4);
+    tap_ok(kept_free(&k) == 0 && k.by_chunks[k.last] == 4,
+           "or where a stage may look at an element twice");
+    kept_new(&k, mib, 0.0, 0.0);
+    k.d.sync_each = 1;
+    kept_run(&k, 4);
+    tap_ok(kept_free(&k) == 0 && k.by_chunks[k.last] == 4, "or where each step is looked at");
+}
+
+static void test_ways_and_changes(void) {
+    const size_t mib = (size_t)1 << 20;
+    pipe_array_t pageable = pipe_array_new(mib, PIPE_PAGEABLE);
+    kept_t       k;
+    size_t       tried;
+    kept_new(&k, mib, 0.0, 0.0);
+    kept_run(&k, 2);
+    memset(pageable.at, 7, mib);
+    SPIPE_CHECK(spipe_pipeline_set_host(&k.p, 0, pageable.at));
+    tried = k.tried;
+    kept_run(&k, 5);
+    tap_ok(k.wrong == 0 && k.tried - tried <= 1,
+           "an array that has to be staged ends the trial, halfway");
+    SPIPE_CHECK(spipe_pipeline_set_host(&k.p, 0, k.x.at));
+    tried = k.tried;
+    kept_run(&k, 20);
+    tap_ok(k.wrong == 0 && k.tried - tried >= 4, "pinned arrays begin it again");
+    SPIPE_CHECK(spipe_pipeline_set_count(&k.p, 1000));
+    kept_run(&k, 3);
+    SPIPE_CHECK(spipe_pipeline_set_count(&k.p, mib));
+    tried = k.tried;
+    kept_run(&k, 20);
+    tap_ok(k.wrong == 0 && k.tried - tried >= 4, "so does another count");
+    k.lazy.fails = 1;
+    SPIPE_CHECK(spipe_pipeline_set_count(&k.p, mib));
+    tap_ok(spipe_pipeline_run(&k.p, &k.r) == cudaErrorLaunchOutOfResources &&
+               k.r.failure.stage == 0, "a stage that fails there is named");
+    k.lazy.fails = 0;
+    kept_run(&k, 20);
+    tap_ok(kept_free(&k) == 0, "and the runs after it are right");
+    pipe_free(&pageable);
+}
+
+/* A stage that is fixed, too: then a graph is tried first, and the faster way against another cut. */
+static void test_ways_and_graph(void) {
+    kept_t k;
+    int    alive = 0, m, replayed = 0, both;
+    kept_new(&k, (size_t)1 << 20, 0.0, 0.0);
+    spipe_stage_fixed(&k.d, 0);
+    for (m = 0; m < 24; ++m) {
+        kept_run(&k, 1);
+        replayed += k.r.replayed;
+#ifdef __HOSTCUDA__
+        if (m == 0) alive = hostcuda_leaks(NULL);
+        k.wrong += hostcuda_leaks(NULL) != alive;
+#endif
+    }
+    (void)alive;
+    both = k.by_chunks[1] > 0 && k.by_chunks[2] > 0;
+    tap_ok(kept_free(&k) == 0 && replayed >= 2 && both,
+           "a graph, and another cut, are tried; nothing is made after the first run");
 }
 
 /* ---- Replay ---------------------------------------------------------------------------------- */
@@ -425,6 +596,10 @@ int main(void) {
     test_batch_with_halo();
     test_in_place();
     test_side_by_side();
+    test_two_ways();
+    test_not_two_ways();
+    test_ways_and_changes();
+    test_ways_and_graph();
     test_replay();
     test_no_replay();
     test_own_stream();
