@@ -133,7 +133,6 @@ END EXAMPLE
 #define SPIPE_VERSION_PATCH 0
 #define SPIPE_VERSION                                                                              \
     (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
-
 #if defined(__GNUC__) || defined(__clang__)
 #define SPIPE_PRIV_ATTRIBUTE(list) __attribute__(list)
 #else
@@ -645,6 +644,7 @@ typedef struct spipe_pipeline {
     int                trying, num_runs; /* a cut, a graph or nothing; for so many runs */
     double             best_ms[2];       /* without it, with it */
     struct { spipe_schedule_t schedule; size_t chunk; } cuts[2]; /* chunk 0: there is no other */
+    const char        *why_planned[2];   /* chunk, schedule */
     int                cut, replays;     /* which is in use; 1 = the graph is */
     cudaGraphExec_t    replay;           /* a run as a graph, or NULL */
     size_t             replay_moved[2];
@@ -680,8 +680,7 @@ typedef struct spipe_pipeline {
     Blocks     yes, until every output is whole, or the work begun has drained.
     Threads    any; runs do not share anything.   Callback  no.   Capture  no.
     Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
-               and events, threads for host work; all freed before return. 20 KB of stack.
-    Example    the complete program above.                                                     */
+               and events, threads for host work; all freed before return. 20 KB of stack. */
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
 /*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, made once, run
@@ -813,10 +812,9 @@ SPIPE_API void spipe_priv_yield(void) {
 #endif
 }
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
-    spipe_priv_sync_t *s = (spipe_priv_sync_t *)malloc(sizeof *s);
+    spipe_priv_sync_t *s = (spipe_priv_sync_t *)calloc(1, sizeof *s);
     int                i;
     if (!s) return NULL;
-    s->lone = 0;
     SPIPE_PRIV_PTHREAD(pthread_mutex_init(&s->lock, NULL));
     SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->changed, NULL));
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
@@ -1714,6 +1712,8 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
     p->cuts[0].schedule = d->schedule;
     p->cuts[0].chunk = d->chunk;
+    p->why_planned[0] = p->report.why_chunk;
+    p->why_planned[1] = p->report.why_schedule;
     if (p->cuts[1].schedule) spipe_priv_choose_other(p, total, moved);
     p->load = d->chunk * p->batch;
     n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
@@ -1794,8 +1794,7 @@ SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
 /* Slots for the plan, and what crews and several devices need; the least run needs no memory. */
 SPIPE_API cudaError_t spipe_priv_make_slots(spipe_pipeline_t *p) {
     const size_t depth = p->desc.depth, bytes = depth * sizeof *p->slots;
-    const size_t rings = SPIPE_PRIV_NUM_CREWS * sizeof *p->rings;
-    const size_t more = rings + SPIPE_PRIV_CLAIMS * sizeof *p->claimed;
+    size_t       more = SPIPE_PRIV_NUM_CREWS * sizeof *p->rings + SPIPE_PRIV_CLAIMS * sizeof depth;
     const int    least = p->one_shot && depth == 1 && !p->host_work && !p->desc.devices.claim;
     p->slots = least ? &p->single : (spipe_priv_slot_t *)malloc(bytes + more);
     if (!p->slots) return cudaErrorMemoryAllocation;
@@ -2330,9 +2329,8 @@ SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
 /* Waits until *flag is at least value; the run's error when this load is lost. */
 SPIPE_API cudaError_t spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value,
                                        size_t load) {
-    while (!spipe_priv_is_lost(p, load)) {
+    while (!spipe_priv_is_lost(p, load) && spipe_priv_locked_get(p, flag) < value) {
         spipe_priv_crew_t *crew;
-        if (spipe_priv_locked_get(p, flag) >= value) break;
         spipe_priv_lock(p->sync);
         crew = spipe_priv_crew_in_need(p);
         if (crew) spipe_priv_do_next(p, crew);
@@ -2483,8 +2481,7 @@ SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned m
                                        cudaStream_t stream) {
     int i;
     for (i = 0; mask; ++i, mask >>= 1) {
-        unsigned char *pin = w->slot->mirror[s][i];
-        if (mask & 1) spipe_priv_write_copy(w, s, i, pin, out, stream);
+        if (mask & 1) spipe_priv_write_copy(w, s, i, w->slot->mirror[s][i], out, stream);
     }
 }
 SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
@@ -2613,12 +2610,11 @@ SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
     return e;
 }
 SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, size_t bytes,
-                                         const char *kind) {
+                                         const char *of) {
     (void)cudaGetLastError();
     p->report.pinned_bytes = 0;
     return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of %s memory (%zu slots of %zu "
-                             "elements); make chunk or depth smaller", bytes, kind, p->desc.depth,
-                             p->load);
+                             "elements); lower chunk or depth", bytes, of, p->desc.depth, p->load);
 }
 SPIPE_API void spipe_priv_prepare(spipe_pipeline_t *p) {
     size_t k;
@@ -3039,15 +3035,20 @@ SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t strea
 }
 /* ---- 9 execute: another way of doing the same ---------------------------------------------- */
 enum { SPIPE_PRIV_CUT = 1, SPIPE_PRIV_GRAPH };
-/* Goes over to one of the cuts. Allocates nothing after both were arranged once. */
-SPIPE_API cudaError_t spipe_priv_arrange(spipe_pipeline_t *p, int cut) {
-    p->unset = 1; /* until all is well */
+SPIPE_API cudaError_t spipe_priv_use_cut(spipe_pipeline_t *p, int cut) {
     p->cut = cut;
     p->desc.schedule = p->cuts[cut].schedule;
     p->desc.chunk = p->cuts[cut].chunk;
     p->load = p->desc.chunk * p->batch;
-    SPIPE_TRY(spipe_priv_choose_paths(p));
+    p->report.why_chunk = cut ? "tried beside the plan; kept where faster" : p->why_planned[0];
+    p->report.why_schedule = cut ? p->report.why_chunk : p->why_planned[1];
     spipe_priv_measure(p);
+    return spipe_priv_choose_paths(p);
+}
+/* Allocates nothing after both cuts were arranged once. */
+SPIPE_API cudaError_t spipe_priv_arrange(spipe_pipeline_t *p, int cut) {
+    p->unset = 1; /* until all is well */
+    SPIPE_TRY(spipe_priv_use_cut(p, cut));
     SPIPE_TRY(spipe_priv_take_memory(p));
     p->unset = 0;
     return cudaSuccess;
@@ -3090,7 +3091,6 @@ SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
     memcpy(p->replay_moved, p->moved, sizeof p->moved);
     p->completed = p->num_loads;
     p->failure = failure;
-    p->failed = 0;
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     if (p->replay) (void)cudaGraphExecDestroy(p->replay);
@@ -3111,9 +3111,11 @@ SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
     want = over ? gain > 1.005 : p->num_runs % 2;
     if (over) p->num_runs = 0, p->trying = cut ? 0 : SPIPE_PRIV_CUT;
     if (!cut) p->replays = want;
-    else p->report.why_chunk = over ? "the faster of two tried" : "one of two, tried by turns";
-    if (cut) p->report.why_schedule = p->report.why_chunk;
-    return (cut && want) == p->cut ? cudaSuccess : spipe_priv_arrange(p, cut && want);
+    want = cut && want;
+    if (want == p->cut || spipe_priv_arrange(p, want) == cudaSuccess) return cudaSuccess;
+    (void)cudaGetLastError(); /* failing to try is no failure */
+    p->trying = 0;
+    return spipe_priv_arrange(p, 0);
 }
 SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
     cudaError_t e = cudaGraphLaunch(p->replay, p->streams[0]);
@@ -3170,10 +3172,9 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
     p->watch = (const spipe_priv_watch_t *)(const void *)p->desc.timeline;
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     p->began = spipe_priv_seconds();
-    if (e != cudaSuccess) {
-        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "looking at the arrays for another chunk "
-                              "failed: %s", cudaGetErrorString(e));
-    } else if (replays) spipe_priv_run_replay(p);
+    if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the arrays cannot be looked "
+                                                "at: %s", cudaGetErrorString(e));
+    else if (replays) spipe_priv_run_replay(p);
     else spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
@@ -3396,8 +3397,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
 SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t stream) {
     if (p->capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported, "a captured run "
-                                 "can do no host work; use pinned arrays, no sources or sinks and "
-                                 "no host stages");
+                                 "takes pinned arrays only; no sources, sinks or host stages");
     }
     if (p->ran_now && p->failed) return p->failure.error; /* until somebody has heard of it */
     if (p->running_async) SPIPE_TRY(cudaEventSynchronize(p->end));

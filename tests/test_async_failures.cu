@@ -168,7 +168,7 @@ static void test_no_memory(void) {
         tap_skip("more memory than there is: refused in words", "a chunk is below 4 MiB here");
     } else {
         tap_ok(e == cudaErrorMemoryAllocation && strstr(r.failure.message, "no room for ") &&
-                   strstr(r.failure.message, "make chunk or depth smaller"),
+                   strstr(r.failure.message, "lower chunk or depth"),
                "more memory than there is: refused in words, %s", r.failure.message);
     }
     d.buffers[2].elem_bytes = 16;

@@ -71,8 +71,10 @@ static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int 
         fuzz_start(w, count);
         poison(&r);
         const cudaError_t e = spipe_pipeline_run(p, &r);
-        /* after a failed run one more, at once; a replayed run is captured in the first */
-        going = judge(w, f, e, &r, 1, before > 0 || (way == WAY_REPLAYED && k == 0));
+        /* after a failed run one more, at once; a replayed run is captured in the first; another
+           cut that cannot be tried is not */
+        const int other = way == WAY_TURNS && f.what == "cudaPointerGetAttributes";
+        going = judge(w, f, e, &r, 1, before > 0 || other || (way == WAY_REPLAYED && k == 0));
         if (e != cudaSuccess && !broken && k + 1 == runs) ++runs;
     }
     return going;
@@ -113,7 +115,7 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     while (cudaSetDevice(0) != cudaSuccess) continue; /* if the fault was meant for this one */
     going = judge(w, f, e, &r, 0, 0) &&
-            run_some(w, &p, f, way, way == WAY_REPLAYED ? 5 : way == WAY_CHANGED ? 1 : 2, COUNT);
+            run_some(w, &p, f, way, way >= WAY_REPLAYED ? 5 : way == WAY_CHANGED ? 1 : 2, COUNT);
     for (i = 0; i < 2 && going && way == WAY_CHANGED; ++i) {
         going = move_host(w, &p, f, &others[i]) && run_some(w, &p, f, way, 1, COUNT);
     }

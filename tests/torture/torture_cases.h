@@ -18,7 +18,7 @@ enum {
     SHAPE_DIAMOND, /* one stage, two side by side, one that joins them, by names */
     SHAPE_SMALL    /* chunks so small that several travel together */
 };
-enum { WAY_RUN, WAY_KEPT, WAY_CHANGED, WAY_ENQUEUED, WAY_REPLAYED };
+enum { WAY_RUN, WAY_KEPT, WAY_CHANGED, WAY_ENQUEUED, WAY_REPLAYED, WAY_TURNS };
 
 typedef struct torture_case {
     const char      *name;
@@ -88,6 +88,10 @@ static const torture_case_t torture_cases[] = {
      0},
     {"replayed, stages in a graph", SHAPE_DIAMOND, WAY_REPLAYED, SPIPE_DEPTH_FIRST, T_COPY,
      FUZZ_PINNED, 0, 2, 0, 0},
+    {"two cuts by turns", SHAPE_MAP, WAY_TURNS, SPIPE_SCHEDULE_AUTO, SPIPE_STAGING_AUTO,
+     FUZZ_PINNED, T_AUTO, T_AUTO, 0, 0},
+    {"two cuts by turns, several stages", SHAPE_CHAIN, WAY_TURNS, SPIPE_SCHEDULE_AUTO,
+     SPIPE_STAGING_AUTO, FUZZ_PINNED, T_AUTO, T_AUTO, 0, 0},
     {"other arrays, another length", SHAPE_CHAIN, WAY_CHANGED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED,
      1, 3, 0, 0},
     {"every step waited for", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 1, 0},
@@ -196,6 +200,7 @@ static void torture_scene(fuzz_scene_t *s, const torture_case_t *c) {
     s->sync_each = c->sync_each;
     s->progress = c->progress;
     s->fixed = c->way == WAY_REPLAYED;
+    s->once = c->way == WAY_TURNS;
     s->salt = 17;
     torture_shape(s, c);
     for (i = 0; i < s->num_buffers; ++i) {
