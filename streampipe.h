@@ -435,8 +435,7 @@ typedef struct spipe_desc {
     size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
     size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t            threads;  /* host threads each way for staging, sources and sinks; 0 = all
-                                   on the calling thread (default: SPIPE_AUTO) */
+    size_t            threads;  /* of the host, each way; 0 = the caller's alone (default: AUTO) */
     spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
@@ -719,10 +718,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
     Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
                host stages) until stream has come so far and the run has ended. wait: yes.
     Threads    one at a time. Runs of one pipeline follow each other, whatever their streams.
-    Callback   no.
     Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
                pipeline must outlive the graph and its arrays stay as they are.
-    Allocates  nothing. */
+    Allocates  nothing.   Callback  no. */
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
@@ -919,9 +917,8 @@ SPIPE_API int spipe_priv_numa_node(int device) {
     for (i = 0; id[i]; ++i) id[i] = (char)(id[i] >= 'A' ? id[i] | 32 : id[i]); /* lower case */
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
     f = fopen(path, "r");
-    if (!f) return -1;
-    if (fscanf(f, "%d", &node) != 1) node = -1;
-    fclose(f);
+    if (f && fscanf(f, "%d", &node) != 1) node = -1;
+    if (f) fclose(f);
     return node;
 #else
     (void)device;
@@ -1216,11 +1213,10 @@ SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
     if (!s) return -1;
     s->after_given = 1;
-    if (!after) return stage;
-    if (s->num_after >= SPIPE_MAX_STAGES) {
+    if (after && s->num_after >= SPIPE_MAX_STAGES) {
         return spipe_priv_mistake(d, "a stage waits for more stages than there can be");
     }
-    s->after[s->num_after++] = after;
+    if (after) s->after[s->num_after++] = after;
     return stage;
 }
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
@@ -1489,8 +1485,9 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     *moved = in > out ? in : out;
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
-/* Bytes of a run for which few threads and small chunks do better (tests/bench). */
+/* Bytes of a run for which few threads and small chunks do better; waking any takes too long. */
 #define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
+#define SPIPE_PRIV_LITTLE (1.375 * 1048576.0)
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), more for short kernels, less for long ones. 1,
    1.5, 2, 3, ... : within 2 % of a sweep's best on an H200, 16 MiB to 4 GiB (tests/bench). */
@@ -1536,6 +1533,9 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
             p->report.why_chunk = "pinned slots that the cache holds";
             bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
             while (bytes > mib / 4 && (double)bytes > total / 8.0) bytes /= 2;
+            if (d->threads == 0 && total <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
+                bytes = (size_t)(total < 49152.0 ? total : total / 2.0) + 32 * moved;
+            }
         }
     }
     chunk = bytes / moved;
@@ -1698,12 +1698,14 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
         n = total <= SPIPE_PRIV_MEDIUM ? 6 : d->threads;
         while (p->one_shot && n > 1 && (double)(n - 1) * (double)(n - 1) * 9e6 > total) --n;
         if (d->threads > n) d->threads = n; /* starting them takes time, too */
+        n = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
+        if (n && total <= SPIPE_PRIV_LITTLE) d->threads = 0;
     }
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
     if (d->depth == SPIPE_AUTO) {
         d->depth = (p->has_source && d->devices.claim ? 6 : 4) * (size_t)p->num_segments;
-        n = p->one_shot ? d->threads + 4 : d->threads + 12; /* a large ring takes long to pin */
+        n = d->threads + (p->one_shot || !d->threads ? 4 : 12); /* large rings take long to pin */
         if (spipe_priv_stages_arrays(p) && d->depth < n) d->depth = n;
         d->depth += d->depth % 2; /* slots take turns on two kernel streams */
         if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
@@ -1924,8 +1926,7 @@ SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, si
 }
 SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times,
                                  const unsigned char *element, const spipe_buffer_desc_t *b) {
-    size_t i;
-    for (i = 0; i < times; ++i, dst += b->elem_bytes) {
+    for (; times > 0; --times, dst += b->elem_bytes) {
         if (b->edge == SPIPE_EDGE_ZERO) memset(dst, 0, b->elem_bytes);
         else memcpy(dst, element, b->elem_bytes);
     }
@@ -3467,8 +3468,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
-    if (blocks == 0) return 1;
-    return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
+    return blocks == 0 ? 1 : blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }
 #ifdef __cplusplus
 template <typename... Expected, typename... Actual>

@@ -214,6 +214,48 @@ static void test_side_by_side(void) {
            "so do two stages with a buffer between them that stays on the device");
 }
 
+/* ---- Little pageable memory ------------------------------------------------------------------ */
+
+/* Host threads each way, and in how many chunks, that a kept pipeline takes for so many bytes. */
+static size_t staged_by(size_t bytes, size_t *chunks) {
+    pipe_array_t     x = pipe_array_new(bytes, PIPE_PAGEABLE);
+    pipe_array_t     y = pipe_array_new(bytes, PIPE_PAGEABLE);
+    pipe_mix_args_t  args = {0, 1, 1};
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    spipe_report_t   r;
+    size_t           wrong = 0, i;
+    int              k;
+    d.count = bytes;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 3; ++k) {
+        pipe_randomise(x);
+        pipe_poison(y);
+        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        for (i = 0; i < bytes; ++i) wrong += y.at[i] != pipe_mix(x.at[i], i);
+        wrong += !pipe_guard_whole(y) + !r.staged;
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    pipe_free(&x);
+    pipe_free(&y);
+    *chunks = wrong ? 0 : r.num_chunks;
+    return r.threads;
+}
+
+static void test_little(void) {
+    const size_t kib = 1024;
+    size_t       least, two, three, many;
+    const size_t none = staged_by(30 * kib, &least) + staged_by(50 * kib + 1, &two) +
+                        staged_by(1024 * kib, &three);
+    tap_ok(none == 0 && staged_by(1500 * kib, &many) > 0,
+           "a kept pipeline wakes no thread to stage up to 1.4 MiB");
+    tap_ok(least == 1 && two == 2 && three == 2 && many > 3,
+           "the least in one chunk, the rest in two");
+}
+
 /* ---- Two ways by turns ----------------------------------------------------------------------- */
 
 typedef struct lazy {
@@ -596,6 +638,7 @@ int main(void) {
     test_batch_with_halo();
     test_in_place();
     test_side_by_side();
+    test_little();
     test_two_ways();
     test_not_two_ways();
     test_ways_and_changes();

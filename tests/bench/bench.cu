@@ -375,6 +375,7 @@ typedef struct variant {
     std::function<cudaError_t(spipe_report_t *)> run;
     std::vector<double>                          ms, inner_ms; /* inner: the report's wall_ms */
     spipe_report_t                               report;       /* of the last run */
+    std::function<void(std::vector<variant>*)>   again; /* adds another pipeline of the same kind */
 } variant_t;
 
 typedef std::vector<variant_t> variants_t;
@@ -568,6 +569,7 @@ static void add_kept(variants_t *to, job_t *j, int pinned, const std::string &na
     to->push_back(variant_of(name, family, where_of(pinned), [p](spipe_report_t *report) {
         return spipe_pipeline_run(p.get(), report);
     }));
+    to->back().again = [=](variants_t *more) { add_kept(more, j, pinned, name, family, s); };
 }
 
 static void add_ring(variants_t *to, const job_t *j, size_t chunk) {
@@ -631,7 +633,8 @@ static void add_own_runs(variants_t *to, job_t *j) {
     add_run(to, j, 0, "run direct", "own run", {0, 0, any, SPIPE_STAGING_DIRECT, 0});
 }
 
-/* Measures the candidates, keeps the best `keep` of them in `finals` and says what all took. */
+/* Measures the candidates, keeps the best `keep` of them in `finals` and says what all took. Of
+   pipelines it is the setting that is kept, not the one that had the best place in memory. */
 static void sweep(const job_t *j, variants_t *candidates, int rounds, size_t keep,
                   variants_t *finals, variants_t *all) {
     if (candidates->empty() || rounds <= 0) return candidates->clear();
@@ -645,7 +648,8 @@ static void sweep(const job_t *j, variants_t *candidates, int rounds, size_t kee
         all->back().run = nullptr; /* lets its pipeline go */
         v.ms.clear();
         v.inner_ms.clear();
-        if (k < keep) finals->push_back(v);
+        if (k < keep && v.again) v.again(finals);
+        else if (k < keep) finals->push_back(v);
     }
     candidates->clear();
 }
