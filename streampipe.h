@@ -531,7 +531,7 @@ typedef struct spipe_report {
     const char      *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
     size_t           threads;                  /* host threads each way */
     int              num_stages, num_streams;
-    int              replayed, trying;         /* by a CUDA graph; one of the first, which try */
+    int              replayed, trying;         /* by a CUDA graph; to find the fastest way */
     size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
@@ -3077,7 +3077,7 @@ SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
     const cudaStream_t    base = p->streams[0];
     cudaGraph_t           graph = NULL;
     cudaError_t           e;
-    if (p->trying != SPIPE_PRIV_GRAPH || p->num_runs != 1 || p->replay) return;
+    if (p->trying != SPIPE_PRIV_GRAPH || p->num_runs != 1 || p->replay || p->desc.timeline) return;
     spipe_priv_begin(p);
     e = cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal);
     if (e == cudaSuccess) {

@@ -80,7 +80,8 @@ typedef struct spipe_model {
     const char      *stage_names[SPIPE_MAX_STAGES]; /* for the timeline; kept, not copied */
     double           fill_gbps, drain_gbps; /* of one host thread that stages pageable memory; 0 =
                                                no staging that way (default) */
-    int              threads;             /* host threads each way, and for host stages */
+    int              threads;             /* host threads each way, and for host stages; 0 = the
+                                             caller's alone, between its calls (default: 1) */
     spipe_model_device_t device;          /* (default: "ideal") */
 } spipe_model_t;
 
@@ -226,7 +227,7 @@ SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
     int          s, good;
     good = m->depth >= 1 && m->depth <= SPIPE_MAX_DEPTH && m->num_stages >= 0 &&
            m->num_stages <= SPIPE_MAX_STAGES && (m->chunk > 0 || m->count == 0) &&
-           m->kernel_streams >= 1 && m->threads >= 1 && m->copies_in >= 0 && m->copies_out >= 0 &&
+           m->kernel_streams >= 1 && m->threads >= 0 && m->copies_in >= 0 && m->copies_out >= 0 &&
            d->copy_engines >= 1 && d->hardware_queues >= 1 &&
            spipe_priv_is_number(d->h2d_gbps, 1e-9, 1e9) &&
            spipe_priv_is_number(d->d2h_gbps, 1e-9, 1e9) &&
@@ -295,8 +296,10 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     }
     sim->device_last = sim->num_steps - 1;
     sim->calls += events * 1e-3;
+    if (m->threads == 0 && sim->device_first > 0) sim->steps[0].lost = sim->calls;
     if (m->out_bytes > 0.0 && m->drain_gbps > 0.0) {
-        spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN, SPIPE_PRIV_ON_DRAIN,
+        spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN,
+                            m->threads > 0 ? SPIPE_PRIV_ON_DRAIN : SPIPE_PRIV_ON_FILL,
                             m->out_bytes / (m->drain_gbps * 1e6), 0.0);
     }
     for (s = sim->num_steps - 1; s >= 0; --s) { /* stages in a row on the device share a stream */
@@ -462,7 +465,7 @@ SPIPE_API double spipe_priv_sim_share(spipe_priv_sim_t *sim) {
 SPIPE_API int spipe_priv_sim_has_room(spipe_priv_sim_t *sim, int engine) {
     const int running = sim->num_running[engine];
     if (engine < SPIPE_PRIV_ON_SMS) return running == 0;
-    if (engine > SPIPE_PRIV_ON_SMS) return running < sim->m->threads;
+    if (engine > SPIPE_PRIV_ON_SMS) return running == 0 || running < sim->m->threads;
     return running == 0 || (sim->m->device.concurrent_kernels && spipe_priv_sim_share(sim) > 0.0);
 }
 SPIPE_API void spipe_priv_sim_start(spipe_priv_sim_t *sim) {

@@ -129,7 +129,8 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
                        spipe_run.
     report     out     plan: chunk, depth, schedule, threads and memory as they would be, and why_*
-                       in words. tune: of the best settings' last run; may be NULL. Both: on failure
+                       in words; a kept pipeline of stages that promise once may come to another
+                       cut. tune: of the best settings' last run; may be NULL. Both: on failure
                        why, in report->failure.
     best       out     d with chunk, depth, threads, schedule and staging filled in: keep it, or
                        write its numbers into your program. They hold for this total and machine.
@@ -535,7 +536,7 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_repo
     m.chunk = plan->chunk;
     m.depth = plan->depth;
     m.schedule = plan->schedule;
-    if (plan->threads > 0) m.threads = (int)plan->threads;
+    if (plan->threads > 0 || plan->staged) m.threads = (int)plan->threads;
     m.copies_in = m.copies_out = 0;
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];

@@ -247,12 +247,12 @@ static size_t staged_by(size_t bytes, size_t *chunks) {
 
 static void test_little(void) {
     const size_t kib = 1024;
-    size_t       least, two, three, many;
+    size_t       least, two, mib, many;
     const size_t none = staged_by(30 * kib, &least) + staged_by(50 * kib + 1, &two) +
-                        staged_by(1024 * kib, &three);
+                        staged_by(1024 * kib, &mib);
     tap_ok(none == 0 && staged_by(1500 * kib, &many) > 0,
            "a kept pipeline wakes no thread to stage up to 1.4 MiB");
-    tap_ok(least == 1 && two == 2 && three == 2 && many > 3,
+    tap_ok(least == 1 && two == 2 && mib == 2 && many > 3,
            "the least in one chunk, the rest in two");
 }
 

@@ -146,6 +146,25 @@ static void test_host_work(void) {
     }
     tap_ok(waits && t.num_spans == 64 * 5,
            "a pinned slot is filled again when it was copied in, copied to again when drained");
+    m = even(64, SPIPE_ENGINES);
+    m.fill_gbps = m.drain_gbps = 10.0;
+    m.threads = 0;
+    const double alone = ms_of(&m);
+    m.device.call_launch_us = 500.0;
+    const double calls = ms_of(&m);
+    tap_ok(alone >= 2 * 64.0 && alone < 2 * 64.0 + 4.0 && calls >= alone + 64 * 0.5 - 1e-9,
+           "the caller alone fills, calls CUDA and drains by turns: %.2f, %.2f", alone, calls);
+    t.num_spans = 0;
+    SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
+    double until = 0.0;
+    int    overlap = 0;
+    for (size_t i = 0; i < t.num_spans; ++i) {
+        const spipe_span_t *s = &t.spans[i];
+        if (s->kind != SPIPE_SPAN_FILL && s->kind != SPIPE_SPAN_DRAIN) continue;
+        overlap |= s->begin_ms < until - 1e-9;
+        until = s->end_ms;
+    }
+    tap_ok(!overlap && until > 0.0, "and never two of these at a time");
     m = even(8, SPIPE_ENGINES);
     m.num_stages = 2;
     m.stage_ms[1] = 1.0;
