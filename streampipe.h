@@ -3106,7 +3106,7 @@ SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
     spipe_priv_measure(p);
     cut = p->trying == SPIPE_PRIV_CUT ||
           (p->num_runs == 0 ? !spipe_priv_can_vary(p, SPIPE_PRIV_GRAPH) : !p->replay);
-    p->trying = !cut ? SPIPE_PRIV_GRAPH : spipe_priv_can_vary(p, SPIPE_PRIV_CUT) ? SPIPE_PRIV_CUT : 0;
+    if (cut) p->trying = spipe_priv_can_vary(p, SPIPE_PRIV_CUT) ? SPIPE_PRIV_CUT : 0;
     if (!p->trying) return cudaSuccess;
     over = p->num_runs >= (cut ? 12 : 4) || gain > 1.15 || gain < 0.85;
     want = over ? gain > 1.005 : p->num_runs % 2;
@@ -3450,8 +3450,8 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 r->count_done, r->chunks_done, r->chunk, r->num_stages,
                 r->num_stages == 1 ? "" : "s", r->why_chunk);
         fprintf(to, "  schedule  %s, %zu slots, %d streams%s: %s\n  staging   %s\n",
-                spipe_schedule_name(r->schedule), r->depth, r->num_streams,
-                r->replayed ? ", replayed" : r->trying ? ", trying" : "", r->why_schedule, r->why_staging);
+                spipe_schedule_name(r->schedule), r->depth, r->num_streams, r->replayed
+                ? ", replayed" : r->trying ? ", trying" : "", r->why_schedule, r->why_staging);
         fprintf(to, "  host      %zu threads each way\n  memory    %.1f MiB device, %.1f MiB "
                 "pinned\n", r->threads, (double)r->device_bytes / 1048576.0,
                 (double)r->pinned_bytes / 1048576.0);

@@ -281,7 +281,8 @@ typedef struct kept {
     spipe_desc_t     d;
     spipe_pipeline_t p;
     spipe_report_t   r;
-    size_t           wrong, tried, by_chunks[64], last; /* runs that tried; runs of so many chunks */
+    size_t           wrong, tried, last; /* runs that tried; chunks of the last */
+    size_t           by_chunks[64];      /* runs of so many */
 } kept_t;
 
 static void kept_new(kept_t *k, size_t bytes, double each_ms, double large_ms) {
@@ -405,7 +406,7 @@ static void test_ways_and_changes(void) {
     pipe_free(&pageable);
 }
 
-/* A stage that is fixed, too: then a graph is tried first, and the faster way against another cut. */
+/* A stage that is fixed, too: a graph is tried first, and the faster way against another cut. */
 static void test_ways_and_graph(void) {
     kept_t k;
     int    alive = 0, m, replayed = 0, both;

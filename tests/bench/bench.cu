@@ -459,8 +459,8 @@ static void run_once(const job_t *j, variant_t *v, int keep) {
     v->inner_ms.push_back(v->report.wall_ms);
 }
 
-/* Every variant once a round, in random order; the first rounds only warm up, and pipelines that try
-   two ways by turns come to the one that they keep. */
+/* Every variant once a round, in random order; the first rounds only warm up, and pipelines that
+   try two ways by turns come to the one that they keep. */
 static void measure(const job_t *j, variants_t *all, int warm, int rounds) {
     for (int r = -warm; r < rounds; ++r) {
         for (size_t k : bench_order(all->size(), &rig.rng)) run_once(j, &(*all)[k], r >= 0);
