@@ -334,7 +334,7 @@ static void test_two_ways(void) {
     kept_new(&k, mib, 1.0, 2.0); /* the same either way */
     kept_run(&k, 20);
     tried = k.tried >= 4 && k.tried <= 12 && k.by_chunks[1] + k.by_chunks[2] == 20;
-    tap_ok(wrong + kept_free(&k) == 0 && tried, "twelve of them at most, and each of them is right");
+    tap_ok(wrong + kept_free(&k) == 0 && tried, "twelve of them at most, and each is right");
     kept_new(&k, mib, 2.0, 2.0);
     kept_run(&k, 15);
     tap_ok(k.last == 1 && !k.r.trying && kept_free(&k) == 0,
