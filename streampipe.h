@@ -717,10 +717,10 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
                spipe_run, for all enqueued runs since the last wait.
     Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
                host stages) until stream has come so far and the run has ended. wait: yes.
-    Threads    one at a time. Runs of one pipeline follow each other, whatever their streams.
+    Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
     Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
                pipeline must outlive the graph and its arrays stay as they are.
-    Allocates  nothing.   Callback  no. */
+    Allocates  nothing. */
 SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
