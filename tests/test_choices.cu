@@ -214,48 +214,6 @@ static void test_side_by_side(void) {
            "so do two stages with a buffer between them that stays on the device");
 }
 
-/* ---- Little pageable memory ------------------------------------------------------------------ */
-
-/* Host threads each way, and in how many chunks, that a kept pipeline takes for so many bytes. */
-static size_t staged_by(size_t bytes, size_t *chunks) {
-    pipe_array_t     x = pipe_array_new(bytes, PIPE_PAGEABLE);
-    pipe_array_t     y = pipe_array_new(bytes, PIPE_PAGEABLE);
-    pipe_mix_args_t  args = {0, 1, 1};
-    spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
-    spipe_report_t   r;
-    size_t           wrong = 0, i;
-    int              k;
-    d.count = bytes;
-    spipe_add_input(&d, x.at, 1);
-    spipe_add_output(&d, y.at, 1);
-    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
-    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    for (k = 0; k < 3; ++k) {
-        pipe_randomise(x);
-        pipe_poison(y);
-        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
-        for (i = 0; i < bytes; ++i) wrong += y.at[i] != pipe_mix(x.at[i], i);
-        wrong += !pipe_guard_whole(y) + !r.staged;
-    }
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
-    pipe_free(&x);
-    pipe_free(&y);
-    *chunks = wrong ? 0 : r.num_chunks;
-    return r.threads;
-}
-
-static void test_little(void) {
-    const size_t kib = 1024;
-    size_t       least, two, mib, many;
-    const size_t none = staged_by(30 * kib, &least) + staged_by(50 * kib + 1, &two) +
-                        staged_by(1024 * kib, &mib);
-    tap_ok(none == 0 && staged_by(1500 * kib, &many) > 0,
-           "a kept pipeline wakes no thread to stage up to 1.4 MiB");
-    tap_ok(least == 1 && two == 2 && mib == 2 && many > 3,
-           "the least in one chunk, the rest in two");
-}
-
 /* ---- Two ways by turns ----------------------------------------------------------------------- */
 
 typedef struct lazy {
@@ -285,10 +243,10 @@ typedef struct kept {
     size_t           by_chunks[64];      /* runs of so many */
 } kept_t;
 
-static void kept_new(kept_t *k, size_t bytes, double each_ms, double large_ms) {
+static void kept_new(kept_t *k, int memory, size_t bytes, double each_ms, double large_ms) {
     memset((void *)k, 0, sizeof *k);
-    k->x = pipe_array_new(bytes, PIPE_PINNED);
-    k->y = pipe_array_new(bytes, PIPE_PINNED);
+    k->x = pipe_array_new(bytes, memory);
+    k->y = pipe_array_new(bytes, memory);
     k->lazy.each_ms = each_ms;
     k->lazy.large_ms = large_ms;
     k->d = spipe_desc_default();
@@ -326,30 +284,30 @@ static void test_two_ways(void) {
     kept_t       k;
     size_t       wrong;
     int          tried;
-    kept_new(&k, mib, 0.0, 0.0);
+    kept_new(&k, PIPE_PINNED, mib, 0.0, 0.0);
     kept_run(&k, 4);
     tap_ok(k.tried == 4 && k.by_chunks[1] == 2 && k.by_chunks[2] == 2,
            "the first runs of a kept pipeline cut the whole in two ways by turns");
     wrong = kept_free(&k);
-    kept_new(&k, mib, 1.0, 2.0); /* the same either way */
+    kept_new(&k, PIPE_PINNED, mib, 1.0, 2.0); /* the same either way */
     kept_run(&k, 20);
     tried = k.tried >= 4 && k.tried <= 12 && k.by_chunks[1] + k.by_chunks[2] == 20;
     tap_ok(wrong + kept_free(&k) == 0 && tried, "twelve of them at most, and each is right");
-    kept_new(&k, mib, 2.0, 2.0);
+    kept_new(&k, PIPE_PINNED, mib, 2.0, 2.0);
     kept_run(&k, 15);
     tap_ok(k.last == 1 && !k.r.trying && kept_free(&k) == 0,
            "all others go the faster way: whole, where a call takes long");
-    kept_new(&k, 2 * mib, 0.0, 4.0);
+    kept_new(&k, PIPE_PINNED, 2 * mib, 0.0, 4.0);
     kept_run(&k, 15);
     tap_ok(k.last == 2 && !k.r.trying && kept_free(&k) == 0,
            "in halves, where one call for the whole takes long");
-    kept_new(&k, 17 * mib, 2.0, 2.0);
+    kept_new(&k, PIPE_PINNED, 17 * mib, 2.0, 2.0);
     kept_run(&k, 1);
     tried = k.r.schedule == SPIPE_ENGINES;
     kept_run(&k, 14);
     tap_ok(tried && k.r.schedule == SPIPE_MAPPED && k.last == 3 && kept_free(&k) == 0,
            "in place, where copies were planned and many calls take long");
-    kept_new(&k, 13 * mib, 0.0, 8.0);
+    kept_new(&k, PIPE_PINNED, 13 * mib, 0.0, 8.0);
     k.lazy.large = 3 * mib;
     kept_run(&k, 1);
     tried = k.r.schedule == SPIPE_MAPPED;
@@ -361,16 +319,16 @@ static void test_two_ways(void) {
 static void test_not_two_ways(void) {
     const size_t mib = (size_t)1 << 20;
     kept_t       k;
-    kept_new(&k, mib, 0.0, 0.0);
+    kept_new(&k, PIPE_PINNED, mib, 0.0, 0.0);
     k.d.chunk = mib / 4;
     kept_run(&k, 4);
     tap_ok(kept_free(&k) == 0 && k.by_chunks[4] == 4, "one way only where chunk was asked for");
-    kept_new(&k, mib, 0.0, 0.0);
+    kept_new(&k, PIPE_PINNED, mib, 0.0, 0.0);
     k.d.stages[0].once = 0;
     kept_run(&k, 4);
     tap_ok(kept_free(&k) == 0 && k.by_chunks[k.last] == 4,
            "or where a stage may look at an element twice");
-    kept_new(&k, mib, 0.0, 0.0);
+    kept_new(&k, PIPE_PINNED, mib, 0.0, 0.0);
     k.d.sync_each = 1;
     kept_run(&k, 4);
     tap_ok(kept_free(&k) == 0 && k.by_chunks[k.last] == 4, "or where each step is looked at");
@@ -381,7 +339,7 @@ static void test_ways_and_changes(void) {
     pipe_array_t pageable = pipe_array_new(mib, PIPE_PAGEABLE);
     kept_t       k;
     size_t       tried;
-    kept_new(&k, mib, 0.0, 0.0);
+    kept_new(&k, PIPE_PINNED, mib, 0.0, 0.0);
     kept_run(&k, 2);
     memset(pageable.at, 7, mib);
     SPIPE_CHECK(spipe_pipeline_set_host(&k.p, 0, pageable.at));
@@ -414,7 +372,7 @@ static void test_ways_and_changes(void) {
 static void test_ways_and_graph(void) {
     kept_t k;
     int    alive = 0, m, replayed = 0, both;
-    kept_new(&k, (size_t)13 << 20, 0.0, 0.0);
+    kept_new(&k, PIPE_PINNED, (size_t)13 << 20, 0.0, 0.0);
     spipe_stage_fixed(&k.d, 0);
     for (m = 0; m < 24; ++m) {
         kept_run(&k, 1);
@@ -428,6 +386,28 @@ static void test_ways_and_graph(void) {
     both = k.by_chunks[3] > 0 && k.by_chunks[3] < 24;
     tap_ok(kept_free(&k) == 0 && replayed >= 2 && both,
            "a graph, and another cut, are tried; nothing is made after the first run");
+}
+
+/* ---- Little pageable memory ------------------------------------------------------------------ */
+
+/* Host threads each way, and in how many chunks, that a kept pipeline takes for so many bytes. */
+static size_t staged_by(size_t bytes, size_t *chunks) {
+    kept_t k;
+    kept_new(&k, PIPE_PAGEABLE, bytes, 0.0, 0.0);
+    kept_run(&k, 3);
+    *chunks = kept_free(&k) == 0 && k.r.staged ? k.last : 0;
+    return k.r.threads;
+}
+
+static void test_little(void) {
+    const size_t kib = 1024;
+    size_t       least, two, mib, many;
+    const size_t none = staged_by(30 * kib, &least) + staged_by(50 * kib + 1, &two) +
+                        staged_by(1024 * kib, &mib);
+    tap_ok(none == 0 && staged_by(1500 * kib, &many) > 0,
+           "a kept pipeline wakes no thread to stage up to 1.4 MiB");
+    tap_ok(least == 1 && two == 2 && mib == 2 && many > 3,
+           "the least in one chunk, the rest in two");
 }
 
 /* ---- Replay ---------------------------------------------------------------------------------- */
