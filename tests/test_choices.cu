@@ -367,6 +367,35 @@ static void test_ways_and_changes(void) {
     pipe_free(&pageable);
 }
 
+#ifdef __HOSTCUDA__
+/* Going over to the other cut asks CUDA about each array: once for it, once more for the planned. */
+static void test_ways_that_fail(void) {
+    kept_t      k;
+    cudaError_t e;
+    kept_new(&k, PIPE_PINNED, (size_t)1 << 20, 0.0, 0.0);
+    kept_run(&k, 1);
+    hostcuda_fail("cudaPointerGetAttributes", 1, cudaErrorUnknown);
+    kept_run(&k, 5);
+    tap_ok(k.wrong == 0 && hostcuda_fail_fired() == 1 && k.by_chunks[2] == 6 && k.tried == 1,
+           "a cut that cannot be tried is none: the runs go on as planned");
+    hostcuda_fail_clear();
+    SPIPE_CHECK(spipe_pipeline_set_count(&k.p, k.d.count));
+    kept_run(&k, 1);
+    hostcuda_fail("cudaPointerGetAttributes", 1, cudaErrorUnknown);
+    hostcuda_fail("cudaPointerGetAttributes", 2, cudaErrorUnknown);
+    e = spipe_pipeline_run(&k.p, &k.r);
+    tap_ok(e == cudaErrorUnknown && hostcuda_fail_fired() == 2 && k.r.failure.chunks_whole == 0 &&
+               strstr(k.r.failure.message, "the arrays cannot be looked at"),
+           "where neither can be arranged the run says so: %s", k.r.failure.message);
+    hostcuda_fail_clear();
+    e = spipe_pipeline_run(&k.p, &k.r);
+    SPIPE_CHECK(spipe_pipeline_set_host(&k.p, 0, k.x.at));
+    kept_run(&k, 14);
+    tap_ok(e == cudaErrorInvalidResourceHandle && kept_free(&k) == 0,
+           "and so do those after it, until an array is set");
+}
+#endif
+
 /* A stage that is fixed, too: a graph is tried first, and the faster way against another cut, which
    is one with copies and so wants memory of the device. */
 static void test_ways_and_graph(void) {
@@ -627,6 +656,9 @@ int main(void) {
     test_two_ways();
     test_not_two_ways();
     test_ways_and_changes();
+#ifdef __HOSTCUDA__
+    test_ways_that_fail();
+#endif
     test_ways_and_graph();
     test_replay();
     test_no_replay();
