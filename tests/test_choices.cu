@@ -368,7 +368,7 @@ static void test_ways_and_changes(void) {
 }
 
 #ifdef __HOSTCUDA__
-/* Going over to the other cut asks CUDA about each array: once for it, once more for the planned. */
+/* Going over to another cut asks CUDA about each array; going back to the plan, too. */
 static void test_ways_that_fail(void) {
     kept_t      k;
     cudaError_t e;
