@@ -618,6 +618,8 @@ typedef struct spipe_pipeline {
     spipe_priv_sync_t *sync;
     int                device, alive, one_shot, running_async, ran_now, capturing, quit, unset;
     /* the plan */
+    size_t             elem_moved, elem_held; /* bytes: the busier way, and in a slot */
+    double             bytes;                 /* of the whole, the busier way */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
     int                direct_pageable, had_threads, ring_cached, small, all_help, watched;
@@ -869,7 +871,6 @@ SPIPE_API double spipe_priv_seconds(void) {
     return (double)now.tv_sec + 1e-6 * (double)now.tv_usec;
 #endif
 }
-
 /* ---- 2 errors ------------------------------------------------------------------------------ */
 SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                 const char *file, int line) {
@@ -903,7 +904,6 @@ SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const
     va_end(args);
     return e;
 }
-
 /* ---- 3 device ------------------------------------------------------------------------------ */
 SPIPE_API int spipe_priv_numa_node(int device) {
 #if defined(__linux__)
@@ -989,7 +989,6 @@ SPIPE_API cudaError_t spipe_priv_enter(int device, int *before) {
 SPIPE_API void spipe_priv_leave(int device, int before) {
     if (before != device) (void)cudaSetDevice(before);
 }
-
 /* ---- 4 streams ----------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;
@@ -1059,14 +1058,12 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     spipe_priv_unlock(pool->sync);
     return cudaSuccess;
 }
-
 /* ---- 5 events ------------------------------------------------------------------------------ */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
     return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
 }
-
 /* ---- 6 memory ------------------------------------------------------------------------------ */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     cudaError_t e;
@@ -1114,7 +1111,6 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
     *pinned = first != SPIPE_PRIV_PAGEABLE && last != SPIPE_PRIV_PAGEABLE;
     return cudaSuccess;
 }
-
 /* ---- 7 host calls -------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
@@ -1486,8 +1482,9 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
 /* Bytes of a run for which few threads and small chunks do better; waking any takes too long. */
-#define SPIPE_PRIV_MEDIUM (100.0 * 1048576.0)
-#define SPIPE_PRIV_LITTLE (1.375 * 1048576.0)
+#define SPIPE_PRIV_MIB 1048576.0
+#define SPIPE_PRIV_MEDIUM (100 * SPIPE_PRIV_MIB)
+#define SPIPE_PRIV_LITTLE (1.375 * SPIPE_PRIV_MIB)
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), more for short kernels, less for long ones. 1,
    1.5, 2, 3, ... : within 2 % of a sweep's best on an H200, 16 MiB to 4 GiB (tests/bench). */
@@ -1499,26 +1496,23 @@ SPIPE_API size_t spipe_priv_best_bytes(double total) {
     return bytes;
 }
 /* In place two side by side: one reads while another writes, and a small third fills the end. */
-SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p, double total) {
-    const double part = total < 3.0 * 1048576.0 || p->desc.num_stages > 1 ? 0.5 : 0.47;
+SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p) {
+    const double part = p->bytes < 3 * SPIPE_PRIV_MIB || p->desc.num_stages > 1 ? 0.5 : 0.47;
     const size_t chunk = (size_t)((double)(p->desc.count - 1) * part) + 1;
     return chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
 }
 SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
     const size_t        mib = (size_t)1 << 20;
-    size_t              moved, held, bytes = 4 * mib, chunk;
+    const double        all = p->bytes / SPIPE_PRIV_MIB;
     const int           in_place = spipe_priv_all_in_place(p);
-    double              total;
+    size_t              bytes = 4 * mib, chunk;
     int                 i;
-    spipe_priv_element_bytes(d, &moved, &held);
-    total = (double)d->count * (double)moved;
-    if (d->count > 0 && (in_place == 1 || (in_place && total <= 2097152.0))) {
-        const double all = total / (double)mib;
-        const int    whole = p->one_shot || all < 0.5 || (in_place == 1 && all > 1.25 && all < 5.0);
+    if (d->count > 0 && (in_place == 1 || (in_place && all <= 2.0))) {
+        const int whole = p->one_shot || all < 0.5 || (in_place == 1 && all > 1.25 && all < 5.0);
         p->report.why_chunk = whole ? "the whole: without copies nothing is to overlap"
                                     : "without copies, a few side by side";
-        return whole ? d->count : spipe_priv_side_by_side(p, total);
+        return whole ? d->count : spipe_priv_side_by_side(p);
     }
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
@@ -1526,20 +1520,20 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
             p->report.why_chunk = "the whole: CUDA would wait between chunks";
             return d->count;
         }
-        bytes = spipe_priv_best_bytes(total);
-        if (d->num_stages > 1 && total >= 3145728.0 && bytes < mib) bytes = mib;
+        bytes = spipe_priv_best_bytes(p->bytes);
+        if (d->num_stages > 1 && all >= 3.0 && bytes < mib) bytes = mib;
         p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
         if (spipe_priv_stages_arrays(p)) {
             p->report.why_chunk = "pinned slots that the cache holds";
-            bytes = total > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
-            while (bytes > mib / 4 && (double)bytes > total / 8.0) bytes /= 2;
-            if (d->threads == 0 && total <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
-                bytes = (size_t)(total < 49152.0 ? total : total / 2.0) + 32 * moved;
+            bytes = p->bytes > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
+            while (bytes > mib / 4 && (double)bytes > p->bytes / 8.0) bytes /= 2;
+            if (d->threads == 0 && p->bytes <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
+                bytes = (size_t)(p->bytes / (p->bytes < 49152.0 ? 1 : 2)) + 32 * p->elem_moved;
             }
         }
     }
-    chunk = bytes / moved;
-    while (chunk > 1 && (double)chunk * (double)held * (double)d->depth >
+    chunk = bytes / p->elem_moved;
+    while (chunk > 1 && (double)chunk * (double)p->elem_held * (double)d->depth >
                             0.25 * (double)p->facts.memory_bytes) {
         chunk /= 2;
     }
@@ -1554,27 +1548,26 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
    something looks at each of them, or depth says how much memory there may be. */
 SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
-    size_t              moved, held, bytes, batch, mib = (size_t)1 << 20;
+    size_t              bytes, batch, mib = (size_t)1 << 20;
     int                 i;
-    spipe_priv_element_bytes(d, &moved, &held);
     if (d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
         d->schedule != SPIPE_ENGINES || p->num_lanes > 1 || p->num_segments > 1 || p->needs_fill ||
-        p->needs_drain || d->chunk > mib / 4 / moved || d->devices.claim) {
+        p->needs_drain || d->chunk > mib / 4 / p->elem_moved || d->devices.claim) {
         return 1;
     }
     for (i = 0; i < d->num_stages; ++i) {
         if (d->stages[i].ordered) return 1;
     }
-    bytes = spipe_priv_best_bytes((double)d->count * (double)moved);
-    batch = (bytes < mib ? bytes : mib) / (d->chunk * moved);
+    bytes = spipe_priv_best_bytes(p->bytes);
+    batch = (bytes < mib ? bytes : mib) / (d->chunk * p->elem_moved);
     if (batch > d->count / d->chunk / 8) batch = d->count / d->chunk / 8; /* 8 loads to overlap */
     return batch > 0 ? batch : 1;
 }
 /* Small totals in pinned memory are worked on in place where all stages allow that: one that reads
    and writes it ends before copies would up to 16 MiB, several up to 2, long ones far above. */
-SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p, double total) {
+SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
-    const double  most = d->num_stages == 1 ? 16777216.0 : 2097152.0;
+    const double  most = (d->num_stages == 1 ? 16 : 2) * SPIPE_PRIV_MIB;
     const int     kept = !p->one_shot && d->staging != SPIPE_STAGING_REGISTER;
     const double  far = !kept ? most : d->num_stages == 1 ? 16.0 * most : 3.0 * most;
     int           i, once = d->chunk == SPIPE_AUTO && p->facts.map_host_memory;
@@ -1584,12 +1577,12 @@ SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p, double tot
     p->report.why_schedule = "as asked";
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
     if (once && kept) p->cuts[1].schedule = SPIPE_ENGINES;
-    if (once && total <= far) {
+    if (once && p->bytes <= far) {
         p->report.why_schedule = "a small total, touched once: copies would take longer";
         d->schedule = SPIPE_MAPPED;
         SPIPE_TRY(spipe_priv_choose_paths(p));
         if (kept && spipe_priv_all_in_place(p)) p->cuts[1].schedule = SPIPE_MAPPED;
-        if (spipe_priv_all_in_place(p) && total <= most) return cudaSuccess;
+        if (spipe_priv_all_in_place(p) && p->bytes <= most) return cudaSuccess;
     }
     p->report.why_schedule = "both copy engines and the kernels work at once";
     d->schedule = SPIPE_ENGINES;
@@ -1653,37 +1646,60 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
     p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
-/* What a kept pipeline tries, too: smaller chunks; in place; in place already: whole, or copies. */
-SPIPE_API void spipe_priv_choose_other(spipe_pipeline_t *p, double total, size_t moved) {
+/* What a kept pipeline tries beside its plan. Planned with copies: in place where it can be, else
+   chunks of half the size. In place: whole or in parts, the other one; from 12 MiB on copies. */
+SPIPE_API void spipe_priv_choose_other(spipe_pipeline_t *p) {
     const int    parts = spipe_priv_is_mapped(p) && p->desc.chunk < p->desc.count;
-    const int    copies = parts && total >= 12.0 * 1048576.0;
-    const size_t bytes = copies ? spipe_priv_best_bytes(total) : p->desc.chunk * moved / 2;
+    const int    copies = parts && p->bytes >= 12 * SPIPE_PRIV_MIB;
+    const size_t n = copies ? spipe_priv_best_bytes(p->bytes) / p->elem_moved : p->desc.chunk / 2;
     if (copies) p->cuts[1].schedule = SPIPE_ENGINES;
-    p->cuts[1].chunk = parts ? p->desc.count : spipe_priv_side_by_side(p, total);
-    if (p->cuts[1].schedule == SPIPE_ENGINES) p->cuts[1].chunk = (bytes / moved) & ~(size_t)31;
+    p->cuts[1].chunk = parts ? p->desc.count : spipe_priv_side_by_side(p);
+    if (p->cuts[1].schedule == SPIPE_ENGINES) p->cuts[1].chunk = n & ~(size_t)31;
+}
+SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
+    spipe_staging_t *staging = &p->desc.staging;
+    p->report.why_staging = "as asked";
+    if (*staging != SPIPE_STAGING_AUTO) return;
+    p->report.why_staging = "through pinned slots by threads: CUDA's own way blocks";
+    if (p->facts.host_page_tables) {
+        p->report.why_staging = "the GPU reads the host's pages at full speed";
+        *staging = SPIPE_STAGING_DIRECT;
+    } else if (p->one_shot && p->bytes < 24 * SPIPE_PRIV_MIB) {
+        p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
+        p->small = 1;
+        *staging = p->bytes < 7 * SPIPE_PRIV_MIB ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
+    }
+}
+/* Half fill, half drain; more than 7 each gain nothing, and starting them takes time, too. */
+SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
+    const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
+    const int    lone = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
+    size_t       n = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2, most = n;
+    if (p->bytes <= SPIPE_PRIV_MEDIUM) most = 6;
+    while (p->one_shot && most > 1 && (double)((most - 1) * (most - 1)) * 9e6 > p->bytes) --most;
+    if (n > most) n = most;
+    p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n;
+}
+SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
+    const spipe_desc_t *d = &p->desc;
+    const size_t        n = d->threads + (p->one_shot || !d->threads ? 4 : 12);
+    size_t depth = (p->has_source && d->devices.claim ? 6 : 4) * (size_t)p->num_segments;
+    if (spipe_priv_stages_arrays(p) && depth < n) depth = n; /* large rings take long to pin */
+    depth += depth % 2; /* slots take turns on two kernel streams */
+    p->desc.depth = depth > SPIPE_MAX_DEPTH ? SPIPE_MAX_DEPTH : depth;
 }
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
-    size_t        cpus, moved, held, n;
-    double        total;
+    size_t        n;
     if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
                                  "device that can map host memory; leave schedule to the library");
     }
-    spipe_priv_element_bytes(d, &moved, &held);
-    total = (double)d->count * (double)moved;
-    p->report.why_staging = d->staging != SPIPE_STAGING_AUTO ? "as asked"
-                            : "through pinned slots by threads: CUDA's own way blocks";
-    if (d->staging == SPIPE_STAGING_AUTO && p->facts.host_page_tables) {
-        p->report.why_staging = "the GPU reads the host's pages at full speed";
-        d->staging = SPIPE_STAGING_DIRECT;
-    } else if (p->one_shot && d->staging == SPIPE_STAGING_AUTO && total < 24.0 * 1048576.0) {
-        p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
-        p->small = 1;
-        d->staging = total < 7.0 * 1048576.0 ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
-    }
-    SPIPE_TRY(spipe_priv_choose_schedule(p, total));
+    spipe_priv_element_bytes(d, &p->elem_moved, &p->elem_held);
+    p->bytes = (double)d->count * (double)p->elem_moved;
+    spipe_priv_choose_staging(p);
+    SPIPE_TRY(spipe_priv_choose_schedule(p));
     (void)spipe_priv_sort_stages(d, order);
     p->leaves = (1u << d->num_stages) - 1;
     for (i = 0; i < d->num_stages; ++i) {
@@ -1692,31 +1708,17 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     }
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
-    if (d->threads == SPIPE_AUTO) { /* half fill, half drain; more than 7 each gain nothing */
-        cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
-        d->threads = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2;
-        n = total <= SPIPE_PRIV_MEDIUM ? 6 : d->threads;
-        while (p->one_shot && n > 1 && (double)(n - 1) * (double)(n - 1) * 9e6 > total) --n;
-        if (d->threads > n) d->threads = n; /* starting them takes time, too */
-        n = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
-        if (n && total <= SPIPE_PRIV_LITTLE) d->threads = 0;
-    }
+    if (d->threads == SPIPE_AUTO) spipe_priv_choose_threads(p);
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
-    if (d->depth == SPIPE_AUTO) {
-        d->depth = (p->has_source && d->devices.claim ? 6 : 4) * (size_t)p->num_segments;
-        n = d->threads + (p->one_shot || !d->threads ? 4 : 12); /* large rings take long to pin */
-        if (spipe_priv_stages_arrays(p) && d->depth < n) d->depth = n;
-        d->depth += d->depth % 2; /* slots take turns on two kernel streams */
-        if (d->depth > SPIPE_MAX_DEPTH) d->depth = SPIPE_MAX_DEPTH;
-    }
+    if (d->depth == SPIPE_AUTO) spipe_priv_choose_depth(p);
     p->report.why_chunk = p->batch == 1 ? "as asked" : "as asked; several are copied at once";
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
     p->cuts[0].schedule = d->schedule;
     p->cuts[0].chunk = d->chunk;
     p->why_planned[0] = p->report.why_chunk;
     p->why_planned[1] = p->report.why_schedule;
-    if (p->cuts[1].schedule) spipe_priv_choose_other(p, total, moved);
+    if (p->cuts[1].schedule) spipe_priv_choose_other(p);
     p->load = d->chunk * p->batch;
     n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
     /* no slot for a load that will not come: CUDA is slow to give a second two MiB */
@@ -3428,7 +3430,6 @@ SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_leave(p->device, before);
     return e;
 }
-
 /* ---- 10 report ----------------------------------------------------------------------------- */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto",        "engines",       "serial",
@@ -3463,7 +3464,6 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     if (r->print_more) r->print_more(r, to);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
-
 /* ---- 11 launch ----------------------------------------------------------------------------- */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;

@@ -704,10 +704,7 @@ SPIPE_API void spipe_priv_say_chunks(spipe_report_t *r, const spipe_pipeline_t *
     const int    asked = !strncmp(p->report.why_chunk, "as asked", 8);
     const char  *cure = "a larger total would hide it";
     const int    serial = p->desc.sync_each || p->one_stream;
-    size_t       moved, held;
-    double       bytes;
-    spipe_priv_element_bytes(&p->desc, &moved, &held);
-    bytes = (double)moved * (double)p->load;
+    const double bytes = (double)p->elem_moved * (double)p->load;
     if (used >= 0.9 || serial) return;
     if (ends > 0.12 * r->timed_ms && bytes >= 262144.0) {
         spipe_priv_say(r, SPIPE_CAUSE_LARGE_CHUNKS, "for %.0f %% of the time the first and the "
