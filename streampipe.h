@@ -784,6 +784,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t  changed, work[SPIPE_PRIV_NUM_CREWS]; /* work: a task for this crew */
     int                lone; /* 1 = there is no second thread, so nothing to lock */
+    double             busy; /* until when other programs are taken to want all processors */
 };
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
     if (!s->lone) SPIPE_PRIV_PTHREAD(pthread_mutex_lock(&s->lock));
@@ -804,12 +805,6 @@ SPIPE_API void spipe_priv_wait_work(spipe_priv_sync_t *s, int crew) {
 SPIPE_API void spipe_priv_wake_worker(spipe_priv_sync_t *s, int crew) {
     SPIPE_PRIV_PTHREAD(pthread_cond_signal(&s->work[crew]));
     (void)crew;
-}
-/* Lets other threads run: the issuing thread polls, which must not keep a core from the workers. */
-SPIPE_API void spipe_priv_yield(void) {
-#if !defined(SPIPE_NO_THREADS)
-    (void)sched_yield();
-#endif
 }
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)calloc(1, sizeof *s);
@@ -870,6 +865,17 @@ SPIPE_API double spipe_priv_seconds(void) {
     gettimeofday(&now, NULL);
     return (double)now.tv_sec + 1e-6 * (double)now.tv_usec;
 #endif
+}
+/* Lets other threads run: the issuing thread polls, which must not keep a core from the workers.
+   Where that takes long others want every core, and Linux charges for all that a yield gave away:
+   with yields a run among them would take 60 times as long, so then there are none for a while. */
+SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
+    const double began = spipe_priv_seconds();
+    double       took;
+    if (began < s->busy) return;
+    SPIPE_PRIV_PTHREAD(sched_yield());
+    took = spipe_priv_seconds() - began;
+    if (took > 1e-3) s->busy = began + 32.0 * took;
 }
 /* ---- 2 errors ------------------------------------------------------------------------------ */
 SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
@@ -1549,14 +1555,12 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
 SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
     size_t              bytes, batch, mib = (size_t)1 << 20;
-    int                 i;
-    if (d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
+    int                 i, ordered = 0;
+    for (i = 0; i < d->num_stages; ++i) ordered |= d->stages[i].ordered;
+    if (ordered || d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
         d->schedule != SPIPE_ENGINES || p->num_lanes > 1 || p->num_segments > 1 || p->needs_fill ||
         p->needs_drain || d->chunk > mib / 4 / p->elem_moved || d->devices.claim) {
         return 1;
-    }
-    for (i = 0; i < d->num_stages; ++i) {
-        if (d->stages[i].ordered) return 1;
     }
     bytes = spipe_priv_best_bytes(p->bytes);
     batch = (bytes < mib ? bytes : mib) / (d->chunk * p->elem_moved);
@@ -1591,8 +1595,9 @@ SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
 /* A stage continues the lane (its kernel streams) of the first stage it waits for whose lane
    nobody has continued; otherwise, and for a host stage, it opens a new one. */
 SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
-    int continued[SPIPE_MAX_STAGES] = {0}, n, j;
-    p->num_lanes = 0;
+    const int serial = p->desc.schedule == SPIPE_SERIAL;
+    int       continued[SPIPE_MAX_STAGES] = {0}, n, j;
+    p->num_lanes = serial;
     for (n = 0; n < p->desc.num_stages; ++n) {
         const int s = order[n];
         p->lane[s] = -1;
@@ -1601,10 +1606,8 @@ SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
             continued[j] = 1;
             p->lane[s] = p->lane[j];
         }
-        if (p->lane[s] < 0) p->lane[s] = p->num_lanes++;
-        if (p->desc.schedule == SPIPE_SERIAL) p->lane[s] = 0;
+        if (p->lane[s] < 0) p->lane[s] = serial ? 0 : p->num_lanes++;
     }
-    if (p->desc.schedule == SPIPE_SERIAL) p->num_lanes = 1;
 }
 SPIPE_API void spipe_priv_add_step(spipe_pipeline_t *p, int what, int stage) {
     p->steps[p->num_steps].what = what;
@@ -1677,8 +1680,7 @@ SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     size_t       n = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2, most = n;
     if (p->bytes <= SPIPE_PRIV_MEDIUM) most = 6;
     while (p->one_shot && most > 1 && (double)((most - 1) * (most - 1)) * 9e6 > p->bytes) --most;
-    if (n > most) n = most;
-    p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n;
+    p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n > most ? most : n;
 }
 SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
@@ -2340,7 +2342,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, 
         spipe_priv_unlock(p->sync);
         if (crew) continue;
         spipe_priv_poll(p);
-        spipe_priv_yield();
+        spipe_priv_yield(p->sync);
     }
     return spipe_priv_is_lost(p, load) ? p->failure.error : cudaSuccess;
 }
@@ -2357,7 +2359,7 @@ SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
         }
         if (crew) spipe_priv_do_next(p, crew);
         spipe_priv_unlock(p->sync);
-        if (busy) spipe_priv_yield();
+        if (busy) spipe_priv_yield(p->sync);
     }
 }
 /* ---- 9 execute: what is issued for a load -------------------------------------------------- */
@@ -2687,11 +2689,6 @@ SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_p
     return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
                                 stream);
 }
-SPIPE_API cudaError_t spipe_priv_get_filled(spipe_pipeline_t *p, spipe_priv_at_t *at) {
-    SPIPE_TRY(spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load));
-    at->count = spipe_priv_count_of(p, at->load);
-    return cudaSuccess;
-}
 /* Before a pinned slot is written again the load that was in it must have been drained: by the
    copy out, or by the stages themselves where host memory is mapped. */
 SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
@@ -2828,7 +2825,10 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
     case SPIPE_PRIV_OP_COPY: e = spipe_priv_issue_copy(p, op, at); break;
     case SPIPE_PRIV_OP_CALL: e = spipe_priv_call(p, op, at); break;
     case SPIPE_PRIV_OP_BATCH: e = spipe_priv_issue_batch(p, op, at); break;
-    case SPIPE_PRIV_OP_FILLED: e = spipe_priv_get_filled(p, at); break;
+    case SPIPE_PRIV_OP_FILLED:
+        e = spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load);
+        if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->load);
+        break;
     case SPIPE_PRIV_OP_DRAINED: e = spipe_priv_get_drained(p, at); break;
     case SPIPE_PRIV_OP_HALO: e = spipe_priv_copy_in_halo(p, at, op->stage, op->stream); break;
     case SPIPE_PRIV_OP_COPIES: e = spipe_priv_issue_copies(p, op, at); break;

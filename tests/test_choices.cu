@@ -15,6 +15,16 @@ static int told_time(struct timespec *now) {
     return 0;
 }
 #define clock_gettime(clock, now) told_time(now)
+
+static double yield_seconds = 0.0; /* that a yield takes, by that clock */
+static size_t num_yields = 0;
+
+static int told_yield(void) {
+    told_seconds += yield_seconds;
+    ++num_yields;
+    return sched_yield();
+}
+#define sched_yield() told_yield()
 #include "pipe_common.h"
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"
@@ -451,6 +461,41 @@ static void test_little(void) {
            "the least in one chunk, the rest in two");
 }
 
+/* ---- Busy processors ------------------------------------------------------------------------- */
+
+/* Lets the caller wait, and so poll, for some milliseconds. */
+static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void *user) {
+    usleep(1000);
+    memset(dst, 1, max_count);
+    *count = max_count;
+    (void)user;
+    return cudaSuccess;
+}
+
+static size_t yields_of_a_run(double seconds_each) {
+    pipe_array_t y = pipe_array_new(N, PIPE_PAGEABLE);
+    seen_t       s = new_seen();
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.chunk = N / 8;
+    d.threads = 1;
+    spipe_add_source(&d, slow_source, NULL, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &s.args);
+    num_yields = 0;
+    yield_seconds = seconds_each;
+    SPIPE_CHECK(spipe_run(&d, NULL));
+    yield_seconds = 0.0;
+    pipe_free(&y);
+    return num_yields;
+}
+
+static void test_busy(void) {
+    tap_ok(yields_of_a_run(0.0) > 8, "whoever waits for the host's threads lets others run");
+    tap_ok(yields_of_a_run(1.0) == 1,
+           "but once where that takes long: others keep every processor busy");
+}
+
 /* ---- Replay ---------------------------------------------------------------------------------- */
 
 static void test_replay(void) {
@@ -665,6 +710,7 @@ int main(void) {
     test_in_place();
     test_side_by_side();
     test_little();
+    test_busy();
     test_two_ways();
     test_not_two_ways();
     test_ways_and_changes();
