@@ -867,8 +867,8 @@ SPIPE_API double spipe_priv_seconds(void) {
 #endif
 }
 /* Lets other threads run: the issuing thread polls, which must not keep a core from the workers.
-   Where that takes long others want every core, and Linux charges for all that a yield gave away:
-   with yields a run among them would take 60 times as long, so then there are none for a while. */
+   Where that takes long other programs want every core, and runs that went on yielding among them
+   took 60 times as long (Linux 6.18; tests/bench), so then there are no more for a while. */
 SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
     const double began = spipe_priv_seconds();
     double       took;
