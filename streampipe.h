@@ -1487,10 +1487,8 @@ SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, si
     *moved = in > out ? in : out;
     if (*moved == 0) *moved = *held > 0 ? *held : 1;
 }
-/* Bytes of a run for which few threads and small chunks do better; waking any takes too long. */
 #define SPIPE_PRIV_MIB 1048576.0
-#define SPIPE_PRIV_MEDIUM (100 * SPIPE_PRIV_MIB)
-#define SPIPE_PRIV_LITTLE (1.375 * SPIPE_PRIV_MIB)
+#define SPIPE_PRIV_LITTLE (1.375 * SPIPE_PRIV_MIB) /* for which waking threads takes too long */
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), more for short kernels, less for long ones. 1,
    1.5, 2, 3, ... : within 2 % of a sweep's best on an H200, 16 MiB to 4 GiB (tests/bench). */
@@ -1531,7 +1529,7 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
         p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
         if (spipe_priv_stages_arrays(p)) {
             p->report.why_chunk = "pinned slots that the cache holds";
-            bytes = p->bytes > SPIPE_PRIV_MEDIUM ? 2 * mib : mib;
+            bytes = all <= 100.0 ? mib : p->one_shot || all > 1000.0 ? 2 * mib : 3 * mib / 2;
             while (bytes > mib / 4 && (double)bytes > p->bytes / 8.0) bytes /= 2;
             if (d->threads == 0 && p->bytes <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
                 bytes = (size_t)(p->bytes / (p->bytes < 49152.0 ? 1 : 2)) + 32 * p->elem_moved;
@@ -1673,21 +1671,22 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
         *staging = p->bytes < 7 * SPIPE_PRIV_MIB ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
 }
-/* Half fill, half drain; more than 7 each gain nothing, and starting them takes time, too. */
+/* Half fill, half drain; more than 7 each gain nothing, and starting them takes time, too; six do
+   for up to 100 MiB. */
 SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
     const int    lone = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
     size_t       n = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2, most = n;
-    if (p->bytes <= SPIPE_PRIV_MEDIUM) most = 6;
+    if (p->bytes <= 100 * SPIPE_PRIV_MIB) most = 6;
     while (p->one_shot && most > 1 && (double)((most - 1) * (most - 1)) * 9e6 > p->bytes) --most;
     p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n > most ? most : n;
 }
+/* Even: slots take turns on two kernel streams. As 2, 4, 6 or 7 threads a way do best with. */
 SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
-    const spipe_desc_t *d = &p->desc;
-    const size_t        n = d->threads + (p->one_shot || !d->threads ? 4 : 12);
-    size_t depth = (p->has_source && d->devices.claim ? 6 : 4) * (size_t)p->num_segments;
-    if (spipe_priv_stages_arrays(p) && depth < n) depth = n; /* large rings take long to pin */
-    depth += depth % 2; /* slots take turns on two kernel streams */
+    const size_t t = p->desc.threads, kept = t < 3 ? 10 : t == 7 ? 14 : 16;
+    const size_t n = p->one_shot || !t ? t + t % 2 + 4 : kept; /* large rings take long to pin */
+    size_t depth = (p->has_source && p->desc.devices.claim ? 6 : 4) * (size_t)p->num_segments;
+    if (spipe_priv_stages_arrays(p) && depth < n) depth = n;
     p->desc.depth = depth > SPIPE_MAX_DEPTH ? SPIPE_MAX_DEPTH : depth;
 }
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {

@@ -355,6 +355,15 @@ SPIPE_API int spipe_priv_sim_past(const spipe_priv_sim_t *sim, size_t chunk, siz
     const spipe_priv_actor_t *a = &sim->actors[(chunk - back) % sim->depth];
     return chunk < back || a->chunk > chunk - back || (a->chunk == chunk - back && a->step > step);
 }
+/* Whether a caller makes its calls after the bytes: the first of them starts the copy in. */
+SPIPE_API int spipe_priv_sim_calls_after(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    return sim->steps[a->step].kind == SPIPE_SPAN_FILL && sim->steps[a->step].lost > 0.0;
+}
+SPIPE_API int spipe_priv_sim_filled(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
+    const spipe_priv_actor_t *fill = &sim->actors[sim->depth + a->slot];
+    return fill->chunk > a->chunk ||
+           (fill->chunk == a->chunk && fill->state == SPIPE_PRIV_RUNNING && !fill->in_bytes);
+}
 /* Whether all that an actor's step waits for is done: what is before it in its stream, what it
    reads, and the memory that it writes. Within a slot the order of steps sees to that. */
 SPIPE_API int spipe_priv_sim_may(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
@@ -368,7 +377,7 @@ SPIPE_API int spipe_priv_sim_may(const spipe_priv_sim_t *sim, const spipe_priv_a
         return !sim->engines || spipe_priv_sim_past(sim, a->chunk, (size_t)sim->m->kernel_streams,
                                                     step->run_end);
     case SPIPE_SPAN_IN:
-        if (sim->device_first > 0 && sim->actors[depth + a->slot].chunk <= a->chunk) return 0;
+        if (sim->device_first > 0 && !spipe_priv_sim_filled(sim, a)) return 0;
         break;
     case SPIPE_SPAN_OUT:
         if (sim->device_last + 1 == sim->num_steps) break;
@@ -475,7 +484,7 @@ SPIPE_API void spipe_priv_sim_start(spipe_priv_sim_t *sim) {
         while (spipe_priv_sim_has_room(sim, e) && (a = spipe_priv_sim_pick(sim, e)) != NULL) {
             a->state = SPIPE_PRIV_RUNNING;
             a->begin = sim->now;
-            a->in_bytes = !(sim->steps[a->step].lost > 0.0);
+            a->in_bytes = !(sim->steps[a->step].lost > 0.0) || spipe_priv_sim_calls_after(sim, a);
             spipe_priv_sim_span(sim, a);
             sim->running[e][sim->num_running[e]++] = (int)(a - sim->actors);
         }
@@ -509,7 +518,7 @@ SPIPE_API void spipe_priv_sim_record(spipe_priv_sim_t *sim, const spipe_priv_act
     }
     s->chunk = a->chunk;
     s->begin_ms = a->begin;
-    s->end_ms = sim->now;
+    s->end_ms = sim->now - (spipe_priv_sim_calls_after(sim, a) ? step->lost : 0.0);
 }
 /* On to the next step, or to the slot's next chunk. */
 SPIPE_API void spipe_priv_sim_advance(spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
@@ -550,13 +559,13 @@ SPIPE_API void spipe_priv_sim_end(spipe_priv_sim_t *sim, int engine) {
     for (i = 0; i < sim->num_running[engine]; ++i) {
         const int           which = sim->running[engine][i];
         spipe_priv_actor_t *a = &sim->actors[which];
-        if (a->until <= sim->now && a->in_bytes) {
+        if (a->until <= sim->now && a->in_bytes != spipe_priv_sim_calls_after(sim, a)) {
             spipe_priv_sim_finish(sim, a);
             continue;
         }
         sim->running[engine][kept++] = which;
         if (a->until > sim->now) continue;
-        a->in_bytes = 1;
+        a->in_bytes = !a->in_bytes;
         spipe_priv_sim_span(sim, a);
     }
     sim->num_running[engine] = kept;

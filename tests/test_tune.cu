@@ -101,6 +101,31 @@ static void test_plan(const setting_t *s) {
     end(&w);
 }
 
+/* MiB of a chunk of a kept pipeline that stages so many MiB by so many threads each way. */
+static double staged_chunk(size_t mib, size_t threads, size_t *depth) {
+    setting_t      s = settings[4];
+    work_t         w;
+    spipe_report_t plan;
+    s.threads = threads;
+    s.staging = SPIPE_STAGING_COPY;
+    begin(&w, &s);
+    w.d.count = mib << 20; /* no byte of which is touched */
+    SPIPE_CHECK(spipe_plan(&w.d, 1, &plan));
+    end(&w);
+    *depth = plan.depth;
+    return (double)plan.chunk / 1048576.0;
+}
+static void test_staging_plan(void) {
+    size_t       two, four, six, seven, any;
+    const double small = staged_chunk(64, 6, &six), middle = staged_chunk(512, 7, &seven);
+    const double large = staged_chunk(2048, 4, &four), few = staged_chunk(64, 2, &two);
+    tap_ok(small == 1.0 && middle == 1.5 && large == 2.0 && few == 1.0 &&
+               staged_chunk(2, 6, &any) == 0.25,
+           "staged chunks grow with the total, and of little there are eight");
+    tap_ok(two == 10 && four == 16 && six == 16 && seven == 14,
+           "and rings with the threads, as far as the cache holds them");
+}
+
 static void test_tune(const setting_t *s) {
     work_t         w;
     spipe_desc_t   best;
@@ -147,6 +172,7 @@ static void test_refusals(void) {
 int main(void) {
     size_t i;
     for (i = 0; i < sizeof settings / sizeof *settings; ++i) test_plan(&settings[i]);
+    test_staging_plan();
     test_tune(&settings[0]);
     test_tune(&settings[1]);
     test_tune(&settings[5]);

@@ -147,15 +147,22 @@ template <class Tell> static void tell(spipe_model_t *m, double none_ms, Tell &&
 /* How fast host threads, and copies beside them, are comes from watched runs; how much faster all
    of them are while nobody watches, from runs that nobody watched. */
 static void tell_staging(spipe_model_t *m, std::vector<spipe_model_t> seen, double none_ms) {
-    std::sort(seen.begin(), seen.end(), [](const spipe_model_t &x, const spipe_model_t &y) {
-        return x.device.h2d_gbps < y.device.h2d_gbps;
+    const int alone = m->threads == 0; /* then copies are as fast as elsewhere */
+    auto      order = [&](const spipe_model_t &x) {
+        return alone ? x.fill_gbps / x.drain_gbps : x.device.h2d_gbps;
+    };
+    std::sort(seen.begin(), seen.end(), [&](const spipe_model_t &x, const spipe_model_t &y) {
+        return order(x) < order(y);
     });
     const spipe_model_t &middle = seen[seen.size() / 2];
-    m->device.both_ways = 1.0; /* these are in those rates */
-    m->device.copy_lost_us = 0.0;
+    if (!alone) {
+        m->device.both_ways = 1.0; /* these are in those rates */
+        m->device.copy_lost_us = 0.0;
+    }
     tell(m, none_ms, [&](spipe_model_t *to, double faster) {
         to->fill_gbps = middle.fill_gbps * faster;
         to->drain_gbps = middle.drain_gbps * faster;
+        if (alone) return;
         to->device.h2d_gbps = middle.device.h2d_gbps * faster;
         to->device.d2h_gbps = middle.device.d2h_gbps * faster;
     });

@@ -165,6 +165,15 @@ static void test_host_work(void) {
         until = s->end_ms;
     }
     tap_ok(!overlap && until > 0.0, "and never two of these at a time");
+    double filled = 0.0, copies = 0.0, next = 0.0;
+    for (size_t i = 0; i < t.num_spans; ++i) {
+        const spipe_span_t *s = &t.spans[i];
+        if (s->kind == SPIPE_SPAN_FILL && s->chunk == 0) filled = s->end_ms;
+        if (s->kind == SPIPE_SPAN_IN && s->chunk == 0) copies = s->begin_ms;
+        if (s->kind == SPIPE_SPAN_FILL && s->chunk == 1) next = s->begin_ms;
+    }
+    tap_ok(is(filled, 1.0) && is(copies, filled) && is(next, filled + 0.5),
+           "its calls follow the bytes: the copy goes on beside them, the next fill waits");
     m = even(8, SPIPE_ENGINES);
     m.num_stages = 2;
     m.stage_ms[1] = 1.0;
