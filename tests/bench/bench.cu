@@ -908,6 +908,12 @@ static const char *shape_text(const work_t *w) {
     return w->floats == 3 ? "3:1" : w->body == BODY_STRIDE ? "1:1s" : "1:1";
 }
 
+/* Then two pipelines differ by chance only. */
+static int is_same_plan(const spipe_report_t *a, const spipe_report_t *b) {
+    return a->chunk == b->chunk && a->depth == b->depth && a->threads == b->threads &&
+           a->schedule == b->schedule && a->staged == b->staged && a->replayed == b->replayed;
+}
+
 static void print_row(const row_t *r) {
     const std::vector<double> bound = bound_of(r);
     const variant_t *kept = find(r, "kept"), *run = find(r, "run"), *serial = find(r, "serial");
@@ -923,8 +929,10 @@ static void print_row(const row_t *r) {
            hand->name.c_str(), faster(bound, run).median,
            bench_median(bench_ratio(bound, run->inner_ms)), s.median, s.q1, s.q3,
            faster(serial, kept).median, faster(hand, kept).median);
-    if (own) printf("%.3f [%.3f %.3f] %s; ", of_own.median, of_own.q1, of_own.q3,
-                    own->name.c_str());
+    if (own) {
+        printf("%.3f [%.3f %.3f] %s%s; ", of_own.median, of_own.q1, of_own.q3, own->name.c_str(),
+               is_same_plan(&own->report, p) ? " (the same plan)" : "");
+    }
     printf("%s %s x %zu%s", spipe_schedule_name(p->schedule),
            size_text(p->chunk * sizeof(float) * (size_t)r->work.floats).c_str(), p->depth,
            p->staged ? " staged" : "");
