@@ -849,6 +849,8 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 #endif
 #if defined(_SC_NPROCESSORS_ONLN)
     if (n == 0) n = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file: 3 us */
+#elif defined(_WIN32)
+    if (getenv("NUMBER_OF_PROCESSORS")) n = atol(getenv("NUMBER_OF_PROCESSORS"));
 #endif
     return n > 0 ? (size_t)n : 1;
 }
@@ -1671,8 +1673,7 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
         *staging = p->bytes < 7 * SPIPE_PRIV_MIB ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
 }
-/* Half fill, half drain; more than 7 each gain nothing, and starting them takes time, too; six do
-   for up to 100 MiB. */
+/* Half fill, half drain. More than 7 each, 6 up to 100 MiB, gain nothing; starting takes time. */
 SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
     const int    lone = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
