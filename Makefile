@@ -268,7 +268,7 @@ platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); m
 	$(total)
 
 .PHONY: coverage
-coverage: ## lines and branches of the headers that the host tests run; SHOW=1 lists the rest (3 minutes)
+coverage: ## lines and branches of the headers that the host tests run; SHOW=1 lists the rest (5 minutes)
 	@tests/coverage/run
 
 .PHONY: docs-check
