@@ -92,8 +92,9 @@ CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/i
 CXXFLAGS := -std=c++14 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/include
 NVFLAGS  := -std=c++17 -arch=$(ARCH) -ccbin $(CXX) $(OPT) -lineinfo -Xcompiler -Wall,-Wextra,-pthread -I. -Itests
 COMPILE_cu = $(NVCC) $(NVFLAGS)
-LINK     = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart static $(1) -o $@ -Xcompiler -pthread -lm $(LIBS)
+LINK     = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart $(CUDART) $(1) -o $@ -Xcompiler -pthread -lm $(LIBS)
 RUNTIME  :=
+CUDART   := static
 endif
 
 # ---- What there is to build -----------------------------------------------------------------------
@@ -113,7 +114,7 @@ SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model multi))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model multi steps))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -290,6 +291,13 @@ bench: $(BENCHED) ## measure on a GPU: against the bound, hand-written schedules
 	$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1; \
 	for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
 	exit $$failed
+
+# The runtime as a library of its own, so that its instructions can be told from streampipe.h's.
+$(BUILD)/tests/bench/steps: CUDART = shared
+$(BUILD)/tests/bench/steps: LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64
+
+bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions that a run takes on the CPU
+	@$(BUILD)/tests/bench/steps || [ $$? = 77 ]
 
 bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
 	$(BUILD)/tests/bench/model
