@@ -19,6 +19,8 @@
                  schedule, or of ways to stage pageable memory, asked for by hand.
     HOW          Host clock, everything idle before and after. Each round runs every variant once,
                  in random order; a ratio is taken within a round, then its median and quartiles.
+                 Kept pipelines over pageable memory are made anew for each round. A sweep's best is
+                 the best plan that is not the library's own over again.
                  Every run's output is compared with a reference, bit by bit, and then poisoned;
                  the reference itself is compared with the CPU in places.                        */
 #include "bench_common.h"
@@ -375,7 +377,7 @@ typedef struct variant {
     std::function<cudaError_t(spipe_report_t *)> run;
     std::vector<double>                          ms, inner_ms; /* inner: the report's wall_ms */
     spipe_report_t                               report;       /* of the last run */
-    std::function<void(std::vector<variant>*)>   again; /* adds another pipeline of the same kind */
+    std::function<int()>                         anew; /* makes its pipeline again; 0: cannot */
 } variant_t;
 
 typedef std::vector<variant_t> variants_t;
@@ -459,10 +461,28 @@ static void run_once(const job_t *j, variant_t *v, int keep) {
     v->inner_ms.push_back(v->report.wall_ms);
 }
 
+/* Two pipelines of one setting over pageable memory differ by more than settings do, by where their
+   memory and their threads are. So each round of the last comparison has pipelines of its own. */
+static void renew(const job_t *j, variants_t *all) {
+    int any = 0;
+    for (size_t k : bench_order(all->size(), &rig.rng)) {
+        variant_t *v = &(*all)[k];
+        if (v->where != CHECK_PAGEABLE || !v->anew) continue;
+        if (!v->anew()) fail(v->name, "its pipeline could not be made again");
+        for (int warm = 0; warm < 2; ++warm) {
+            wake(j);
+            SPIPE_CHECK(v->run(&v->report));
+        }
+        any = 1;
+    }
+    if (any) poison(j, CHECK_PAGEABLE);
+}
+
 /* Every variant once a round, in random order; the first rounds only warm up, and pipelines that
-   try two ways by turns come to the one that they keep. */
-static void measure(const job_t *j, variants_t *all, int warm, int rounds) {
+   try several ways by turns come to the one that they keep. */
+static void measure(const job_t *j, variants_t *all, int warm, int rounds, int renewed) {
     for (int r = -warm; r < rounds; ++r) {
+        if (r >= 0 && renewed) renew(j, all);
         for (size_t k : bench_order(all->size(), &rig.rng)) run_once(j, &(*all)[k], r >= 0);
         for (variant_t &v : *all) {
             while (r < 0 && v.report.trying) run_once(j, &v, 0);
@@ -564,12 +584,16 @@ static checks_t where_of(int pinned) { return pinned ? CHECK_PINNED : CHECK_PAGE
 /* A kept pipeline as a variant; nothing is added where the settings are refused. */
 static void add_kept(variants_t *to, job_t *j, int pinned, const std::string &name,
                      const char *family, const settings_t &s) {
-    const pipeline_t p = new_pipeline(j, pinned, &s);
-    if (!p) return;
+    const std::shared_ptr<pipeline_t> p(new pipeline_t(new_pipeline(j, pinned, &s)));
+    if (!*p) return;
     to->push_back(variant_of(name, family, where_of(pinned), [p](spipe_report_t *report) {
-        return spipe_pipeline_run(p.get(), report);
+        return spipe_pipeline_run(p->get(), report);
     }));
-    to->back().again = [=](variants_t *more) { add_kept(more, j, pinned, name, family, s); };
+    to->back().anew = [=] {
+        p->reset();
+        *p = new_pipeline(j, pinned, &s);
+        return *p != NULL;
+    };
 }
 
 static void add_ring(variants_t *to, const job_t *j, size_t chunk) {
@@ -633,25 +657,39 @@ static void add_own_runs(variants_t *to, job_t *j) {
     add_run(to, j, 0, "run direct", "own run", {0, 0, any, SPIPE_STAGING_DIRECT, 0});
 }
 
+/* Then two pipelines differ by chance only. */
+static int is_same_plan(const spipe_report_t *a, const spipe_report_t *b) {
+    return a->chunk == b->chunk && a->depth == b->depth && a->threads == b->threads &&
+           a->schedule == b->schedule && a->staged == b->staged && a->replayed == b->replayed;
+}
+
 /* Measures the candidates, keeps the best `keep` of them in `finals` and says what all took. Of
-   pipelines it is the setting that is kept, not the one that had the best place in memory. */
-static void sweep(const job_t *j, variants_t *candidates, int rounds, size_t keep,
-                  variants_t *finals, variants_t *all) {
-    if (candidates->empty() || rounds <= 0) return candidates->clear();
-    measure(j, candidates, 1, rounds);
+   pipelines it is the setting that is kept, not the one that had the best place in memory; none
+   that is the library's plan over again, which would be compared with itself. Says whether the
+   best was such a one. */
+static int sweep(const job_t *j, variants_t *candidates, int rounds, size_t keep,
+                 const variant_t *plan, variants_t *finals, variants_t *all) {
+    int best_is_plan = 0;
+    if (rounds <= 0) candidates->clear();
+    measure(j, candidates, 1, rounds, 0);
     std::sort(candidates->begin(), candidates->end(), [](const variant_t &a, const variant_t &b) {
         return bench_median(a.ms) < bench_median(b.ms);
     });
-    for (size_t k = 0; k < candidates->size(); ++k) {
+    for (size_t k = 0, kept_of_them = 0; k < candidates->size(); ++k) {
         variant_t v = (*candidates)[k];
+        const int same = plan && is_same_plan(&v.report, &plan->report) &&
+                         (v.anew || v.report.staged); /* unstaged runs: the report cannot tell */
         all->push_back(v);
-        all->back().run = nullptr; /* lets its pipeline go */
+        all->back().run = nullptr, all->back().anew = nullptr; /* lets its pipeline go */
+        best_is_plan |= same && k == 0;
         v.ms.clear();
         v.inner_ms.clear();
-        if (k < keep && v.again) v.again(finals);
-        else if (k < keep) finals->push_back(v);
+        if (same || kept_of_them == keep || (v.anew && !v.anew())) continue;
+        finals->push_back(v);
+        ++kept_of_them;
     }
     candidates->clear();
+    return best_is_plan;
 }
 
 /* ---- One row -------------------------------------------------------------------------------- */
@@ -672,7 +710,7 @@ typedef struct row {
     work_t     work;
     job_t      job;
     double     copy_in_ms, kernel; /* kernel: as calibrated, in units of the copy in */
-    int        rounds;
+    int        rounds, best_is_plan; /* the best of the sweep is what the library chose */
     variants_t finals, swept;
 } row_t;
 
@@ -746,19 +784,31 @@ static void add_fixed(row_t *r) {
     add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_MAPPED, {}, 0});
 }
 
+/* The default settings by themselves: a pipeline, until it knows what it keeps, and a run. */
+static variants_t settled(job_t *j, int pinned) {
+    variants_t plans;
+    add_kept(&plans, j, pinned, "kept", "default", settings_t());
+    if (plans.empty()) fail("kept", "the default settings were refused");
+    add_run(&plans, j, pinned, "run", "default", settings_t());
+    measure(j, &plans, 1, 0, 0);
+    for (variant_t &v : plans) v.run = nullptr, v.anew = nullptr;
+    return plans;
+}
+
 static void run_sweeps(const options_t *o, row_t *r) {
     job_t     *j = &r->job;
     variants_t by_hand, own;
     const int  rounds = sweep_rounds_for(o, r->work.bytes);
+    const variants_t plans = settled(j, r->work.pinned);
     if (r->work.pinned) {
         for (size_t c : sweep_chunks(in_bytes(j))) add_ring(&by_hand, j, c);
     }
-    sweep(j, &by_hand, rounds, 2, &r->finals, &r->swept);
+    sweep(j, &by_hand, rounds, 2, NULL, &r->finals, &r->swept);
     if (r->work.pinned) add_own_pinned(&own, j);
     else add_own_pageable(&own, j);
-    sweep(j, &own, rounds, 2, &r->finals, &r->swept);
+    r->best_is_plan = sweep(j, &own, rounds, 2, &plans[0], &r->finals, &r->swept);
     if (!r->work.pinned) add_own_runs(&own, j);
-    sweep(j, &own, rounds, 1, &r->finals, &r->swept);
+    sweep(j, &own, rounds, 1, &plans[1], &r->finals, &r->swept);
 }
 
 static void prepare(row_t *r, const work_t *w) {
@@ -774,8 +824,8 @@ static void run_row(const options_t *o, row_t *r, const work_t *w) {
     r->rounds = rounds_for(o, w->bytes);
     run_sweeps(o, r);
     add_fixed(r);
-    measure(&r->job, &r->finals, w->bytes >= LARGE ? 1 : o->warm, r->rounds);
-    for (variant_t &v : r->finals) v.run = nullptr;
+    measure(&r->job, &r->finals, w->bytes >= LARGE ? 1 : o->warm, r->rounds, 1);
+    for (variant_t &v : r->finals) v.run = nullptr, v.anew = nullptr;
 }
 
 /* ---- Targets -------------------------------------------------------------------------------- */
@@ -908,12 +958,6 @@ static const char *shape_text(const work_t *w) {
     return w->floats == 3 ? "3:1" : w->body == BODY_STRIDE ? "1:1s" : "1:1";
 }
 
-/* Then two pipelines differ by chance only. */
-static int is_same_plan(const spipe_report_t *a, const spipe_report_t *b) {
-    return a->chunk == b->chunk && a->depth == b->depth && a->threads == b->threads &&
-           a->schedule == b->schedule && a->staged == b->staged && a->replayed == b->replayed;
-}
-
 static void print_row(const row_t *r) {
     const std::vector<double> bound = bound_of(r);
     const variant_t *kept = find(r, "kept"), *run = find(r, "run"), *serial = find(r, "serial");
@@ -931,7 +975,7 @@ static void print_row(const row_t *r) {
            faster(serial, kept).median, faster(hand, kept).median);
     if (own) {
         printf("%.3f [%.3f %.3f] %s%s; ", of_own.median, of_own.q1, of_own.q3, own->name.c_str(),
-               is_same_plan(&own->report, p) ? " (the same plan)" : "");
+               r->best_is_plan ? " (the sweep's best is the plan)" : "");
     }
     printf("%s %s x %zu%s", spipe_schedule_name(p->schedule),
            size_text(p->chunk * sizeof(float) * (size_t)r->work.floats).c_str(), p->depth,
@@ -964,8 +1008,8 @@ static void run_small_chunks(const options_t *o, std::vector<row_t> *rows, doubl
     add_ring(&r->finals, j, chunk);
     add_kept(&r->finals, j, 1, "kept", "default", {chunk, 0, SPIPE_SCHEDULE_AUTO, {}, 0});
     if (!find(r, "kept")) fail("kept", "256 chunks were refused");
-    measure(j, &r->finals, o->warm, r->rounds);
-    for (variant_t &v : r->finals) v.run = nullptr;
+    measure(j, &r->finals, o->warm, r->rounds, 0);
+    for (variant_t &v : r->finals) v.run = nullptr, v.anew = nullptr;
     const variant_t     *ring = best_of(r, "hand"), *kept = find(r, "kept");
     const bench_spread_t s = faster(ring, kept);
     printf("256 chunks of %s, kernel %.2f: plain stream loop %.3f ms, kept %.3f ms, %.2f x "
