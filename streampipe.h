@@ -124,9 +124,8 @@ END EXAMPLE
 
 /* ---- 1 >>config ----------------------------------------------------------------------------
    Define before including, in any file that wants it; none changes a public struct:
-     SPIPE_NO_THREADS   no worker threads: host work runs on the calling thread, worker_create
-                        returns cudaErrorNotSupported (always so under MSVC); in all files that
-                        share an object, or in none
+     SPIPE_NO_THREADS   no worker threads: host work is the calling thread's, worker_create returns
+                        cudaErrorNotSupported (MSVC: always); in no file or in all that share data
      SPIPE_API          linkage of every function (default: static inline)                     */
 #define SPIPE_VERSION_MAJOR 0
 #define SPIPE_VERSION_MINOR 1
@@ -199,8 +198,7 @@ typedef struct spipe_device {
 
     facts      out     filled whole; zeroed on error.
     device     in      device number, or -1 for the current one.
-    Returns    cudaSuccess; cudaErrorInvalidValue (facts NULL); cudaErrorInvalidDevice;
-               cudaErrorNoDevice.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidDevice; cudaErrorNoDevice.
     Blocks     no (may create the context on first use).   Threads  any.   Callback  no.
     Capture    yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
@@ -227,14 +225,12 @@ typedef struct spipe_stream_pool {
 } spipe_stream_pool_t;
 
 /*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
-    name; a non-blocking stream of it, free of the legacy default stream; one stream waits for
-    another.
+    name; a non-blocking stream of it, free of the legacy default stream; a stream waits for one.
 
     priority   in      one of spipe_priority_t, on the current device.
     value      out     for cudaStreamCreateWithPriority; lower is more urgent.
     stream     out     yours; free it with cudaStreamDestroy. NULL on error.
-    waiter     in      what is queued on it from now on starts after all that is on other now; the
-                       host does not wait.
+    waiter     in      what is queued on it from now on starts after all that is on other by now.
     other      in      may be of another device.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls they are made of.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
@@ -263,8 +259,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
 /*  spipe_stream_next -- the next stream of a pool, round robin.
 
     pool       in      made by spipe_stream_pool_create.
-    stream     out     shared with whoever has it; spipe_stream_acquire of streampipe_parts.h lends
-                       one to you alone.
+    stream     out     shared; to have one to oneself: spipe_stream_acquire of streampipe_parts.h.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
@@ -289,8 +284,7 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
     pinned     out     1 = pinned (or device or managed memory), 0 = pageable.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
                cudaErrorHostMemoryAlreadyRegistered; cudaErrorHostMemoryNotRegistered;
-               cudaErrorNotSupported where the system will not pin it (WSL2, locked-memory
-               limits): the memory still works, unpinned.
+               cudaErrorNotSupported where the system will not (WSL2, limits): it works unpinned.
     Blocks     yes, for the time of pinning; free and unpin wait for the device. is_pinned: no.
     Threads    any.   Callback  no.   Capture  is_pinned: yes. The others: no.
     Allocates  alloc: pinned host memory. */
@@ -618,7 +612,7 @@ typedef struct spipe_pipeline {
     spipe_priv_sync_t *sync;
     int                device, alive, one_shot, running_async, ran_now, capturing, quit, unset;
     /* the plan */
-    size_t             elem_moved, elem_held; /* bytes: the busier way, and in a slot */
+    size_t             elem_moved, elem_both, elem_held; /* bytes: busier way, ways, in a slot */
     double             bytes;                 /* of the whole, the busier way */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
@@ -644,9 +638,10 @@ typedef struct spipe_pipeline {
     /* what a kept pipeline tries by turns with the plan, and keeps where it is faster */
     int                trying, num_runs; /* a cut, a graph or nothing; for so many runs */
     double             best_ms[2];       /* without it, with it */
-    struct { spipe_schedule_t schedule; size_t chunk; } cuts[2]; /* chunk 0: there is no other */
+    struct { spipe_schedule_t schedule; size_t chunk; } cuts[4]; /* chunk 0: there is none */
     const char        *why_planned[2];   /* chunk, schedule */
-    int                cut, replays;     /* which is in use; 1 = the graph is */
+    int                cut, held, rival; /* in use; the best of those tried; tried beside it */
+    int                replays;          /* 1 = the graph is in use */
     cudaGraphExec_t    replay;           /* a run as a graph, or NULL */
     size_t             replay_moved[2];
     /* the run */
@@ -1074,13 +1069,10 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
 }
 /* ---- 6 memory ------------------------------------------------------------------------------ */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
-    cudaError_t e;
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
-    e = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    if (e != cudaSuccess) *ptr = NULL;
-    return e;
+    return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
 }
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
@@ -1098,10 +1090,7 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* how toolkits before 11 called a pageable pointer */
-        (void)cudaGetLastError();
-        return cudaSuccess;
-    }
+    if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess; /* before 11 */
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost) *type = SPIPE_PRIV_PINNED;
     else if (a.type != cudaMemoryTypeUnregistered) *type = SPIPE_PRIV_DEVICE;
@@ -1474,20 +1463,20 @@ SPIPE_API int spipe_priv_all_in_place(const spipe_pipeline_t *p) {
     }
     return spipe_priv_is_mapped(p) && !others ? 1 + temps : 0;
 }
-/* Bytes one element moves in the busier direction, and what it takes in a slot. */
-SPIPE_API void spipe_priv_element_bytes(const spipe_desc_t *d, size_t *moved, size_t *held) {
-    size_t in = 0, out = 0;
+/* Bytes one element moves in the busier direction, in both, and what it takes in a slot. */
+SPIPE_API void spipe_priv_element_bytes(spipe_pipeline_t *p) {
+    size_t in = 0, out = 0, held = 0;
     int    i;
-    *held = 0;
-    for (i = 0; i < d->num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &d->buffers[i];
+    for (i = 0; i < p->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) continue;
-        *held += b->elem_bytes;
+        held += b->elem_bytes;
         if (spipe_priv_goes_in(b)) in += b->elem_bytes;
         if (spipe_priv_goes_out(b)) out += b->elem_bytes;
     }
-    *moved = in > out ? in : out;
-    if (*moved == 0) *moved = *held > 0 ? *held : 1;
+    p->elem_moved = in > out ? in : out > 0 ? out : held > 0 ? held : 1;
+    p->elem_both = in + out;
+    p->elem_held = held;
 }
 #define SPIPE_PRIV_MIB 1048576.0
 #define SPIPE_PRIV_LITTLE (1.375 * SPIPE_PRIV_MIB) /* for which waking threads takes too long */
@@ -1507,6 +1496,15 @@ SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p) {
     const size_t chunk = (size_t)((double)(p->desc.count - 1) * part) + 1;
     return chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
 }
+/* Slots that the cache holds, in a single run such as are soon pinned; larger if a way is light. */
+SPIPE_API size_t spipe_priv_staged_bytes(const spipe_pipeline_t *p) {
+    const double all = p->bytes / SPIPE_PRIV_MIB;
+    double       mib = all <= 100.0 ? 1.0 : all <= 1000.0 ? 1.5 : 2.0;
+    if (p->one_shot && all < 150.0) mib = all < 20.0 ? 0.375 : all < 32.0 ? 0.5 : 1.0;
+    if (all > 100.0 && 2 * p->elem_both <= 3 * p->elem_moved) mib *= 2.0;
+    while (mib > 0.25 && mib > all / 8.0) mib /= 2.0;
+    return (size_t)(mib * SPIPE_PRIV_MIB);
+}
 SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     const spipe_desc_t *d = &p->desc;
     const size_t        mib = (size_t)1 << 20;
@@ -1522,17 +1520,14 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
     }
     p->report.why_chunk = "no total is known";
     if (d->count != SPIPE_AUTO) {
-        if (p->small && p->direct_pageable && d->count > 0) {
-            p->report.why_chunk = "the whole: CUDA would wait between chunks";
-            return d->count;
-        }
+        p->report.why_chunk = "the whole: CUDA would wait between chunks";
+        if (p->small && p->direct_pageable && d->count > 0) return d->count;
         bytes = spipe_priv_best_bytes(p->bytes);
         if (d->num_stages > 1 && all >= 3.0 && bytes < mib) bytes = mib;
         p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
         if (spipe_priv_stages_arrays(p)) {
             p->report.why_chunk = "pinned slots that the cache holds";
-            bytes = all <= 100.0 ? mib : p->one_shot || all > 1000.0 ? 2 * mib : 3 * mib / 2;
-            while (bytes > mib / 4 && (double)bytes > p->bytes / 8.0) bytes /= 2;
+            bytes = spipe_priv_staged_bytes(p);
             if (d->threads == 0 && p->bytes <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
                 bytes = (size_t)(p->bytes / (p->bytes < 49152.0 ? 1 : 2)) + 32 * p->elem_moved;
             }
@@ -1650,14 +1645,27 @@ SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
                     (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
 }
 /* What a kept pipeline tries beside its plan. Planned with copies: in place where it can be, else
-   chunks of half the size. In place: whole or in parts, the other one; from 12 MiB on copies. */
-SPIPE_API void spipe_priv_choose_other(spipe_pipeline_t *p) {
+   chunks of half the size. In place: whole or in parts, the other one; from 12 MiB on copies. Then,
+   beside the faster of the two: of parts in place half, of copies 2/3, for long kernels; if half a
+   copy has lost, and little is to be done, a stream for each slot, for short ones in a row. */
+SPIPE_API void spipe_priv_choose_others(spipe_pipeline_t *p) {
     const int    parts = spipe_priv_is_mapped(p) && p->desc.chunk < p->desc.count;
     const int    copies = parts && p->bytes >= 12 * SPIPE_PRIV_MIB;
+    const int    few = p->bytes <= 32 * SPIPE_PRIV_MIB && p->num_lanes * (int)p->desc.depth <= 4;
     const size_t n = copies ? spipe_priv_best_bytes(p->bytes) / p->elem_moved : p->desc.chunk / 2;
+    int          i;
     if (copies) p->cuts[1].schedule = SPIPE_ENGINES;
     p->cuts[1].chunk = parts ? p->desc.count : spipe_priv_side_by_side(p);
     if (p->cuts[1].schedule == SPIPE_ENGINES) p->cuts[1].chunk = n & ~(size_t)31;
+    for (i = 0; i < 2; ++i) {
+        const size_t chunk = p->cuts[i].chunk, in_place = p->cuts[i].schedule == SPIPE_MAPPED;
+        p->cuts[2 + i] = p->cuts[i];
+        p->cuts[2 + i].chunk = (in_place ? chunk / 2 : chunk / 3 * 2) & ~(size_t)31;
+        if (in_place && chunk >= p->desc.count) p->cuts[2 + i].chunk = 0;
+    }
+    if (p->cuts[2].schedule == SPIPE_MAPPED || p->cuts[3].schedule == SPIPE_MAPPED) return;
+    p->cuts[2].schedule = SPIPE_DEPTH_FIRST;
+    p->cuts[2].chunk = few ? p->desc.chunk : 0;
 }
 SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
     spipe_staging_t *staging = &p->desc.staging;
@@ -1667,19 +1675,21 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
     if (p->facts.host_page_tables) {
         p->report.why_staging = "the GPU reads the host's pages at full speed";
         *staging = SPIPE_STAGING_DIRECT;
-    } else if (p->one_shot && p->bytes < 24 * SPIPE_PRIV_MIB) {
+    } else if (p->one_shot && p->bytes < 12 * SPIPE_PRIV_MIB) {
         p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
         p->small = 1;
         *staging = p->bytes < 7 * SPIPE_PRIV_MIB ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
 }
-/* Half fill, half drain. More than 7 each, 6 up to 100 MiB, gain nothing; starting takes time. */
+/* Half fill, half drain. More than 7 each, 6 up to 100 MiB, gain nothing; in a single run as many
+   as are worth their start: from[k] MiB for k + 2. */
 SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
+    static const int from[] = {9, 20, 32, 150, 400, 400};
     const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
     const int    lone = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
     size_t       n = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2, most = n;
     if (p->bytes <= 100 * SPIPE_PRIV_MIB) most = 6;
-    while (p->one_shot && most > 1 && (double)((most - 1) * (most - 1)) * 9e6 > p->bytes) --most;
+    while (p->one_shot && most > 1 && from[most - 2] * SPIPE_PRIV_MIB > p->bytes) --most;
     p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n > most ? most : n;
 }
 /* Even: slots take turns on two kernel streams. As 2, 4, 6 or 7 threads a way do best with. */
@@ -1694,11 +1704,10 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     spipe_desc_t *d = &p->desc;
     int           order[SPIPE_MAX_STAGES], i;
     size_t        n;
-    if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) {
-        return spipe_priv_refuse(&p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a "
-                                 "device that can map host memory; leave schedule to the library");
-    }
-    spipe_priv_element_bytes(d, &p->elem_moved, &p->elem_held);
+    if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) return spipe_priv_refuse(
+            &p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a device that can map "
+            "host memory; leave schedule to the library");
+    spipe_priv_element_bytes(p);
     p->bytes = (double)d->count * (double)p->elem_moved;
     spipe_priv_choose_staging(p);
     SPIPE_TRY(spipe_priv_choose_schedule(p));
@@ -1720,7 +1729,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     p->cuts[0].chunk = d->chunk;
     p->why_planned[0] = p->report.why_chunk;
     p->why_planned[1] = p->report.why_schedule;
-    if (p->cuts[1].schedule) spipe_priv_choose_other(p);
+    if (p->cuts[1].schedule) spipe_priv_choose_others(p);
     p->load = d->chunk * p->batch;
     n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
     /* no slot for a load that will not come: CUDA is slow to give a second two MiB */
@@ -1989,16 +1998,13 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char 
     while (want > 0 && !p->source_ended[i]) {
         size_t            n = 0;
         const cudaError_t e = b->source(dst, want, &n, b->user);
-        if (e != cudaSuccess) {
-            return spipe_priv_fail(p, e, -1, load, "the source of buffer %d failed at chunk %zu "
-                                   "(element %zu): %s", i, spipe_priv_piece(p, load),
-                                   p->source_got[i], cudaGetErrorString(e));
-        }
-        if (n > want) {
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of buffer %d "
-                                   "said that it gave %zu elements where there was room for %zu",
-                                   i, n, want);
-        }
+        if (e != cudaSuccess) return spipe_priv_fail(p, e, -1, load, "the source of buffer %d "
+                                                     "failed at chunk %zu (element %zu): %s", i,
+                                                     spipe_priv_piece(p, load), p->source_got[i],
+                                                     cudaGetErrorString(e));
+        if (n > want) return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of "
+                                             "buffer %d said that it gave %zu elements where "
+                                             "there was room for %zu", i, n, want);
         if (n == 0) p->source_ended[i] = 1;
         p->source_got[i] += n;
         dst += n * b->elem_bytes;
@@ -2170,9 +2176,8 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, spipe_priv_task_t *t) 
     const int                 stage = t->stage;
     const spipe_stage_desc_t *s = &p->desc.stages[stage];
     spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
-    cudaError_t               e;
-    e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
-                       "work before host stage '");
+    cudaError_t e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
+                                   "work before host stage '");
     if (p->watch) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
         spipe_priv_at_t at;
@@ -2184,10 +2189,9 @@ SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, spipe_priv_task_t *t) 
         c.num_buffers = p->desc.num_buffers;
         memcpy((void *)c.data, (void *)slot->mirror[stage], sizeof c.data);
         e = s->fn(&c, s->user);
-        if (e != cudaSuccess) {
-            (void)spipe_priv_fail(p, e, stage, load, "host stage '%s' failed at chunk %zu: %s",
-                                  s->name, spipe_priv_piece(p, load), cudaGetErrorString(e));
-        }
+        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, stage, load, "host stage '%s' failed at "
+                                                    "chunk %zu: %s", s->name, at.piece,
+                                                    cudaGetErrorString(e));
     }
     spipe_priv_locked_set(p, &slot->host_done[stage], load + 1);
 }
@@ -3048,7 +3052,7 @@ SPIPE_API cudaError_t spipe_priv_use_cut(spipe_pipeline_t *p, int cut) {
     spipe_priv_measure(p);
     return spipe_priv_choose_paths(p);
 }
-/* Allocates nothing after both cuts were arranged once. */
+/* Allocates nothing after each cut was arranged once. */
 SPIPE_API cudaError_t spipe_priv_arrange(spipe_pipeline_t *p, int cut) {
     p->unset = 1; /* until all is well */
     SPIPE_TRY(spipe_priv_use_cut(p, cut));
@@ -3069,7 +3073,8 @@ SPIPE_API int spipe_priv_can_vary(const spipe_pipeline_t *p, int how) {
 SPIPE_API cudaError_t spipe_priv_forget(spipe_pipeline_t *p) {
     const cudaError_t e = p->replay ? cudaGraphExecDestroy(p->replay) : cudaSuccess;
     p->replay = NULL;
-    p->num_runs = p->replays = 0;
+    p->num_runs = p->replays = p->held = 0;
+    p->rival = 1;
     p->trying = p->one_shot ? 0 : SPIPE_PRIV_GRAPH;
     return e;
 }
@@ -3100,7 +3105,8 @@ SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
     p->replay = NULL;
 }
 /* How the run to come is done: as planned and by a graph in turn, then the faster of them and the
-   other cut in turn, until that is clear or often enough; then by what gains more than chance. */
+   other cut in turn, until that is clear or often enough, then the winner and what is to be tried
+   beside it; then by what gains more than chance. */
 SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
     const double gain = p->num_runs < 4 ? 1.0 : p->best_ms[0] / p->best_ms[1];
     int          cut, over, want;
@@ -3114,7 +3120,10 @@ SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
     want = over ? gain > 1.005 : p->num_runs % 2;
     if (over) p->num_runs = 0, p->trying = cut ? 0 : SPIPE_PRIV_CUT;
     if (!cut) p->replays = want;
-    want = cut && want;
+    want = !cut ? 0 : want ? p->rival : p->held;
+    if (over && cut && p->rival == 1 && p->cuts[2 + want].chunk > 0) {
+        p->held = want, p->rival = 2 + want, p->trying = SPIPE_PRIV_CUT;
+    }
     if (want == p->cut || spipe_priv_arrange(p, want) == cudaSuccess) return cudaSuccess;
     (void)cudaGetLastError(); /* failing to try is no failure */
     p->trying = 0;
@@ -3123,14 +3132,11 @@ SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
 SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
     cudaError_t e = cudaGraphLaunch(p->replay, p->streams[0]);
     if (e == cudaSuccess) e = cudaStreamSynchronize(p->streams[0]);
-    if (e == cudaSuccess) {
-        p->completed = p->num_loads;
-        memcpy(p->moved, p->replay_moved, sizeof p->moved);
-    } else {
-        (void)cudaGetLastError();
-        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the GPU reported an error in a replayed run: "
-                              "%s; set sync_each to learn which stage", cudaGetErrorString(e));
-    }
+    if (e == cudaSuccess) memcpy(p->moved, p->replay_moved, sizeof p->moved);
+    if (e == cudaSuccess) p->completed = p->num_loads;
+    else (void)cudaGetLastError(), (void)spipe_priv_fail(
+            p, e, -1, SPIPE_AUTO, "the GPU reported an error in a replayed run: %s; set sync_each "
+            "to learn which stage", cudaGetErrorString(e));
 }
 /* ---- 9 execute: a run -------------------------------------------------------------------- */
 SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
@@ -3140,11 +3146,8 @@ SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
     for (k = 0; k < p->desc.depth && p->needs_fill; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
     e = spipe_priv_move_resident(p, 0, base);
     if (e == cudaSuccess && p->has_resident) e = spipe_priv_fork(p, base);
-    if (e != cudaSuccess) {
-        (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
-    } else {
-        (void)spipe_priv_issue_all(p);
-    }
+    if (e == cudaSuccess) (void)spipe_priv_issue_all(p);
+    else (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
     spipe_priv_drain_all(p);
 }
 SPIPE_API void spipe_priv_finish(spipe_pipeline_t *p) {
@@ -3239,6 +3242,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     return e;
 }
 SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
+    int cut;
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -3256,9 +3260,10 @@ SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
     *what = "taking memory";
     SPIPE_TRY(spipe_priv_take_memory(p));
     SPIPE_TRY(spipe_priv_forget(p));
-    if (!spipe_priv_can_vary(p, SPIPE_PRIV_CUT)) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_arrange(p, 1)); /* memory for the other cut, too */
-    return spipe_priv_arrange(p, 0);
+    for (cut = spipe_priv_can_vary(p, SPIPE_PRIV_CUT) ? 3 : -1; cut >= 0; --cut) { /* memory */
+        if (p->cuts[cut].chunk > 0) SPIPE_TRY(spipe_priv_arrange(p, cut));
+    }
+    return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t *d, int one_shot,
                                         spipe_failure_t *failure) {
@@ -3268,10 +3273,9 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
     memset(p, 0, offsetof(spipe_pipeline_t, streams));
     if (failure) spipe_priv_failure_clear(failure);
     SPIPE_TRY(spipe_desc_check(d, failure));
-    if (d->devices.run) {
-        return spipe_priv_refuse(failure, cudaErrorNotSupported, "several devices are for "
-                                 "spipe_run; of pipelines that are kept, make one on each device");
-    }
+    if (d->devices.run) return spipe_priv_refuse(failure, cudaErrorNotSupported, "several devices "
+                                                 "are for spipe_run; of pipelines that are kept, "
+                                                 "make one on each device");
     spipe_priv_failure_clear(&p->failure);
     p->desc = *d;
     p->one_shot = one_shot;
@@ -3300,12 +3304,9 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_failure_t  failure;
     cudaError_t      e, freed;
     if (d && d->devices.run) return d->devices.run(d, report);
-    if (report) memset(report, 0, sizeof *report);
     e = spipe_priv_create(&p, d, 1, &failure);
-    if (e != cudaSuccess) {
-        if (report) report->failure = failure;
-        return e;
-    }
+    if (e != cudaSuccess && report) memset(report, 0, sizeof *report), report->failure = failure;
+    if (e != cudaSuccess) return e;
     e = spipe_priv_run(&p);
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
@@ -3398,10 +3399,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count
 /* The order of the stream is kept by waiting where host threads have work to do, and where CUDA
    copies pageable memory, which it may read when it is called. */
 SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t stream) {
-    if (p->capturing) {
-        return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported, "a captured run "
-                                 "takes pinned arrays only; no sources, sinks or host stages");
-    }
+    if (p->capturing) return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
+                                               "a captured run takes pinned arrays only; no "
+                                               "sources, sinks or host stages");
     if (p->ran_now && p->failed) return p->failure.error; /* until somebody has heard of it */
     if (p->running_async) SPIPE_TRY(cudaEventSynchronize(p->end));
     SPIPE_TRY(cudaStreamSynchronize(stream));

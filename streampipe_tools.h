@@ -560,7 +560,7 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_repo
 }
 /* The best of a few runs of some settings, in ms; a negative number where they are refused. */
 SPIPE_API double spipe_priv_try(const spipe_desc_t *d, spipe_report_t *report) {
-    enum { WARM = 5, RUNS = 7, MOST = 24 }; /* warm: all that is tried has been by then */
+    enum { WARM = 5, RUNS = 7, MOST = 36 }; /* warm: all that is tried has been by then */
     spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
     spipe_desc_t      plain = *d;
     spipe_report_t    r;

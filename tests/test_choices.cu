@@ -243,14 +243,17 @@ static void test_side_by_side(void) {
 typedef struct lazy {
     double each_ms, large_ms; /* that a call takes, and one of more elements than ... */
     size_t large;             /* ... these; 0: of the whole */
+    double by_slot_ms;        /* that a call takes where each slot has a stream of its own */
     int    fails;
+    const spipe_pipeline_t *p;
 } lazy_t;
 
 /* Each element once, so that it may be done in place; slow as it is told, by the clock above. */
 static cudaError_t lazy_stage(const spipe_chunk_t *c, void *user) {
     const lazy_t *s = (const lazy_t *)user;
     const size_t  large = s->large ? s->large : c->total - 1;
-    told_seconds += 1e-3 * (c->count > large ? s->large_ms : s->each_ms);
+    const int     by_slot = s->by_slot_ms > 0.0 && s->p->desc.schedule == SPIPE_DEPTH_FIRST;
+    told_seconds += 1e-3 * (by_slot ? s->by_slot_ms : c->count > large ? s->large_ms : s->each_ms);
     if (s->fails) return cudaErrorLaunchOutOfResources;
     return cudaMemcpyAsync(c->data[1], c->data[0], c->count, cudaMemcpyDefault, c->stream);
 }
@@ -312,17 +315,22 @@ static void test_two_ways(void) {
            "the first runs of a kept pipeline cut the whole in two ways by turns");
     wrong = kept_free(&k);
     kept_new(&k, PIPE_PINNED, mib, 1.0, 2.0); /* the same either way */
-    kept_run(&k, 20);
-    tried = k.tried >= 4 && k.tried <= 12 && k.by_chunks[1] + k.by_chunks[2] == 20;
-    tap_ok(wrong + kept_free(&k) == 0 && tried, "twelve of them at most, and each is right");
+    kept_run(&k, 30);
+    tried = k.tried >= 4 && k.tried <= 24 && k.by_chunks[1] + k.by_chunks[2] + k.by_chunks[4] == 30;
+    tap_ok(wrong + kept_free(&k) == 0 && tried, "%d of them, and each is right", (int)k.tried);
     kept_new(&k, PIPE_PINNED, mib, 2.0, 2.0);
     kept_run(&k, 15);
     tap_ok(k.last == 1 && !k.r.trying && kept_free(&k) == 0,
            "all others go the faster way: whole, where a call takes long");
-    kept_new(&k, PIPE_PINNED, 2 * mib, 0.0, 4.0);
-    kept_run(&k, 15);
+    kept_new(&k, PIPE_PINNED, 2 * mib, 1.0, 4.0);
+    kept_run(&k, 26);
     tap_ok(k.last == 2 && !k.r.trying && kept_free(&k) == 0,
            "in halves, where one call for the whole takes long");
+    kept_new(&k, PIPE_PINNED, 2 * mib, 0.0, 4.0);
+    kept_run(&k, 4);
+    k.lazy.large = mib / 2;
+    kept_run(&k, 20);
+    tap_ok(k.last == 4 && !k.r.trying && kept_free(&k) == 0, "in quarters, where one half does");
     kept_new(&k, PIPE_PINNED, 17 * mib, 2.0, 2.0);
     kept_run(&k, 1);
     tried = k.r.schedule == SPIPE_ENGINES;
@@ -336,6 +344,60 @@ static void test_two_ways(void) {
     kept_run(&k, 14);
     tap_ok(tried && k.r.schedule == SPIPE_ENGINES && kept_free(&k) == 0,
            "with copies, where it was planned in place and large calls take long");
+}
+
+static cudaError_t idle_stage(const spipe_chunk_t *c, void *user) {
+    (void)c;
+    (void)user;
+    return cudaSuccess;
+}
+
+/* Two stages, so that the other cut is chunks of half the size; the plan's chunk. */
+static size_t third_new(kept_t *k, double each_ms) {
+    kept_new(k, PIPE_PINNED, (size_t)7 << 20, each_ms, 8.0);
+    k->lazy.large = (size_t)7 << 20;
+    k->lazy.p = &k->p;
+    spipe_stage_once(&k->d, spipe_add_stage(&k->d, "idle", idle_stage, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&k->p, &k->d, NULL));
+    return k->p.desc.chunk;
+}
+
+static void test_third_way(void) {
+    kept_t k;
+    size_t chunk = third_new(&k, 2.0), half;
+    kept_run(&k, 26);
+    tap_ok(k.r.schedule == SPIPE_ENGINES && k.r.chunk == chunk && k.tried <= 24 && !k.r.trying,
+           "where half the chunk loses, what is tried next may lose, too: %d runs tried",
+           (int)k.tried);
+    tap_ok(kept_free(&k) == 0, "and each is right");
+    chunk = third_new(&k, 2.0);
+    k.lazy.by_slot_ms = 1.0;
+    kept_run(&k, 26);
+    tap_ok(k.r.schedule == SPIPE_DEPTH_FIRST && k.r.chunk == chunk && !k.r.trying &&
+               kept_free(&k) == 0, "or win: a stream of its own for each slot");
+    chunk = third_new(&k, 0.1);
+    k.lazy.large = chunk / 2 + 32;
+    kept_run(&k, 26);
+    half = k.r.chunk;
+    tap_ok(half > chunk / 2 - 32 && half <= chunk / 2 && !k.r.trying && kept_free(&k) == 0,
+           "half the chunk where large calls take long");
+    chunk = third_new(&k, 0.1);
+    k.lazy.large = chunk / 2 + 32;
+    kept_run(&k, 4); /* half wins clearly ... */
+    k.lazy.large = chunk / 3 + 32;
+    kept_run(&k, 26);
+    tap_ok(k.r.schedule == SPIPE_ENGINES && k.r.chunk > chunk / 3 - 64 && k.r.chunk <= chunk / 3 &&
+               !k.r.trying && kept_free(&k) == 0,
+           "then a third, where half of it is still too large");
+    kept_new(&k, PIPE_PINNED, (size_t)17 << 20, 0.0, 8.0); /* one stage: copies or in place */
+    k.lazy.large = (size_t)3 << 20;
+    kept_run(&k, 4);
+    k.lazy.large = k.p.cuts[0].chunk - 1;
+    chunk = k.p.cuts[0].chunk;
+    kept_run(&k, 26);
+    tap_ok(k.r.schedule == SPIPE_ENGINES && k.r.chunk > chunk / 3 * 2 - 32 &&
+               k.r.chunk <= chunk / 3 * 2 && !k.r.trying && kept_free(&k) == 0,
+           "where copies win from work in place, 2/3 of their chunk is tried");
 }
 
 static void test_not_two_ways(void) {
@@ -720,6 +782,7 @@ int main(void) {
     test_little();
     test_busy();
     test_two_ways();
+    test_third_way();
     test_not_two_ways();
     test_ways_and_changes();
 #ifdef __HOSTCUDA__

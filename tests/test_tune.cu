@@ -101,29 +101,59 @@ static void test_plan(const setting_t *s) {
     end(&w);
 }
 
-/* MiB of a chunk of a kept pipeline that stages so many MiB by so many threads each way. */
-static double staged_chunk(size_t mib, size_t threads, size_t *depth) {
+/* How so many MiB of pageable memory are planned: in_bytes an element, of which one comes out. */
+static spipe_report_t plan_of(size_t mib, size_t threads, spipe_staging_t staging, int kept,
+                              size_t in_bytes) {
     setting_t      s = settings[4];
     work_t         w;
     spipe_report_t plan;
     s.threads = threads;
-    s.staging = SPIPE_STAGING_COPY;
+    s.staging = staging;
     begin(&w, &s);
-    w.d.count = mib << 20; /* no byte of which is touched */
-    SPIPE_CHECK(spipe_plan(&w.d, 1, &plan));
+    w.d.count = (mib << 20) / in_bytes; /* no byte of which is touched */
+    w.d.buffers[0].elem_bytes = in_bytes;
+    SPIPE_CHECK(spipe_plan(&w.d, kept, &plan));
     end(&w);
-    *depth = plan.depth;
-    return (double)plan.chunk / 1048576.0;
+    return plan;
 }
+
+/* MiB of the input in a chunk of a run that stages. */
+static double staged_chunk(size_t mib, size_t threads, int kept, size_t in_bytes) {
+    const spipe_report_t plan = plan_of(mib, threads, SPIPE_STAGING_COPY, kept, in_bytes);
+    return (double)(plan.chunk * in_bytes) / 1048576.0;
+}
+
+static size_t staged_slots(size_t mib, size_t threads, int kept) {
+    return plan_of(mib, threads, SPIPE_STAGING_COPY, kept, 1).depth;
+}
+
 static void test_staging_plan(void) {
-    size_t       two, four, six, seven, any;
-    const double small = staged_chunk(64, 6, &six), middle = staged_chunk(512, 7, &seven);
-    const double large = staged_chunk(2048, 4, &four), few = staged_chunk(64, 2, &two);
-    tap_ok(small == 1.0 && middle == 1.5 && large == 2.0 && few == 1.0 &&
-               staged_chunk(2, 6, &any) == 0.25,
+    tap_ok(staged_chunk(64, 6, 1, 1) == 1.0 && staged_chunk(512, 7, 1, 1) == 1.5 &&
+               staged_chunk(2048, 4, 1, 1) == 2.0 && staged_chunk(64, 2, 1, 1) == 1.0 &&
+               staged_chunk(2, 6, 1, 1) == 0.25,
            "staged chunks grow with the total, and of little there are eight");
-    tap_ok(two == 10 && four == 16 && six == 16 && seven == 14,
+    tap_ok(staged_slots(64, 2, 1) == 10 && staged_slots(2048, 4, 1) == 16 &&
+               staged_slots(64, 6, 1) == 16 && staged_slots(512, 7, 1) == 14,
            "and rings with the threads, as far as the cache holds them");
+    tap_ok(staged_chunk(512, 7, 1, 3) > 2.99 && staged_chunk(512, 7, 1, 3) <= 3.0 &&
+               staged_chunk(64, 6, 1, 3) <= 1.0,
+           "of much, chunks are twice as long where half as much comes out, or less");
+    tap_ok(staged_chunk(16, 2, 0, 1) == 0.375 && staged_chunk(24, 3, 0, 1) == 0.5 &&
+               staged_chunk(64, 4, 0, 1) == 1.0 && staged_chunk(256, 5, 0, 1) == 1.5 &&
+               staged_chunk(2048, 7, 0, 1) == 2.0,
+           "a single run has smaller ones, which are sooner pinned");
+    tap_ok(staged_slots(16, 2, 0) == 6 && staged_slots(64, 4, 0) == 8 &&
+               staged_slots(256, 5, 0) == 10 && staged_slots(2048, 7, 0) == 12,
+           "and fewer slots");
+}
+
+static void test_staging_choice(void) {
+    const spipe_staging_t by_itself = SPIPE_STAGING_AUTO;
+    tap_ok(strstr(plan_of(4, 2, by_itself, 0, 1).why_staging, "left to CUDA") &&
+               !plan_of(11, 2, by_itself, 0, 1).staged && plan_of(12, 2, by_itself, 0, 1).staged,
+           "a single run leaves little to CUDA and stages from 12 MiB on");
+    tap_ok(plan_of(1, 2, by_itself, 1, 1).staged && plan_of(12, 2, by_itself, 1, 1).staged,
+           "a kept pipeline stages");
 }
 
 static void test_tune(const setting_t *s) {
@@ -173,6 +203,7 @@ int main(void) {
     size_t i;
     for (i = 0; i < sizeof settings / sizeof *settings; ++i) test_plan(&settings[i]);
     test_staging_plan();
+    test_staging_choice();
     test_tune(&settings[0]);
     test_tune(&settings[1]);
     test_tune(&settings[5]);
