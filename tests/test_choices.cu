@@ -387,8 +387,15 @@ static void test_third_way(void) {
     k.lazy.large = chunk / 3 + 32;
     kept_run(&k, 26);
     tap_ok(k.r.schedule == SPIPE_ENGINES && k.r.chunk > chunk / 3 - 64 && k.r.chunk <= chunk / 3 &&
-               !k.r.trying && kept_free(&k) == 0,
-           "then a third, where half of it is still too large");
+               !k.r.trying, "then a third, where half of it is still too large");
+    SPIPE_CHECK(spipe_pipeline_set_count(&k.p, k.d.count));
+    k.lazy.each_ms = 2.0;
+    k.lazy.large = k.d.count;
+    kept_run(&k, 4); /* the whole chunk wins clearly ... */
+    k.lazy.by_slot_ms = 1.0;
+    kept_run(&k, 26);
+    tap_ok(k.r.schedule == SPIPE_DEPTH_FIRST && k.r.chunk == chunk && !k.r.trying &&
+               kept_free(&k) == 0, "another count begins all of it again");
     kept_new(&k, PIPE_PINNED, (size_t)17 << 20, 0.0, 8.0); /* one stage: copies or in place */
     k.lazy.large = (size_t)3 << 20;
     kept_run(&k, 4);
