@@ -296,7 +296,7 @@ bench: $(BENCHED) ## measure on a GPU: against the bound, hand-written schedules
 $(BUILD)/tests/bench/steps: CUDART = shared
 $(BUILD)/tests/bench/steps: LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64
 
-bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions that a run takes on the CPU
+bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions of a run on the CPU; 2 minutes
 	@$(BUILD)/tests/bench/steps || [ $$? = 77 ]
 
 bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
