@@ -3073,8 +3073,7 @@ SPIPE_API int spipe_priv_can_vary(const spipe_pipeline_t *p, int how) {
 SPIPE_API cudaError_t spipe_priv_forget(spipe_pipeline_t *p) {
     const cudaError_t e = p->replay ? cudaGraphExecDestroy(p->replay) : cudaSuccess;
     p->replay = NULL;
-    p->num_runs = p->replays = p->held = 0;
-    p->rival = 1;
+    p->rival = 1, p->num_runs = p->replays = p->held = 0;
     p->trying = p->one_shot ? 0 : SPIPE_PRIV_GRAPH;
     return e;
 }
@@ -3153,17 +3152,14 @@ SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
 SPIPE_API void spipe_priv_finish(spipe_pipeline_t *p) {
     const cudaStream_t base = p->streams[0];
     cudaError_t        e;
-    if (!p->failed && p->stop_asked) {
-        (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->completed, "stopped by the progress "
-                              "callback after %zu chunks", p->completed);
-    }
+    if (!p->failed && p->stop_asked) (void)spipe_priv_fail(
+            p, SPIPE_STOPPED, -1, p->completed, "stopped by the progress callback after %zu chunks",
+            p->completed);
     if (!p->failed && p->has_resident) {
         e = spipe_priv_move_resident(p, 1, base);
         if (e == cudaSuccess) e = cudaStreamSynchronize(base);
-        if (e != cudaSuccess) {
-            (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident buffer out failed: "
-                                  "%s", cudaGetErrorString(e));
-        }
+        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident "
+                                                    "buffer out failed: %s", cudaGetErrorString(e));
     }
     p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
 }
@@ -3218,6 +3214,7 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->staged = spipe_priv_stages_arrays(p);
     for (i = 0; i < p->desc.num_buffers; ++i) in_place |= p->registered[i];
     if (!r->staged && !p->direct_pageable && !in_place) r->why_staging = "no pageable array";
+    if (p->small && p->direct_pageable) r->why_schedule = "one chunk, so nothing overlaps";
     if (p->small && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
     if (to) *to = *r;
 }
@@ -3439,7 +3436,9 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
+SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
+    const double mib = SPIPE_PRIV_MIB;
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
     if (r->failure.error != cudaSuccess) {
@@ -3447,18 +3446,19 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
     }
     if (r->depth > 0) {
-        fprintf(to, "  work      %zu elements in %zu chunks of %zu, %d stage%s\n  chunk     %s\n",
-                r->count_done, r->chunks_done, r->chunk, r->num_stages,
-                r->num_stages == 1 ? "" : "s", r->why_chunk);
-        fprintf(to, "  schedule  %s, %zu slots, %d streams%s: %s\n  staging   %s\n",
-                spipe_schedule_name(r->schedule), r->depth, r->num_streams, r->replayed
-                ? ", replayed" : r->trying ? ", trying" : "", r->why_schedule, r->why_staging);
-        fprintf(to, "  host      %zu threads each way\n  memory    %.1f MiB device, %.1f MiB "
-                "pinned\n", r->threads, (double)r->device_bytes / 1048576.0,
-                (double)r->pinned_bytes / 1048576.0);
+        fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
+                r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk,
+                r->num_stages, spipe_priv_s((size_t)r->num_stages), r->why_chunk);
+        fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
+                spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
+                spipe_priv_s((size_t)r->num_streams), r->replayed ? ", replayed" : r->trying
+                ? ", trying" : "", r->why_schedule, r->why_staging);
+        fprintf(to, "  host      %zu thread%s each way\n  memory    %.1f MiB device, %.1f MiB "
+                "pinned\n", r->threads, spipe_priv_s(r->threads), (double)r->device_bytes / mib,
+                (double)r->pinned_bytes / mib);
         fprintf(to, "  in        %.1f MiB, %.2f GB/s\n  out       %.1f MiB, %.2f GB/s\n",
-                (double)r->bytes_in / 1048576.0, spipe_priv_gbps(r->bytes_in, r->wall_ms),
-                (double)r->bytes_out / 1048576.0, spipe_priv_gbps(r->bytes_out, r->wall_ms));
+                (double)r->bytes_in / mib, spipe_priv_gbps(r->bytes_in, r->wall_ms),
+                (double)r->bytes_out / mib, spipe_priv_gbps(r->bytes_out, r->wall_ms));
         fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
     }
     if (r->print_more) r->print_more(r, to);

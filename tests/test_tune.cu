@@ -150,6 +150,7 @@ static void test_staging_plan(void) {
 static void test_staging_choice(void) {
     const spipe_staging_t by_itself = SPIPE_STAGING_AUTO;
     tap_ok(strstr(plan_of(4, 2, by_itself, 0, 1).why_staging, "left to CUDA") &&
+               strstr(plan_of(4, 2, by_itself, 0, 1).why_schedule, "one chunk") &&
                !plan_of(11, 2, by_itself, 0, 1).staged && plan_of(12, 2, by_itself, 0, 1).staged,
            "a single run leaves little to CUDA and stages from 12 MiB on");
     tap_ok(plan_of(1, 2, by_itself, 1, 1).staged && plan_of(12, 2, by_itself, 1, 1).staged,
