@@ -1,5 +1,15 @@
 /*  test_tune.cu -- spipe_plan tells what a run then does; spipe_tune gives back a description that
     gives the same result. */
+#if defined(__linux__)
+#include <sched.h>
+#endif
+#if defined(CPU_COUNT)
+/* The processors that the library counts here: what it plans must not hang on this machine's. */
+static int told_cpus = 0; /* 0: those that there are */
+static int count_cpus(const cpu_set_t *set) { return told_cpus > 0 ? told_cpus : CPU_COUNT(set); }
+#undef CPU_COUNT
+#define CPU_COUNT(set) count_cpus(set)
+#endif
 #include "pipe_common.h"
 #include "streampipe_tools.h"
 
@@ -147,6 +157,24 @@ static void test_staging_plan(void) {
            "and fewer slots");
 }
 
+/* The library's own number of threads each way shows in the slots of a single run: one or two for
+   each thread, and four. */
+static void test_threads_of_a_run(void) {
+#if defined(CPU_COUNT)
+    told_cpus = 16;
+    tap_ok(staged_slots(12, SPIPE_AUTO, 0) == 6 && staged_slots(24, SPIPE_AUTO, 0) == 8 &&
+               staged_slots(149, SPIPE_AUTO, 0) == 8 && staged_slots(150, SPIPE_AUTO, 0) == 10 &&
+               staged_slots(399, SPIPE_AUTO, 0) == 10 && staged_slots(400, SPIPE_AUTO, 0) == 12,
+           "a single run takes more threads for more bytes, as starting them takes time");
+    told_cpus = 4;
+    tap_ok(staged_slots(24, SPIPE_AUTO, 0) == 6 && staged_slots(400, SPIPE_AUTO, 0) == 6,
+           "and no more than there are processors for");
+    told_cpus = 0;
+#else
+    tap_skip("a single run takes more threads for more bytes", "processors cannot be told");
+#endif
+}
+
 static void test_staging_choice(void) {
     const spipe_staging_t by_itself = SPIPE_STAGING_AUTO;
     tap_ok(strstr(plan_of(4, 2, by_itself, 0, 1).why_staging, "left to CUDA") &&
@@ -204,6 +232,7 @@ int main(void) {
     size_t i;
     for (i = 0; i < sizeof settings / sizeof *settings; ++i) test_plan(&settings[i]);
     test_staging_plan();
+    test_threads_of_a_run();
     test_staging_choice();
     test_tune(&settings[0]);
     test_tune(&settings[1]);
