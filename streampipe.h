@@ -1090,7 +1090,8 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess; /* before 11 */
+    /* so toolkits before 11 called a pageable pointer */
+    if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess;
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost) *type = SPIPE_PRIV_PINNED;
     else if (a.type != cudaMemoryTypeUnregistered) *type = SPIPE_PRIV_DEVICE;
@@ -3438,7 +3439,6 @@ SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
 }
 SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
-    const double mib = SPIPE_PRIV_MIB;
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
     if (r->failure.error != cudaSuccess) {
@@ -3454,11 +3454,11 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 spipe_priv_s((size_t)r->num_streams), r->replayed ? ", replayed" : r->trying
                 ? ", trying" : "", r->why_schedule, r->why_staging);
         fprintf(to, "  host      %zu thread%s each way\n  memory    %.1f MiB device, %.1f MiB "
-                "pinned\n", r->threads, spipe_priv_s(r->threads), (double)r->device_bytes / mib,
-                (double)r->pinned_bytes / mib);
+                "pinned\n", r->threads, spipe_priv_s(r->threads),
+                (double)r->device_bytes / SPIPE_PRIV_MIB, (double)r->pinned_bytes / SPIPE_PRIV_MIB);
         fprintf(to, "  in        %.1f MiB, %.2f GB/s\n  out       %.1f MiB, %.2f GB/s\n",
-                (double)r->bytes_in / mib, spipe_priv_gbps(r->bytes_in, r->wall_ms),
-                (double)r->bytes_out / mib, spipe_priv_gbps(r->bytes_out, r->wall_ms));
+                (double)r->bytes_in / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_in, r->wall_ms),
+                (double)r->bytes_out / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_out, r->wall_ms));
         fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
     }
     if (r->print_more) r->print_more(r, to);

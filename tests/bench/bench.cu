@@ -618,7 +618,7 @@ static void add_own_pinned(variants_t *to, job_t *j) {
         add_kept(to, j, 1, "engines " + size_text(c), "own", {c, 0, SPIPE_ENGINES, {}, 0});
         add_kept(to, j, 1, "depth-first " + size_text(c), "own", {c, 0, SPIPE_DEPTH_FIRST, {}, 0});
     }
-    if (small(j)) add_kept(to, j, 1, "mapped", "own", {0, 0, SPIPE_MAPPED, {}, 0});
+    if (small(j)) add_kept(to, j, 1, "mapped auto", "own", {0, 0, SPIPE_MAPPED, {}, 0});
     for (size_t percent : {50, 47, 25}) { /* of the whole at a time, side by side */
         if (!small(j)) break;
         add_kept(to, j, 1, "mapped " + std::to_string(percent) + " %", "own",

@@ -32,8 +32,7 @@ static __global__ void add_kernel(const float *in, float *out, size_t n) {
     if (i < n) out[i] = in[i] + 1.0f;
 }
 
-/* The user's, so in a section of its own; a kernel that looks at a neighbour would not be `once`,
-   and this one does not say that it is: copies and kernels, chunk by chunk. */
+/* The user's, so in a section of its own. Not declared `once`: copies and kernels by chunks. */
 USER_TEXT static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
     void              *in = c->data[0], *out = c->data[1], *args[3];
@@ -69,7 +68,7 @@ static int child(size_t chunk, size_t num_chunks, int stages) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (int k = 0; k < 8; ++k) SPIPE_CHECK(spipe_pipeline_run(&p, &r));
     memset(out, 0xFF, count * sizeof(float));
-    (void)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) return 1; /* else nobody ends the stop */
     (void)raise(SIGSTOP);
     const cudaError_t e = spipe_pipeline_run(&p, &r);
     (void)raise(SIGSTOP);
@@ -124,13 +123,11 @@ static const range_t *range_at(const std::vector<range_t> &ranges, unsigned long
     return last;
 }
 
-/* Instructions of one run by owner; fewer than none where that cannot be had. */
-static std::vector<double> count_run(size_t chunk, size_t num_chunks, int stages) {
+/* Instructions of the child's run by owner; fewer than none where that cannot be had. */
+static std::vector<double> count_run(pid_t pid) {
     std::vector<double>  counts(NUM_OWNERS, 0.0);
     std::vector<range_t> ranges;
     int                  status = 0, owner = LIBRARY;
-    const pid_t          pid = fork();
-    if (pid == 0) _exit(child(chunk, num_chunks, stages));
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) return {-1.0};
     ranges = ranges_of(pid);
     for (int begun = 0;;) {
@@ -159,9 +156,12 @@ int main(void) {
            "runtime", "driver", "other", "library's");
     for (const auto &w : runs) {
         const double              began = bench_now_ms();
-        const std::vector<double> n = count_run(w.chunk << 10, w.num_chunks, w.stages);
+        const pid_t               pid = fork();
+        if (pid == 0) _exit(child(w.chunk << 10, w.num_chunks, w.stages));
+        const std::vector<double> n = count_run(pid);
         double                    all = 0.0;
         if (n.size() < NUM_OWNERS) {
+            if (pid > 0) (void)kill(pid, SIGKILL); /* it may stand still for ever */
             fprintf(stderr, "steps: %s\n", n[0] < -1.0 ? "the run went wrong"
                                                         : "no GPU, or no process may be traced");
             return n[0] < -1.0 ? 1 : BENCH_SKIP;
