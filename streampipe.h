@@ -501,8 +501,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     fixed      it enqueues the same work in every run, arguments and all, from the thread it is in:
                a kept pipeline may replay a run as a CUDA graph, without calling it, where that is
                faster; spipe_run may take a small total through cudaStreamPerThread.
-    Returns    the stage's number, from 0 in the order of adding; -1 on a mistake, which the run
-               then reports in words.
+    Returns    the stage's number, from 0 as added; -1 on a mistake, which the run tells in words.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
 SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
@@ -523,7 +522,8 @@ typedef struct spipe_report {
     spipe_schedule_t schedule;
     int              staged;                   /* 1 = pageable arrays went through pinned slots */
     const char      *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
-    size_t           threads;                  /* host threads each way */
+    size_t           threads;                  /* of the host, each way, as chosen */
+    size_t           fill_threads, drain_threads; /* of them; more fill if most goes in */
     int              num_stages, num_streams;
     int              replayed, trying;         /* by a CUDA graph; to find the fastest way */
     size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
@@ -571,15 +571,13 @@ typedef struct spipe_priv_task {
     size_t load;
     double began; /* where somebody watches */
 } spipe_priv_task_t;
-/* What is to be issued for a load, in one stream: a wait, an action, a record; all of it that does
-   not depend on which load it is. */
+/* What is to be issued in one stream, the same for every load: a wait, an action, a record. */
 typedef struct spipe_priv_op {
     cudaStream_t         stream;
     cudaEvent_t          wait, done;        /* or NULL */
     size_t               since;             /* waits from this load on */
     int                  what, step, stage; /* step: the kind it belongs to, for messages */
-    int                  out, num;          /* a copy's direction: 1 = from the device; num: of
-                                               copies that follow and are issued as one */
+    int                  out, num;          /* 1 = from the device; copies to issue as one */
     unsigned char       *to;                /* a copy of count x elem_bytes + more bytes: */
     const unsigned char *from;
     size_t               to_elem, from_elem, elem_bytes, more; /* an array's bytes an element, */
@@ -613,6 +611,7 @@ typedef struct spipe_pipeline {
     int                device, alive, one_shot, running_async, ran_now, capturing, quit, unset;
     /* the plan */
     size_t             elem_moved, elem_both, elem_held; /* bytes: busier way, ways, in a slot */
+    size_t             staged_in, staged_out; /* of its bytes, those that arrays are staged with */
     double             bytes;                 /* of the whole, the busier way */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
@@ -679,8 +678,7 @@ typedef struct spipe_pipeline {
                and events, threads for host work; all freed before return. 20 KB of stack. */
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
-/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, made once, run
-    many times.
+/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
     spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on.
 
     p          out/in  of the current device at create; must not move until destroyed.
@@ -1431,7 +1429,7 @@ SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
 SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
     int i;
     p->needs_fill = p->needs_drain = p->has_source = p->has_sink = p->has_resident = 0;
-    p->direct_pageable = p->host_work = p->out_blocks = 0;
+    p->direct_pageable = p->host_work = p->out_blocks = 0, p->staged_in = p->staged_out = 0;
     for (i = 0; i < p->desc.num_stages; ++i) p->host_work |= p->desc.stages[i].host;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
@@ -1444,15 +1442,11 @@ SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
         p->host_work = 1;
         p->needs_fill |= spipe_priv_goes_in(b);
         p->needs_drain |= spipe_priv_goes_out(b);
+        if (!spipe_priv_is_array(b)) continue;
+        if (spipe_priv_goes_in(b)) p->staged_in += b->elem_bytes;
+        if (spipe_priv_goes_out(b)) p->staged_out += b->elem_bytes;
     }
     return cudaSuccess;
-}
-SPIPE_API int spipe_priv_stages_arrays(const spipe_pipeline_t *p) {
-    int i, staged = 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        staged |= p->path[i] == SPIPE_PRIV_STAGED && spipe_priv_is_array(&p->desc.buffers[i]);
-    }
-    return staged;
 }
 /* Whether stages work on the user's own memory and nothing is copied; 2: with memory in between. */
 SPIPE_API int spipe_priv_all_in_place(const spipe_pipeline_t *p) {
@@ -1502,7 +1496,8 @@ SPIPE_API size_t spipe_priv_staged_bytes(const spipe_pipeline_t *p) {
     const double all = p->bytes / SPIPE_PRIV_MIB;
     double       mib = all <= 100.0 ? 1.0 : all <= 1000.0 ? 1.5 : 2.0;
     if (p->one_shot && all < 150.0) mib = all < 20.0 ? 0.375 : all < 32.0 ? 0.5 : 1.0;
-    if (all > 100.0 && 2 * p->elem_both <= 3 * p->elem_moved) mib *= 2.0;
+    if (all > 40.0 && 2 * p->elem_both <= 3 * p->elem_moved) mib *=
+        p->elem_both > p->elem_moved ? 1.5 : all > 100.0 && !p->one_shot ? 2.0 : 1.0;
     while (mib > 0.25 && mib > all / 8.0) mib /= 2.0;
     return (size_t)(mib * SPIPE_PRIV_MIB);
 }
@@ -1526,7 +1521,7 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
         bytes = spipe_priv_best_bytes(p->bytes);
         if (d->num_stages > 1 && all >= 3.0 && bytes < mib) bytes = mib;
         p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
-        if (spipe_priv_stages_arrays(p)) {
+        if (p->staged_in + p->staged_out > 0) {
             p->report.why_chunk = "pinned slots that the cache holds";
             bytes = spipe_priv_staged_bytes(p);
             if (d->threads == 0 && p->bytes <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
@@ -1682,23 +1677,25 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
         *staging = p->bytes < 7 * SPIPE_PRIV_MIB ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
 }
-/* Half fill, half drain. More than 7 each, 6 up to 100 MiB, gain nothing; in a single run as many
-   as are worth their start: from[k] MiB for k + 2. */
+/* Half fill, half drain; three quarters if arrays go one way only. More than 7 each, 6 where a way
+   is light or up to 100 MiB, gain nothing; once, what is worth its start: from[k] MiB for k + 2. */
 SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     static const int from[] = {9, 20, 32, 150, 400, 400};
     const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
     const int    lone = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
-    size_t       n = cpus < 4 ? 1 : cpus > 14 ? 7 : cpus / 2, most = n;
-    if (p->bytes <= 100 * SPIPE_PRIV_MIB) most = 6;
+    const int    ways = (p->staged_in > 0) + (p->staged_out > 0);
+    const int    light = ways == 2 && 2 * p->elem_both <= 3 * p->elem_moved;
+    const size_t n = cpus < 4 ? 1 : ways == 1 ? cpus * 3 / 4 : cpus / 2;
+    size_t       most = light || p->bytes <= 100 * SPIPE_PRIV_MIB ? 6 : 7;
     while (p->one_shot && most > 1 && from[most - 2] * SPIPE_PRIV_MIB > p->bytes) --most;
     p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n > most ? most : n;
 }
 /* Even: slots take turns on two kernel streams. As 2, 4, 6 or 7 threads a way do best with. */
 SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
     const size_t t = p->desc.threads, kept = t < 3 ? 10 : t == 7 ? 14 : 16;
-    const size_t n = p->one_shot || !t ? t + t % 2 + 4 : kept; /* large rings take long to pin */
+    const size_t n = p->one_shot || !t ? (t == 6 ? 12 : t + t % 2 + 4) : kept; /* pinned fast */
     size_t depth = (p->has_source && p->desc.devices.claim ? 6 : 4) * (size_t)p->num_segments;
-    if (spipe_priv_stages_arrays(p) && depth < n) depth = n;
+    if (p->staged_in + p->staged_out > 0 && depth < n) depth = n;
     p->desc.depth = depth > SPIPE_MAX_DEPTH ? SPIPE_MAX_DEPTH : depth;
 }
 SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
@@ -2255,18 +2252,19 @@ SPIPE_API void *spipe_priv_crew_main(void *arg) {
     spipe_priv_unlock(p->sync);
     return NULL;
 }
+/* Filling is slower: where most goes in, a third of those that would drain fill instead. */
+SPIPE_API void spipe_priv_crew_sizes(const spipe_pipeline_t *p, size_t sizes[]) {
+    const size_t n = p->desc.threads, one = n > 0;
+    const size_t third = p->staged_out > 0 && p->staged_in / 2 >= p->staged_out ? n / 3 : 0;
+    sizes[SPIPE_PRIV_FILL] = p->staged_in > 0 ? n + third : p->needs_fill ? one : 0;
+    sizes[SPIPE_PRIV_DRAIN] = p->staged_out > 0 ? n - third : p->needs_drain ? one : 0;
+    sizes[SPIPE_PRIV_HOST] = p->num_segments > 1 ? one : 0;
+}
 /* Starts threads where there is host work and none yet; fewer, down to none, will do. */
 SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
-    size_t wanted[SPIPE_PRIV_NUM_CREWS] = {0, 0, 0}, k;
+    size_t wanted[SPIPE_PRIV_NUM_CREWS], k;
     int    i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        const size_t n = spipe_priv_is_array(b) ? p->desc.threads : p->desc.threads > 0;
-        if (p->path[i] != SPIPE_PRIV_STAGED) continue;
-        if (spipe_priv_goes_in(b) && n > wanted[SPIPE_PRIV_FILL]) wanted[SPIPE_PRIV_FILL] = n;
-        if (spipe_priv_goes_out(b) && n > wanted[SPIPE_PRIV_DRAIN]) wanted[SPIPE_PRIV_DRAIN] = n;
-    }
-    if (p->num_segments > 1 && p->desc.threads > 0) wanted[SPIPE_PRIV_HOST] = 1;
+    spipe_priv_crew_sizes(p, wanted);
     if (!p->had_threads && p->sync) p->sync->lone = 0; /* before there is a second thread */
     if (wanted[0] + wanted[1] + wanted[2] > 0 && !p->had_threads) {
         p->had_threads = 1;
@@ -3209,10 +3207,11 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->schedule = p->desc.schedule;
     r->num_stages = p->desc.num_stages;
     r->num_streams = p->num_streams;
-    for (i = 0, r->threads = 0; i < SPIPE_PRIV_HOST; ++i) {
-        if (p->crews[i].num_threads > r->threads) r->threads = p->crews[i].num_threads;
-    }
-    r->staged = spipe_priv_stages_arrays(p);
+    r->fill_threads = p->crews[SPIPE_PRIV_FILL].num_threads;
+    r->drain_threads = p->crews[SPIPE_PRIV_DRAIN].num_threads;
+    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    if (r->threads > p->desc.threads) r->threads = p->desc.threads;
+    r->staged = p->staged_in + p->staged_out > 0;
     for (i = 0; i < p->desc.num_buffers; ++i) in_place |= p->registered[i];
     if (!r->staged && !p->direct_pageable && !in_place) r->why_staging = "no pageable array";
     if (p->small && p->direct_pageable) r->why_schedule = "one chunk, so nothing overlaps";
@@ -3453,9 +3452,10 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
                 spipe_priv_s((size_t)r->num_streams), r->replayed ? ", replayed" : r->trying
                 ? ", trying" : "", r->why_schedule, r->why_staging);
-        fprintf(to, "  host      %zu thread%s each way\n  memory    %.1f MiB device, %.1f MiB "
-                "pinned\n", r->threads, spipe_priv_s(r->threads),
-                (double)r->device_bytes / SPIPE_PRIV_MIB, (double)r->pinned_bytes / SPIPE_PRIV_MIB);
+        fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n  memory    %.1f MiB device, "
+                "%.1f MiB pinned\n", r->fill_threads, spipe_priv_s(r->fill_threads),
+                r->drain_threads, (double)r->device_bytes / SPIPE_PRIV_MIB,
+                (double)r->pinned_bytes / SPIPE_PRIV_MIB);
         fprintf(to, "  in        %.1f MiB, %.2f GB/s\n  out       %.1f MiB, %.2f GB/s\n",
                 (double)r->bytes_in / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_in, r->wall_ms),
                 (double)r->bytes_out / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_out, r->wall_ms));

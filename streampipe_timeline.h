@@ -1518,7 +1518,8 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, count_done); SPIPE_PRIV_MEMBER(size, num_chunks);
     SPIPE_PRIV_MEMBER(size, chunks_done); SPIPE_PRIV_MEMBER(size, chunk);
     SPIPE_PRIV_MEMBER(size, depth); SPIPE_PRIV_MEMBER(int, staged);
-    SPIPE_PRIV_MEMBER(size, threads); SPIPE_PRIV_MEMBER(int, num_stages);
+    SPIPE_PRIV_MEMBER(size, threads); SPIPE_PRIV_MEMBER(size, fill_threads);
+    SPIPE_PRIV_MEMBER(size, drain_threads); SPIPE_PRIV_MEMBER(int, num_stages);
     SPIPE_PRIV_MEMBER(int, num_streams); SPIPE_PRIV_MEMBER(int, replayed);
     SPIPE_PRIV_MEMBER(int, trying); SPIPE_PRIV_MEMBER(text, why_chunk);
     SPIPE_PRIV_MEMBER(text, why_schedule);

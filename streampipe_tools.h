@@ -459,7 +459,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
 /* ---- 2 tune -------------------------------------------------------------------------------- */
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report) {
     spipe_pipeline_t *p;
-    size_t            device = 0, pinned = 0, other = 0;
+    size_t            device = 0, pinned = 0, other = 0, sizes[SPIPE_PRIV_NUM_CREWS];
     cudaError_t       e;
     int               i;
     if (!report) return cudaErrorInvalidValue;
@@ -489,6 +489,9 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     report->device_bytes = device;
     report->pinned_bytes = pinned;
     report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
+    spipe_priv_crew_sizes(p, sizes);
+    report->fill_threads = sizes[SPIPE_PRIV_FILL];
+    report->drain_threads = sizes[SPIPE_PRIV_DRAIN];
     for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
     if (p->slots != &p->single) free((void *)p->slots);
     free(p);

@@ -83,6 +83,7 @@ static int is_right(const work_t *w) {
 static int agree(const spipe_report_t *plan, const spipe_report_t *run) {
     return plan->chunk == run->chunk && plan->depth == run->depth &&
            plan->schedule == run->schedule && plan->staged == run->staged &&
+           plan->fill_threads == run->fill_threads && plan->drain_threads == run->drain_threads &&
            plan->num_chunks == run->num_chunks && plan->device_bytes == run->device_bytes &&
            plan->pinned_bytes == run->pinned_bytes && plan->total == run->total &&
            strcmp(plan->why_chunk, run->why_chunk) == 0 &&
@@ -111,7 +112,9 @@ static void test_plan(const setting_t *s) {
     end(&w);
 }
 
-/* How so many MiB of pageable memory are planned: in_bytes an element, of which one comes out. */
+/* How so many MiB of pageable memory are planned: in_bytes an element, of which one comes out; or
+   LONE, one that only goes in. */
+enum { LONE = 0 };
 static spipe_report_t plan_of(size_t mib, size_t threads, spipe_staging_t staging, int kept,
                               size_t in_bytes) {
     setting_t      s = settings[4];
@@ -120,6 +123,7 @@ static spipe_report_t plan_of(size_t mib, size_t threads, spipe_staging_t stagin
     s.threads = threads;
     s.staging = staging;
     begin(&w, &s);
+    if (in_bytes == LONE) in_bytes = w.d.num_buffers = 1;
     w.d.count = (mib << 20) / in_bytes; /* no byte of which is touched */
     w.d.buffers[0].elem_bytes = in_bytes;
     SPIPE_CHECK(spipe_plan(&w.d, kept, &plan));
@@ -130,7 +134,12 @@ static spipe_report_t plan_of(size_t mib, size_t threads, spipe_staging_t stagin
 /* MiB of the input in a chunk of a run that stages. */
 static double staged_chunk(size_t mib, size_t threads, int kept, size_t in_bytes) {
     const spipe_report_t plan = plan_of(mib, threads, SPIPE_STAGING_COPY, kept, in_bytes);
-    return (double)(plan.chunk * in_bytes) / 1048576.0;
+    return (double)(plan.chunk * (in_bytes == LONE ? 1 : in_bytes)) / 1048576.0;
+}
+
+/* Chunks begin where the array is as aligned as at its beginning: 32 elements. */
+static int is_about(double mib, double wanted) {
+    return mib <= wanted && mib > wanted - 0.01;
 }
 
 static size_t staged_slots(size_t mib, size_t threads, int kept) {
@@ -145,15 +154,20 @@ static void test_staging_plan(void) {
     tap_ok(staged_slots(64, 2, 1) == 10 && staged_slots(2048, 4, 1) == 16 &&
                staged_slots(64, 6, 1) == 16 && staged_slots(512, 7, 1) == 14,
            "and rings with the threads, as far as the cache holds them");
-    tap_ok(staged_chunk(512, 7, 1, 3) > 2.99 && staged_chunk(512, 7, 1, 3) <= 3.0 &&
-               staged_chunk(64, 6, 1, 3) <= 1.0,
-           "of much, chunks are twice as long where half as much comes out, or less");
+    tap_ok(is_about(staged_chunk(512, 7, 1, 3), 2.25) && is_about(staged_chunk(64, 6, 1, 2), 1.5) &&
+               is_about(staged_chunk(32, 6, 1, 3), 1.0) && staged_chunk(64, 6, 1, LONE) == 1.0 &&
+               staged_chunk(512, 7, 1, LONE) == 3.0,
+           "of much, chunks are longer where half as much comes out, or less");
+    tap_ok(is_about(staged_chunk(512, 7, 0, 3), 2.25) && is_about(staged_chunk(64, 4, 0, 3), 1.5) &&
+               staged_chunk(512, 7, 0, LONE) == 1.5 && staged_chunk(64, 4, 0, LONE) == 1.0,
+           "in a single run too, but not where nothing comes out");
     tap_ok(staged_chunk(16, 2, 0, 1) == 0.375 && staged_chunk(24, 3, 0, 1) == 0.5 &&
                staged_chunk(64, 4, 0, 1) == 1.0 && staged_chunk(256, 5, 0, 1) == 1.5 &&
                staged_chunk(2048, 7, 0, 1) == 2.0,
            "a single run has smaller ones, which are sooner pinned");
     tap_ok(staged_slots(16, 2, 0) == 6 && staged_slots(64, 4, 0) == 8 &&
-               staged_slots(256, 5, 0) == 10 && staged_slots(2048, 7, 0) == 12,
+               staged_slots(256, 5, 0) == 10 && staged_slots(512, 6, 0) == 12 &&
+               staged_slots(2048, 7, 0) == 12,
            "and fewer slots");
 }
 
@@ -172,6 +186,37 @@ static void test_threads_of_a_run(void) {
     told_cpus = 0;
 #else
     tap_skip("a single run takes more threads for more bytes", "processors cannot be told");
+#endif
+}
+
+/* "7/7": threads that fill and that drain. */
+static int are(const char *fill_and_drain, size_t mib, size_t threads, int kept, size_t in_bytes) {
+    const spipe_report_t plan = plan_of(mib, threads, SPIPE_STAGING_COPY, kept, in_bytes);
+    char                 is[32];
+    snprintf(is, sizeof is, "%zu/%zu", plan.fill_threads, plan.drain_threads);
+    if (strcmp(is, fill_and_drain) == 0) return 1;
+    tap_note("%zu MiB, %zu bytes in: %s, not %s", mib, in_bytes, is, fill_and_drain);
+    return 0;
+}
+
+static void test_sharing(void) {
+    tap_ok(are("7/7", 512, 7, 1, 1) && are("9/5", 512, 7, 1, 2) && are("9/5", 512, 7, 0, 3) &&
+               are("8/4", 64, 6, 1, 3) && are("2/2", 64, 2, 1, 3) && are("0/0", 64, 0, 1, 3),
+           "where twice as much goes in, a third of the threads that would drain fill");
+#if defined(CPU_COUNT)
+    told_cpus = 16;
+    tap_ok(are("7/7", 512, SPIPE_AUTO, 1, 1) && are("6/6", 64, SPIPE_AUTO, 1, 1) &&
+               are("7/0", 512, SPIPE_AUTO, 1, LONE) && are("6/0", 64, SPIPE_AUTO, 1, LONE) &&
+               are("8/4", 512, SPIPE_AUTO, 1, 2) && are("8/4", 512, SPIPE_AUTO, 0, 3),
+           "by itself the library takes up to seven each way, six if one has half as much to do");
+    told_cpus = 8;
+    tap_ok(are("4/4", 512, SPIPE_AUTO, 1, 1) && are("6/0", 512, SPIPE_AUTO, 1, LONE) &&
+               are("4/0", 64, SPIPE_AUTO, 0, LONE),
+           "half of the processors each, or three quarters of them where there is one way");
+    told_cpus = 0;
+#else
+    tap_skip("the library's own threads each way", "processors cannot be told");
+    tap_skip("half of the processors each, or three quarters", "processors cannot be told");
 #endif
 }
 
@@ -233,6 +278,7 @@ int main(void) {
     for (i = 0; i < sizeof settings / sizeof *settings; ++i) test_plan(&settings[i]);
     test_staging_plan();
     test_threads_of_a_run();
+    test_sharing();
     test_staging_choice();
     test_tune(&settings[0]);
     test_tune(&settings[1]);
