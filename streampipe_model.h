@@ -80,8 +80,8 @@ typedef struct spipe_model {
     const char      *stage_names[SPIPE_MAX_STAGES]; /* for the timeline; kept, not copied */
     double           fill_gbps, drain_gbps; /* of one host thread that stages pageable memory; 0 =
                                                no staging that way (default) */
-    int              threads;             /* host threads each way, and for host stages; 0 = the
-                                             caller's alone, between its calls (default: 1) */
+    int              fill_threads, drain_threads; /* of the host (default: 1); none of either: the
+                                               caller's alone, between its calls */
     spipe_model_device_t device;          /* (default: "ideal") */
 } spipe_model_t;
 
@@ -172,12 +172,12 @@ SPIPE_API spipe_model_t spipe_model_default(void) {
     m.depth = 4;
     m.schedule = SPIPE_ENGINES;
     m.kernel_streams = 2;
-    m.copies_in = m.copies_out = m.threads = 1;
+    m.copies_in = m.copies_out = m.fill_threads = m.drain_threads = 1;
     for (s = 0; s < SPIPE_MAX_STAGES; ++s) m.stage_share[s] = 1.0;
     m.device = spipe_model_preset("ideal");
     return m;
 }
-/* Engines. Host threads are engines too: as many as there are threads. */
+/* Engines. Host threads are engines too: so many as fill and drain, and one for host stages. */
 enum { SPIPE_PRIV_ON_COPY0 = 0, SPIPE_PRIV_ON_COPY1, SPIPE_PRIV_ON_SMS, SPIPE_PRIV_ON_FILL,
        SPIPE_PRIV_ON_HOST, SPIPE_PRIV_ON_DRAIN, SPIPE_PRIV_NUM_ENGINES };
 
@@ -227,8 +227,9 @@ SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
     int          s, good;
     good = m->depth >= 1 && m->depth <= SPIPE_MAX_DEPTH && m->num_stages >= 0 &&
            m->num_stages <= SPIPE_MAX_STAGES && (m->chunk > 0 || m->count == 0) &&
-           m->kernel_streams >= 1 && m->threads >= 0 && m->copies_in >= 0 && m->copies_out >= 0 &&
-           d->copy_engines >= 1 && d->hardware_queues >= 1 &&
+           m->kernel_streams >= 1 && m->copies_in >= 0 && m->copies_out >= 0 &&
+           m->fill_threads >= 0 && m->drain_threads >= 0 && d->copy_engines >= 1 &&
+           d->hardware_queues >= 1 &&
            spipe_priv_is_number(d->h2d_gbps, 1e-9, 1e9) &&
            spipe_priv_is_number(d->d2h_gbps, 1e-9, 1e9) &&
            spipe_priv_is_number(d->both_ways, 1e-3, 1.0) &&
@@ -267,6 +268,7 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     const spipe_model_t        *m = sim->m;
     const spipe_model_device_t *d = &m->device;
     const double events = sim->engines ? 2.0 * d->call_event_us : d->call_event_us;
+    const int    alone = m->fill_threads == 0 && m->drain_threads == 0;
     int          s;
     if (m->in_bytes > 0.0 && m->fill_gbps > 0.0) {
         spipe_priv_sim_step(sim, SPIPE_SPAN_FILL, SPIPE_PRIV_ON_FILL,
@@ -296,10 +298,10 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     }
     sim->device_last = sim->num_steps - 1;
     sim->calls += events * 1e-3;
-    if (m->threads == 0 && sim->device_first > 0) sim->steps[0].lost = sim->calls;
+    if (alone && sim->device_first > 0) sim->steps[0].lost = sim->calls;
     if (m->out_bytes > 0.0 && m->drain_gbps > 0.0) {
         spipe_priv_sim_step(sim, SPIPE_SPAN_DRAIN,
-                            m->threads > 0 ? SPIPE_PRIV_ON_DRAIN : SPIPE_PRIV_ON_FILL,
+                            alone ? SPIPE_PRIV_ON_FILL : SPIPE_PRIV_ON_DRAIN,
                             m->out_bytes / (m->drain_gbps * 1e6), 0.0);
     }
     for (s = sim->num_steps - 1; s >= 0; --s) { /* stages in a row on the device share a stream */
@@ -473,9 +475,11 @@ SPIPE_API double spipe_priv_sim_share(spipe_priv_sim_t *sim) {
 }
 SPIPE_API int spipe_priv_sim_has_room(spipe_priv_sim_t *sim, int engine) {
     const int running = sim->num_running[engine];
-    if (engine < SPIPE_PRIV_ON_SMS) return running == 0;
-    if (engine > SPIPE_PRIV_ON_SMS) return running == 0 || running < sim->m->threads;
-    return running == 0 || (sim->m->device.concurrent_kernels && spipe_priv_sim_share(sim) > 0.0);
+    if (running == 0) return 1;
+    if (engine == SPIPE_PRIV_ON_FILL) return running < sim->m->fill_threads;
+    if (engine == SPIPE_PRIV_ON_DRAIN) return running < sim->m->drain_threads;
+    return engine == SPIPE_PRIV_ON_SMS && sim->m->device.concurrent_kernels &&
+           spipe_priv_sim_share(sim) > 0.0;
 }
 SPIPE_API void spipe_priv_sim_start(spipe_priv_sim_t *sim) {
     int e, both = 1;

@@ -539,7 +539,10 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_repo
     m.chunk = plan->chunk;
     m.depth = plan->depth;
     m.schedule = plan->schedule;
-    if (plan->threads > 0 || plan->staged) m.threads = (int)plan->threads;
+    if (plan->threads > 0 || plan->staged) {
+        m.fill_threads = (int)plan->fill_threads;
+        m.drain_threads = (int)plan->drain_threads;
+    }
     m.copies_in = m.copies_out = 0;
     for (i = 0; i < d->num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &d->buffers[i];

@@ -125,8 +125,11 @@ static void test_host_work(void) {
     m.fill_gbps = m.drain_gbps = 2.5; /* 4 ms a chunk */
     tap_ok(is(ms_of(&m), 64 * 4.0 + 7.0), "one slow host thread is the limit");
     const double one = ms_of(&m);
-    m.threads = 4;
+    m.fill_threads = m.drain_threads = 4;
     tap_ok(ms_of(&m) < one / 2.5, "four: up to four times as fast; a slot is filled, then copied");
+    m.drain_threads = 1;
+    tap_ok(is(ms_of(&m), 64 * 4.0 + 7.0), "and one that drains is the limit beside four that fill");
+    m.drain_threads = 4;
     spipe_span_t     spans[64 * 5];
     spipe_timeline_t t = spipe_timeline_default();
     double           drained[64], copied[64];
@@ -148,7 +151,7 @@ static void test_host_work(void) {
            "a pinned slot is filled again when it was copied in, copied to again when drained");
     m = even(64, SPIPE_ENGINES);
     m.fill_gbps = m.drain_gbps = 10.0;
-    m.threads = 0;
+    m.fill_threads = m.drain_threads = 0;
     const double alone = ms_of(&m);
     m.device.call_launch_us = 500.0;
     const double calls = ms_of(&m);
@@ -179,6 +182,9 @@ static void test_host_work(void) {
     m.stage_ms[1] = 1.0;
     m.stage_host[1] = 1;
     tap_ok(is(ms_of(&m), 11.0), "a host stage is one more step: N + 3");
+    m.stage_ms[1] = 2.0;
+    m.fill_threads = m.drain_threads = 4;
+    tap_ok(is(ms_of(&m), 8 * 2.0 + 3.0), "of one thread, however many fill and drain");
 }
 
 static void test_refusals(void) {
@@ -187,7 +193,7 @@ static void test_refusals(void) {
     tap_ok(spipe_model_run(&m, NULL, NULL) == cudaErrorNotSupported, "mapped is not modelled");
     tap_ok(spipe_model_run(NULL, NULL, NULL) == cudaErrorInvalidValue, "no model is refused");
     int refused = 1;
-    for (int i = 0; i < 9; ++i) {
+    for (int i = 0; i < 11; ++i) {
         m = even(4, SPIPE_ENGINES);
         if (i == 0) m.depth = 0;
         if (i == 1) m.depth = SPIPE_MAX_DEPTH + 1;
@@ -198,6 +204,8 @@ static void test_refusals(void) {
         if (i == 6) m.device.h2d_gbps = 0.0;
         if (i == 7) m.num_stages = SPIPE_MAX_STAGES + 1;
         if (i == 8) m.stage_share[0] = 0.0;
+        if (i == 9) m.fill_threads = -1;
+        if (i == 10) m.drain_threads = -1;
         refused &= spipe_model_run(&m, NULL, NULL) == cudaErrorInvalidValue;
     }
     tap_ok(refused, "members out of range, or not a number, are refused");
@@ -308,6 +316,11 @@ static void test_plan(void) {
                fabs(m.device.h2d_gbps * 1e6 * (1.0 - lost) - 300.0) < 1e-9 &&
                is(m.device.both_ways, 1.0),
            "of a watched run it has what spans of full chunks say of threads and copies");
+    plan.staged = 1;
+    plan.fill_threads = 5;
+    plan.drain_threads = 3;
+    m = spipe_plan_model(&d, &plan);
+    tap_ok(m.fill_threads == 5 && m.drain_threads == 3, "and so many threads fill and drain");
     d.timeline = NULL;
     spipe_stage_after(&d, 1, NULL);
     tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "stages side by side have no such model");
