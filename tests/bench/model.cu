@@ -147,7 +147,7 @@ template <class Tell> static void tell(spipe_model_t *m, double none_ms, Tell &&
 /* How fast host threads, and copies beside them, are comes from watched runs; how much faster all
    of them are while nobody watches, from runs that nobody watched. */
 static void tell_staging(spipe_model_t *m, std::vector<spipe_model_t> seen, double none_ms) {
-    const int alone = !m->fill_threads && !m->drain_threads; /* then copies are as fast as elsewhere */
+    const int alone = !m->fill_threads && !m->drain_threads; /* copies are as fast as elsewhere */
     auto      order = [&](const spipe_model_t &x) {
         return alone ? x.fill_gbps / x.drain_gbps : x.device.h2d_gbps;
     };
