@@ -1579,7 +1579,7 @@ SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
         if (kept && spipe_priv_all_in_place(p)) p->cuts[1].schedule = SPIPE_MAPPED;
         if (spipe_priv_all_in_place(p) && p->bytes <= most) return cudaSuccess;
     }
-    p->report.why_schedule = "both copy engines and the kernels work at once";
+    p->report.why_schedule = NULL; /* the report knows how many chunks there were */
     d->schedule = SPIPE_ENGINES;
     return spipe_priv_choose_paths(p);
 }
@@ -1664,8 +1664,10 @@ SPIPE_API void spipe_priv_choose_others(spipe_pipeline_t *p) {
     p->cuts[2].chunk = few ? p->desc.chunk : 0;
 }
 SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
+    const int        little = p->one_shot && p->bytes < 7 * SPIPE_PRIV_MIB;
     spipe_staging_t *staging = &p->desc.staging;
     p->report.why_staging = "as asked";
+    p->small = little && *staging == SPIPE_STAGING_DIRECT && !p->facts.host_page_tables ? 2 : 0;
     if (*staging != SPIPE_STAGING_AUTO) return;
     p->report.why_staging = "through pinned slots by threads: CUDA's own way blocks";
     if (p->facts.host_page_tables) {
@@ -1674,7 +1676,7 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
     } else if (p->one_shot && p->bytes < 12 * SPIPE_PRIV_MIB) {
         p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
         p->small = 1;
-        *staging = p->bytes < 7 * SPIPE_PRIV_MIB ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
+        *staging = little ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
     }
 }
 /* Half fill, half drain; three quarters if arrays go one way only. More than 7 each, 6 where a way
@@ -1723,10 +1725,8 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     if (d->depth == SPIPE_AUTO) spipe_priv_choose_depth(p);
     p->report.why_chunk = p->batch == 1 ? "as asked" : "as asked; several are copied at once";
     if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
-    p->cuts[0].schedule = d->schedule;
-    p->cuts[0].chunk = d->chunk;
-    p->why_planned[0] = p->report.why_chunk;
-    p->why_planned[1] = p->report.why_schedule;
+    p->cuts[0].schedule = d->schedule, p->cuts[0].chunk = d->chunk;
+    p->why_planned[0] = p->report.why_chunk, p->why_planned[1] = p->report.why_schedule;
     if (p->cuts[1].schedule) spipe_priv_choose_others(p);
     p->load = d->chunk * p->batch;
     n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
@@ -2638,8 +2638,7 @@ SPIPE_API void spipe_priv_prepare(spipe_pipeline_t *p) {
             if (!at && pin) at = p->pinned_alias + (pin - p->pinned_memory);
             if (b->kind == SPIPE_RESIDENT) at = (unsigned char *)p->resident[i];
             p->slots[k].view.data[i] = at;
-            p->slots[k].view.slot = (int)k;
-            p->slots[k].view.num_buffers = p->desc.num_buffers;
+            p->slots[k].view.slot = (int)k, p->slots[k].view.num_buffers = p->desc.num_buffers;
         }
     }
 }
@@ -3192,21 +3191,18 @@ SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
 /* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
 SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
+    const int       blocks = p->direct_pageable && !p->facts.host_page_tables;
     int             i, in_place = 0; /* pinned there */
     r->failure = p->failure;
-    r->bytes_in = p->moved[0];
-    r->bytes_out = p->moved[1];
+    r->bytes_in = p->moved[0], r->bytes_out = p->moved[1];
     memcpy(r->device, p->facts.name, sizeof r->device);
     r->total = p->total == SPIPE_AUTO ? 0 : p->total;
     r->chunks_done = spipe_priv_chunks(p, p->completed);
     r->num_chunks = p->num_loads == SIZE_MAX ? 0 : spipe_priv_chunks(p, p->num_loads);
     r->count_done = p->completed * p->load;
     if (r->count_done > p->total) r->count_done = p->total;
-    r->chunk = p->desc.chunk;
-    r->depth = p->desc.depth;
-    r->schedule = p->desc.schedule;
-    r->num_stages = p->desc.num_stages;
-    r->num_streams = p->num_streams;
+    r->chunk = p->desc.chunk, r->depth = p->desc.depth, r->schedule = p->desc.schedule;
+    r->num_stages = p->desc.num_stages, r->num_streams = p->num_streams;
     r->fill_threads = p->crews[SPIPE_PRIV_FILL].num_threads;
     r->drain_threads = p->crews[SPIPE_PRIV_DRAIN].num_threads;
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
@@ -3214,9 +3210,13 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     r->staged = p->staged_in + p->staged_out > 0;
     for (i = 0; i < p->desc.num_buffers; ++i) in_place |= p->registered[i];
     if (!r->staged && !p->direct_pageable && !in_place) r->why_staging = "no pageable array";
-    if (p->small && p->direct_pageable) r->why_schedule = "one chunk, so nothing overlaps";
-    if (p->small && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
-    if (to) *to = *r;
+    if (p->small == 1 && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
+    if (!to) return;
+    *to = *r;
+    if (r->why_schedule) return;
+    to->why_schedule = "both copy engines and the kernels work at once";
+    if (blocks) to->why_schedule = "little overlaps: CUDA's copies of pageable memory block";
+    if (r->num_chunks == 1) to->why_schedule = "one chunk, so nothing overlaps";
 }
 SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
     cudaError_t e = cudaSuccess;

@@ -220,14 +220,37 @@ static void test_sharing(void) {
 #endif
 }
 
+/* A single run of little pageable memory in so many chunks of the user's. */
+static spipe_report_t in_chunks_of(size_t num) {
+    setting_t      s = settings[4];
+    work_t         w;
+    spipe_report_t plan;
+    s.chunk = N / num;
+    s.staging = SPIPE_STAGING_AUTO;
+    begin(&w, &s);
+    SPIPE_CHECK(spipe_plan(&w.d, 0, &plan));
+    end(&w);
+    return plan;
+}
+
 static void test_staging_choice(void) {
-    const spipe_staging_t by_itself = SPIPE_STAGING_AUTO;
+    const spipe_staging_t by_itself = SPIPE_STAGING_AUTO, direct = SPIPE_STAGING_DIRECT;
     tap_ok(strstr(plan_of(4, 2, by_itself, 0, 1).why_staging, "left to CUDA") &&
                strstr(plan_of(4, 2, by_itself, 0, 1).why_schedule, "one chunk") &&
                !plan_of(11, 2, by_itself, 0, 1).staged && plan_of(12, 2, by_itself, 0, 1).staged,
            "a single run leaves little to CUDA and stages from 12 MiB on");
     tap_ok(plan_of(1, 2, by_itself, 1, 1).staged && plan_of(12, 2, by_itself, 1, 1).staged,
            "a kept pipeline stages");
+    tap_ok(plan_of(4, 2, direct, 0, 1).num_chunks == 1 &&
+               strstr(plan_of(4, 2, direct, 0, 1).why_schedule, "one chunk") &&
+               strcmp(plan_of(4, 2, direct, 0, 1).why_staging, "as asked") == 0 &&
+               plan_of(64, 2, direct, 0, 1).num_chunks > 1 &&
+               strstr(plan_of(64, 2, direct, 0, 1).why_schedule, "little overlaps"),
+           "what is to be left to CUDA is as well; of much, its copies block between chunks");
+    tap_ok(strstr(plan_of(64, 2, SPIPE_STAGING_COPY, 0, 1).why_schedule, "work at once") &&
+               strstr(in_chunks_of(1).why_schedule, "one chunk") &&
+               strstr(in_chunks_of(2).why_schedule, "little overlaps"),
+           "a report says that all work at once only where they can");
 }
 
 static void test_tune(const setting_t *s) {
