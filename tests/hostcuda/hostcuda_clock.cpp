@@ -22,8 +22,6 @@
 namespace hc {
 namespace {
 
-const double NEVER = std::numeric_limits<double>::infinity();
-
 /* ---- profiles -------------------------------------------------------------------------------- */
 
 /* 32 bits cannot say more than 4 GiB: there a device has as much as can be said. */

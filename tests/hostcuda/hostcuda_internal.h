@@ -1,4 +1,4 @@
-/* hostcuda's inside: what its three parts (runtime, clock, kernels) share.
+/* hostcuda's inside: what its parts share, one section for each file.
  *
  * One mutex guards everything here, and the data work (copies, kernels, host functions) runs
  * outside it. So that ThreadSanitizer sees the orders that CUDA promises and no others, all
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -101,6 +102,8 @@ struct Shown { /* inside a Hidden: the user's data are touched, or an order is t
 };
 
 typedef std::unique_lock<std::mutex> Lock;
+typedef std::chrono::steady_clock Steady;
+const double NEVER = std::numeric_limits<double>::infinity();
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
@@ -316,6 +319,122 @@ struct State {
 };
 State &state();
 
+/* ---- every call (hostcuda.cpp) --------------------------------------------------------------- */
+
+inline uintptr_t thread_key() { return reinterpret_cast<uintptr_t>(&self); }
+inline Device &device(int i) { return *state().devices[static_cast<size_t>(i)]; }
+inline Device &current() { return device(self.device); }
+inline bool is_device(int i)
+{
+    return i >= 0 && static_cast<size_t>(i) < state().devices.size();
+}
+
+enum Flags : unsigned {
+    PLAIN = 0,
+    NO_STICKY = 1, /* works on a broken device */
+    UNSAFE = 2,    /* forbidden while a capture forbids unsafe calls */
+    RELEASE = 4    /* on a broken device: does its work, then returns the error */
+};
+
+struct Call {
+    Hidden hidden;
+    Lock lock;
+    cudaError_t refused = cudaSuccess; /* return done() at once */
+    cudaError_t sticky = cudaSuccess;  /* RELEASE: returned in the end */
+
+    Call(const char *function, unsigned flags, double hostcuda_profile_t::*cost = nullptr);
+    cudaError_t done(cudaError_t e)
+    {
+        if (refused != cudaSuccess)
+            e = refused;
+        else if (sticky != cudaSuccess)
+            e = sticky;
+        if (e != cudaSuccess) self.last = e;
+        return e;
+    }
+};
+
+/* Captures forbid unsafe calls to all threads (global) or to the thread that began them
+ * (thread-local). */
+bool forbidden_by_capture();
+
+#define ENTER(...)                                                                                 \
+    Call call(__func__, __VA_ARGS__);                                                              \
+    if (call.refused != cudaSuccess) return call.done(cudaSuccess)
+#define REFUSE_IF(condition, error)                                                                \
+    if (condition) return call.done(error)
+
+typedef hostcuda_profile_t P;
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+/* Handles are numbers that are never used again, so a dead one is always known. */
+template <typename H> H new_handle()
+{
+    state().handles += 16;
+    return reinterpret_cast<H>(state().handles);
+}
+
+template <typename H, typename T> T find(const std::unordered_map<uintptr_t, T> &map, H handle)
+{
+    const auto i = map.find(reinterpret_cast<uintptr_t>(handle));
+    return i == map.end() ? T() : i->second;
+}
+
+template <typename H, typename T>
+void put(std::unordered_map<uintptr_t, T> &map, H handle, const T &value)
+{
+    map[reinterpret_cast<uintptr_t>(handle)] = value;
+}
+
+template <typename H, typename T> T take(std::unordered_map<uintptr_t, T> &map, H handle)
+{
+    const T value = find(map, handle);
+    map.erase(reinterpret_cast<uintptr_t>(handle));
+    return value;
+}
+
+/* ---- streams and their operations (hostcuda_stream.cpp) -------------------------------------- */
+
+inline bool is_legacy(const Stream &s) { return s.id == 0; }
+inline bool is_blocking(const Stream &s)
+{
+    return !is_legacy(s) && !(s.flags & cudaStreamNonBlocking);
+}
+
+StreamP find_stream(cudaStream_t handle);
+void close_stream(const StreamP &s);
+void join_finished(Lock &lock);
+void wait_real(Lock &lock, const Op &op);
+void resolve(Op &op, double ns); /* a host function has run: its length */
+OpP new_op(const Stream &s, int kind);
+void add_legacy_deps(const Stream &s, std::vector<OpP> &deps);
+void stamp(const OpP &op);
+/* Hands a finished description to the model (after those it follows) and to the stream's thread. */
+void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after);
+void submit(const StreamP &s, const OpP &op);
+cudaError_t injected_async(int kind); /* what an operation of this kind is to fail with */
+/* A failure of the device's work comes to light at synchronisations and successful queries. */
+cudaError_t surface(Device &d);
+/* The modelled end of an operation, on this thread's clock. */
+void clock_to(Lock &lock, const Op &op);
+bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds patience,
+               bool insist);
+/* By value: while this waits, another thread may give the stream or event a newer operation. */
+void wait_for(Call &call, OpP op);
+void wait_for_device(Call &call, Device &d);
+std::vector<OpP> tails(const Device &d); /* the last operations of its streams */
+
+/* ---- captures (hostcuda_graph.cpp) ----------------------------------------------------------- */
+
+inline cudaError_t invalidate(Capture &c, cudaError_t e)
+{
+    c.invalid = true;
+    return e;
+}
+
+cudaError_t submit_or_capture(const StreamP &s, const OpP &op);
+
 /* ---- the clock (hostcuda_clock.cpp) ---------------------------------------------------------- */
 
 hostcuda_profile_t profile_named(const char *name);
@@ -328,14 +447,9 @@ double model_next(); /* the next event, or infinity */
 double &clock_of_thread();
 void clock_advance(double ns);
 
-/* ---- kernels (hostcuda_kernel.cpp) ----------------------------------------------------------- */
+/* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
 
-cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const *), dim3 grid,
-                     dim3 block, size_t shared, void *const *args);
-
-/* ---- what the runtime gives the others ------------------------------------------------------- */
-
-int report_leaks(FILE *f);
+void really_free(void *p);
 
 } /* namespace hc */
 

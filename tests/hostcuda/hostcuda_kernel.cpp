@@ -1,5 +1,5 @@
-/* hostcuda: running the blocks of a kernel, with fibers for the threads that wait for each
- * other.
+/* hostcuda: kernels, launching them and running their blocks, with fibers for the threads that wait
+ * for each other.
  *
  * A fiber starts the threads of a block one after another. When a thread has to wait (barrier,
  * warp exchange) its fiber is parked with the thread's frames on it, and another fiber goes on:
@@ -453,8 +453,6 @@ void make_shared(Grid &g, size_t bytes)
     g.shared_bytes = bytes;
 }
 
-} /* namespace */
-
 cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const *), dim3 grid,
                      dim3 block, size_t shared, void *const *args)
 {
@@ -489,6 +487,7 @@ cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const
     return g.stuck ? cudaErrorLaunchTimeout : cudaSuccess;
 }
 
+} /* namespace */
 } /* namespace hc */
 
 namespace hostcuda {
@@ -548,3 +547,179 @@ long long device_clock()
 }
 
 } /* namespace hostcuda */
+
+namespace hc {
+namespace {
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+struct Arguments { /* the values at the launch */
+    std::vector<char> bytes;
+    std::vector<void *> pointers;
+};
+
+std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args)
+{
+    const size_t align = 32; /* enough for any vector type */
+    auto a = std::make_shared<Arguments>();
+    size_t total = align;
+    for (size_t size : k.sizes) total += (size + align - 1) / align * align;
+    a->bytes.resize(total);
+    const uintptr_t start = reinterpret_cast<uintptr_t>(a->bytes.data());
+    char *p = a->bytes.data() + (align - start % align) % align;
+    for (size_t i = 0; i < k.sizes.size(); ++i) {
+        memcpy(p, args[i], k.sizes[i]);
+        a->pointers.push_back(p);
+        p += (k.sizes[i] + align - 1) / align * align;
+    }
+    return a;
+}
+
+cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
+                         const cudaLaunchConfig_t &c)
+{
+    const dim3 g = c.gridDim, b = c.blockDim;
+    const unsigned max_threads = static_cast<unsigned>(p.max_threads_per_block);
+    const unsigned max_x = p.cc_major < 3 ? 65535u : 2147483647u;
+    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return cudaErrorInvalidConfiguration;
+    if (g.x > max_x || g.y > 65535u || g.z > 65535u) return cudaErrorInvalidConfiguration;
+    if (b.x > max_threads || b.y > max_threads || b.z > 64u) return cudaErrorInvalidConfiguration;
+    if (static_cast<unsigned long long>(b.x) * b.y * b.z > max_threads)
+        return cudaErrorInvalidConfiguration;
+    const size_t limit = std::max(p.shared_per_block, static_cast<size_t>(k.max_dynamic));
+    return c.dynamicSmemBytes > limit ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c)
+{
+    const hostcuda_profile_t &p = device(op.device).profile;
+    const double threads = static_cast<double>(c.gridDim.x) * c.gridDim.y * c.gridDim.z *
+                           static_cast<double>(c.blockDim.x * c.blockDim.y * c.blockDim.z);
+    const double capacity = static_cast<double>(p.sm_count) * p.threads_per_sm;
+    op.engine = HOSTCUDA_COMPUTE;
+    op.latency = p.kernel_latency;
+    op.share = std::min(1.0, threads / capacity);
+    op.span = k.timed ? k.fixed_ns + threads * k.ns_per_thread : threads * p.kernel_ns_per_thread;
+    op.label = k.name.empty() ? "kernel" : k.name;
+}
+
+cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args)
+{
+    const auto known = state().kernels.find(func);
+    if (known == state().kernels.end() || !known->second.invoker)
+        return cudaErrorInvalidDeviceFunction;
+    const KernelInfo &k = known->second;
+    const StreamP s = find_stream(c.stream);
+    if (!s || s->device != self.device) return cudaErrorInvalidResourceHandle;
+    const cudaError_t e = check_launch(current().profile, k, c);
+    if (e != cudaSuccess) return e;
+    if (!k.sizes.empty() && !args) return cudaErrorInvalidValue;
+    const OpP op = new_op(*s, HOSTCUDA_KERNEL);
+    for (unsigned i = 0; i < c.numAttrs; ++i)
+        if (c.attrs[i].id == cudaLaunchAttributePriority) op->priority = c.attrs[i].val.priority;
+    price_kernel(*op, k, c);
+    const auto values = copy_arguments(k, args);
+    const auto invoker = k.invoker;
+    op->work = [c, func, invoker, values] {
+        return run_grid(func, invoker, c.gridDim, c.blockDim, c.dynamicSmemBytes,
+                        values->pointers.data());
+    };
+    return submit_or_capture(s, op);
+}
+
+} /* namespace */
+} /* namespace hc */
+
+using namespace hc;
+
+namespace hostcuda {
+
+void register_kernel(const void *func, void (*invoker)(const void *, void *const *),
+                     const size_t *sizes, unsigned count)
+{
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    KernelInfo &k = state().kernels[func];
+    if (k.invoker) return;
+    k.invoker = invoker;
+    k.sizes.assign(sizes, sizes + count);
+}
+
+} /* namespace hostcuda */
+
+extern "C" {
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
+{
+    ENTER(PLAIN, &P::call_launch);
+    REFUSE_IF(!config || (config->numAttrs && !config->attrs), cudaErrorInvalidValue);
+    return call.done(launch(*config, func, args));
+}
+
+cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **args, size_t shared,
+                             cudaStream_t stream)
+{
+    ENTER(PLAIN, &P::call_launch);
+    cudaLaunchConfig_t config;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = nullptr;
+    config.numAttrs = 0;
+    return call.done(launch(config, func, args));
+}
+
+static KernelInfo *known_kernel(const void *func)
+{
+    const auto i = state().kernels.find(func);
+    return i == state().kernels.end() || !i->second.invoker ? nullptr : &i->second;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int value)
+{
+    ENTER(PLAIN);
+    KernelInfo *k = known_kernel(func);
+    REFUSE_IF(!k, cudaErrorInvalidDeviceFunction);
+    REFUSE_IF(attr == cudaFuncAttributePreferredSharedMemoryCarveout, cudaSuccess);
+    REFUSE_IF(attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0,
+              cudaErrorInvalidValue);
+    REFUSE_IF(static_cast<size_t>(value) > current().profile.shared_optin, cudaErrorInvalidValue);
+    k->max_dynamic = value;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *func)
+{
+    ENTER(PLAIN);
+    const KernelInfo *k = known_kernel(func);
+    REFUSE_IF(!k, cudaErrorInvalidDeviceFunction);
+    REFUSE_IF(!a, cudaErrorInvalidValue);
+    const hostcuda_profile_t &p = current().profile;
+    memset(a, 0, sizeof *a);
+    a->maxThreadsPerBlock = p.max_threads_per_block;
+    a->numRegs = 32;
+    a->ptxVersion = a->binaryVersion = 10 * p.cc_major + p.cc_minor;
+    a->maxDynamicSharedSizeBytes = std::max(static_cast<int>(p.shared_per_block), k->max_dynamic);
+    a->preferredShmemCarveout = -1;
+    return call.done(cudaSuccess);
+}
+
+/* By threads and dynamic shared memory alone: registers are not known here. */
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *func,
+                                                          int block_size, size_t shared)
+{
+    ENTER(PLAIN);
+    REFUSE_IF(!known_kernel(func), cudaErrorInvalidDeviceFunction);
+    const hostcuda_profile_t &p = current().profile;
+    REFUSE_IF(!blocks || block_size < 1, cudaErrorInvalidValue);
+    const int rounded = (block_size + 31) / 32 * 32;
+    int n = block_size > p.max_threads_per_block ? 0 : std::min(32, p.threads_per_sm / rounded);
+    if (shared) n = std::min(n, static_cast<int>(p.shared_optin / shared));
+    *blocks = n;
+    return call.done(cudaSuccess);
+}
+
+} /* extern "C" */
