@@ -615,8 +615,8 @@ typedef struct spipe_pipeline {
     double             bytes;                 /* of the whole, the busier way */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
-    int                direct_pageable, had_threads, ring_cached, small, all_help, watched;
-    int                out_blocks; /* the last copy out of a chunk does, until it is done */
+    int                direct_pageable, had_threads, ring_cached, all_help, watched;
+    int                out_blocks, small; /* a chunk's last copy out; 1: little, 2: as asked */
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
@@ -1667,7 +1667,7 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
     const int        little = p->one_shot && p->bytes < 7 * SPIPE_PRIV_MIB;
     spipe_staging_t *staging = &p->desc.staging;
     p->report.why_staging = "as asked";
-    p->small = little && *staging == SPIPE_STAGING_DIRECT && !p->facts.host_page_tables ? 2 : 0;
+    p->small = *staging == SPIPE_STAGING_DIRECT && little && !p->facts.host_page_tables ? 2 : 0;
     if (*staging != SPIPE_STAGING_AUTO) return;
     p->report.why_staging = "through pinned slots by threads: CUDA's own way blocks";
     if (p->facts.host_page_tables) {
@@ -1692,10 +1692,10 @@ SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     while (p->one_shot && most > 1 && from[most - 2] * SPIPE_PRIV_MIB > p->bytes) --most;
     p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n > most ? most : n;
 }
-/* Even: slots take turns on two kernel streams. As 2, 4, 6 or 7 threads a way do best with. */
+/* Even, for two kernel streams. What 2, 4, 6, 7 threads a way do best with; once, less to pin. */
 SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
     const size_t t = p->desc.threads, kept = t < 3 ? 10 : t == 7 ? 14 : 16;
-    const size_t n = p->one_shot || !t ? (t == 6 ? 12 : t + t % 2 + 4) : kept; /* pinned fast */
+    const size_t n = p->one_shot || !t ? (t == 6 ? 12 : t + t % 2 + 4) : kept;
     size_t depth = (p->has_source && p->desc.devices.claim ? 6 : 4) * (size_t)p->num_segments;
     if (p->staged_in + p->staged_out > 0 && depth < n) depth = n;
     p->desc.depth = depth > SPIPE_MAX_DEPTH ? SPIPE_MAX_DEPTH : depth;

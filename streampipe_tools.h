@@ -490,6 +490,9 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     report->pinned_bytes = pinned;
     report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
     spipe_priv_crew_sizes(p, sizes);
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        if (sizes[i] > p->desc.depth) sizes[i] = p->desc.depth; /* as a run starts them */
+    }
     report->fill_threads = sizes[SPIPE_PRIV_FILL];
     report->drain_threads = sizes[SPIPE_PRIV_DRAIN];
     for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
