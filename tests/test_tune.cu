@@ -36,6 +36,8 @@ static const setting_t settings[] = {
      SPIPE_STAGING_AUTO},
     {"pageable, staged", PIPE_PAGEABLE, 0, 5000, SPIPE_AUTO, 2, SPIPE_SCHEDULE_AUTO,
      SPIPE_STAGING_COPY},
+    {"pageable, fewer slots than threads", PIPE_PAGEABLE, 0, 5000, 3, 8, SPIPE_SCHEDULE_AUTO,
+     SPIPE_STAGING_COPY},
     {"pageable, pinned in place", PIPE_PAGEABLE, 0, 5000, SPIPE_AUTO, SPIPE_AUTO,
      SPIPE_SCHEDULE_AUTO, SPIPE_STAGING_REGISTER},
 };
