@@ -457,9 +457,26 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
 }
 
 /* ---- 2 tune -------------------------------------------------------------------------------- */
+/* A run's report as it would be, with nothing done yet. */
+SPIPE_API void spipe_priv_plan_report(spipe_pipeline_t *p, size_t device, size_t pinned,
+                                      spipe_report_t *report) {
+    size_t sizes[SPIPE_PRIV_NUM_CREWS];
+    int    i;
+    spipe_priv_report(p, report);
+    report->chunks_done = report->count_done = 0;
+    report->device_bytes = device;
+    report->pinned_bytes = pinned;
+    report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
+    spipe_priv_crew_sizes(p, sizes);
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        if (sizes[i] > p->desc.depth) sizes[i] = p->desc.depth; /* as a run starts them */
+    }
+    report->fill_threads = sizes[SPIPE_PRIV_FILL];
+    report->drain_threads = sizes[SPIPE_PRIV_DRAIN];
+}
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report) {
     spipe_pipeline_t *p;
-    size_t            device = 0, pinned = 0, other = 0, sizes[SPIPE_PRIV_NUM_CREWS];
+    size_t            device = 0, pinned = 0, other = 0;
     cudaError_t       e;
     int               i;
     if (!report) return cudaErrorInvalidValue;
@@ -484,17 +501,8 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t
     if (e != cudaSuccess && p->failure.error == cudaSuccess) {
         (void)spipe_priv_refuse(&p->failure, e, "planning failed: %s", cudaGetErrorString(e));
     }
-    spipe_priv_report(p, report);
-    report->chunks_done = report->count_done = 0;
-    report->device_bytes = device;
-    report->pinned_bytes = pinned;
-    report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
-    spipe_priv_crew_sizes(p, sizes);
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        if (sizes[i] > p->desc.depth) sizes[i] = p->desc.depth; /* as a run starts them */
-    }
-    report->fill_threads = sizes[SPIPE_PRIV_FILL];
-    report->drain_threads = sizes[SPIPE_PRIV_DRAIN];
+    if (e == cudaSuccess) spipe_priv_plan_report(p, device, pinned, report);
+    report->failure = p->failure;
     for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
     if (p->slots != &p->single) free((void *)p->slots);
     free(p);

@@ -2,6 +2,7 @@
     leaks, what is called whole is whole, and the same description runs right afterwards. */
 #include "hostcuda.h"
 #include "pipe_common.h"
+#include "streampipe_tools.h"
 
 #include <unistd.h>
 
@@ -131,6 +132,31 @@ static void test_runs(int what, const char *name, int memory) {
     pipe_free(&w.y);
 }
 
+/* Without a plan there is nothing to tell of but why; what is chosen stays to be chosen. */
+static void test_plans(void) {
+    world_t            w = {pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE),
+                            {0, 1, 1}, 0, 0};
+    const spipe_desc_t d = describe(&w, 6);
+    long               k, tried = 0;
+    int                good = 1, fired = 1;
+    for (k = 1; fired && good; ++k) {
+        spipe_report_t r;
+        hostcuda_fail(NULL, k, cudaErrorLaunchOutOfResources);
+        const cudaError_t e = spipe_plan(&d, (int)(k % 2), &r);
+        fired = hostcuda_fail_fired() > 0;
+        hostcuda_fail_clear();
+        (void)cudaGetLastError();
+        tried += e != cudaSuccess;
+        good &= e == r.failure.error;
+        if (e == cudaSuccess) good &= r.depth <= SPIPE_MAX_DEPTH && r.why_schedule != NULL;
+        else good &= r.failure.message[0] && r.depth == 0 && r.chunk == 0 && !r.why_schedule;
+    }
+    tap_ok(good && tried > 2, "a plan that fails, %ld calls one by one, tells why and nothing else",
+           tried);
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
 static void test_async(void) {
     world_t        w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
                         {0, 1, 1}, 0, 0};
@@ -158,6 +184,7 @@ int main(void) {
     test_runs(4, "mapped", PIPE_PAGEABLE);
     test_runs(5, "breadth-first", PIPE_PINNED);
     test_runs(6, "pinned in place", PIPE_PAGEABLE);
+    test_plans();
     test_async(); /* last: a sticky error ends the context */
     (void)tap_done();
     fflush(stdout);
