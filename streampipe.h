@@ -3193,8 +3193,7 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     const int       blocks = p->direct_pageable && !p->facts.host_page_tables;
     int             i, in_place = 0; /* pinned there */
-    r->failure = p->failure;
-    r->bytes_in = p->moved[0], r->bytes_out = p->moved[1];
+    r->failure = p->failure, r->bytes_in = p->moved[0], r->bytes_out = p->moved[1];
     memcpy(r->device, p->facts.name, sizeof r->device);
     r->total = p->total == SPIPE_AUTO ? 0 : p->total;
     r->chunks_done = spipe_priv_chunks(p, p->completed);
@@ -3216,6 +3215,7 @@ SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
     if (r->why_schedule) return;
     to->why_schedule = "both copy engines and the kernels work at once";
     if (blocks) to->why_schedule = "little overlaps: CUDA's copies of pageable memory block";
+    if (p->num_loads == 1) to->why_schedule = "one copy carries all chunks, so nothing overlaps";
     if (r->num_chunks == 1) to->why_schedule = "one chunk, so nothing overlaps";
 }
 SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {

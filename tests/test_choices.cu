@@ -94,6 +94,11 @@ static void test_batch(void) {
     tap_ok(r.chunk == CHUNK && r.num_chunks == CHUNKS + 1 && r.chunks_done == CHUNKS + 1 &&
                r.failure.chunks_whole == CHUNKS + 1 && r.count_done == N,
            "and the report counts them");
+    SPIPE_CHECK(spipe_pipeline_set_count(&p, 3 * CHUNK));
+    SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+    tap_ok(r.num_chunks == 3 && strstr(r.why_schedule, "one copy carries all") != NULL,
+           "so few that one copy carries them do not overlap, and the report says so");
+    SPIPE_CHECK(spipe_pipeline_set_count(&p, N));
     s.fail_at = 300;
     pipe_poison(y);
     tap_ok(spipe_pipeline_run(&p, &r) == cudaErrorLaunchOutOfResources && r.failure.chunk == 300 &&
