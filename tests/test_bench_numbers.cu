@@ -1,6 +1,6 @@
 /*  test_bench_numbers.cu -- the arithmetic that the bench's tables rest on, with numbers whose
     answer is known. */
-#include "bench/bench_common.h"
+#include "bench/bench_numbers.h"
 #include "tap.h"
 
 typedef std::vector<double> times_t;

@@ -1,0 +1,68 @@
+/*  bench_numbers.h -- the arithmetic of the benchmarks' tables: medians, ratios round by round, the
+    fastest of several, random order. C++14, nothing of CUDA. */
+#ifndef BENCH_NUMBERS_H
+#define BENCH_NUMBERS_H
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+typedef struct bench_quartiles {
+    double q1, median, q3;
+} bench_spread_t;
+
+/* Between the two nearest ranks, linearly. */
+static inline double bench_quantile(const std::vector<double> &sorted, double q) {
+    if (sorted.empty()) return 0;
+    const double at = q * (double)(sorted.size() - 1);
+    const size_t lower = (size_t)at, upper = std::min(lower + 1, sorted.size() - 1);
+    return sorted[lower] + (at - (double)lower) * (sorted[upper] - sorted[lower]);
+}
+
+static inline bench_spread_t bench_spread(std::vector<double> x) {
+    std::sort(x.begin(), x.end());
+    const bench_spread_t s = {bench_quantile(x, 0.25), bench_quantile(x, 0.5),
+                              bench_quantile(x, 0.75)};
+    return s;
+}
+
+static inline double bench_median(const std::vector<double> &x) { return bench_spread(x).median; }
+
+/* a / b, round by round: what drifts slowly hits both alike and cancels. */
+static inline std::vector<double> bench_ratio(const std::vector<double> &a,
+                                              const std::vector<double> &b) {
+    std::vector<double> r;
+    for (size_t i = 0; i < a.size() && i < b.size(); ++i) r.push_back(a[i] / b[i]);
+    return r;
+}
+
+/* Of several ways, in two halves of the rounds, the times of the one that was the fastest in the
+   other half. The fastest of all rounds would have been chosen for its luck in just these. */
+static inline std::vector<double> bench_fastest(const std::vector<std::vector<double>> &ways) {
+    std::vector<double> fastest;
+    if (ways.empty()) return fastest;
+    if (ways.size() == 1 || ways[0].size() < 2) return ways[0];
+    std::vector<double> half[2];
+    size_t              best[2] = {0, 0};
+    double              least[2] = {0, 0};
+    for (size_t w = 0; w < ways.size(); ++w) {
+        for (size_t k = 0; k < ways[w].size(); ++k) half[k % 2].push_back(ways[w][k]);
+        for (size_t h = 0; h < 2; ++h) {
+            const double median = bench_median(half[h]);
+            if (w == 0 || median < least[h]) best[h] = w, least[h] = median;
+            half[h].clear();
+        }
+    }
+    for (size_t k = 0; k < ways[0].size(); ++k) fastest.push_back(ways[best[(k + 1) % 2]][k]);
+    return fastest;
+}
+
+/* 0 .. n-1, shuffled. */
+static inline std::vector<size_t> bench_order(size_t n, std::mt19937 *rng) {
+    std::vector<size_t> order(n);
+    for (size_t i = 0; i < n; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), *rng);
+    return order;
+}
+
+#endif /* BENCH_NUMBERS_H */
