@@ -597,8 +597,9 @@ enum {
 };
 typedef struct spipe_priv_crew {
     struct spipe_pipeline *pipeline;
-    size_t                 head, num_tasks, num_busy, num_threads;
+    size_t                 head, num_tasks, num_busy, num_threads, num_begun;
     void                  *threads[SPIPE_MAX_THREADS];
+    struct spipe_priv_hand *resting; /* those without a task, the last one first */
 } spipe_priv_crew_t;
 
 /* A pipeline made once and run many times. desc holds what was chosen, failure what went wrong
@@ -619,6 +620,7 @@ typedef struct spipe_pipeline {
     int                out_blocks, small; /* a chunk's last copy out; 1: little, 2: as asked */
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
+    size_t             parts;            /* of little, with the caller's help; 0: without */
     int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
     unsigned           deps[SPIPE_MAX_STAGES], leaves;
     spipe_priv_task_t  steps[SPIPE_PRIV_MAX_STEPS]; /* of every load */
@@ -659,6 +661,7 @@ typedef struct spipe_pipeline {
     spipe_priv_slot_t *slots;                    /* depth of them */
     spipe_priv_task_t (*rings)[SPIPE_PRIV_RING]; /* each crew's tasks */
     size_t            *claimed;                  /* which piece a load is, where devices share */
+    struct spipe_priv_hand *hands;               /* one for each thread that there may be */
     /* large, and written only as far as it is needed */
     cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
     cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
@@ -775,7 +778,7 @@ typedef pthread_t       spipe_priv_thread_t;
 #endif
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
-    spipe_priv_cond_t  changed, work[SPIPE_PRIV_NUM_CREWS]; /* work: a task for this crew */
+    spipe_priv_cond_t  changed;
     int                lone; /* 1 = there is no second thread, so nothing to lock */
     double             busy; /* until when other programs are taken to want all processors */
 };
@@ -791,31 +794,34 @@ SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
 SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) {
     SPIPE_PRIV_PTHREAD(pthread_cond_broadcast(&s->changed));
 }
-SPIPE_API void spipe_priv_wait_work(spipe_priv_sync_t *s, int crew) {
-    SPIPE_PRIV_PTHREAD(pthread_cond_wait(&s->work[crew], &s->lock));
-    (void)crew;
+/* A thread that has work now and then. Who came to rest last is roused first, and nobody else: with
+   one condition for all, who signals at times waits for those that were signalled before. */
+typedef struct spipe_priv_hand {
+    spipe_priv_cond_t       work;
+    int                     roused;
+    struct spipe_priv_hand *next; /* that rests, too */
+} spipe_priv_hand_t;
+SPIPE_API void spipe_priv_rest(spipe_priv_sync_t *s, spipe_priv_hand_t **resting,
+                               spipe_priv_hand_t *hand) {
+    hand->roused = 0, hand->next = *resting;
+    *resting = hand;
+    while (!hand->roused) SPIPE_PRIV_PTHREAD(pthread_cond_wait(&hand->work, &s->lock));
 }
-SPIPE_API void spipe_priv_wake_worker(spipe_priv_sync_t *s, int crew) {
-    SPIPE_PRIV_PTHREAD(pthread_cond_signal(&s->work[crew]));
-    (void)crew;
+SPIPE_API void spipe_priv_rouse(spipe_priv_hand_t **resting) {
+    spipe_priv_hand_t *s = *resting;
+    if (!s) return;
+    *resting = s->next, s->roused = 1;
+    SPIPE_PRIV_PTHREAD(pthread_cond_signal(&s->work));
 }
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)calloc(1, sizeof *s);
-    int                i;
     if (!s) return NULL;
     SPIPE_PRIV_PTHREAD(pthread_mutex_init(&s->lock, NULL));
     SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->changed, NULL));
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->work[i], NULL));
-    }
     return s;
 }
 SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
-    int i;
     if (!s) return;
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->work[i]));
-    }
     SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->changed));
     SPIPE_PRIV_PTHREAD(pthread_mutex_destroy(&s->lock));
     free(s);
@@ -1474,7 +1480,7 @@ SPIPE_API void spipe_priv_element_bytes(spipe_pipeline_t *p) {
     p->elem_held = held;
 }
 #define SPIPE_PRIV_MIB 1048576.0
-#define SPIPE_PRIV_LITTLE (1.375 * SPIPE_PRIV_MIB) /* for which waking threads takes too long */
+#define SPIPE_PRIV_LITTLE (1.5 * SPIPE_PRIV_MIB) /* few threads do; for a quarter of it none */
 /* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
    chunk of a total is near sqrt(total x 120 KB / 2), more for short kernels, less for long ones. 1,
    1.5, 2, 3, ... : within 2 % of a sweep's best on an H200, 16 MiB to 4 GiB (tests/bench). */
@@ -1485,11 +1491,13 @@ SPIPE_API size_t spipe_priv_best_bytes(double total) {
     }
     return bytes;
 }
-/* In place two side by side: one reads while another writes, and a small third fills the end. */
-SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p) {
-    const double part = p->bytes < 3 * SPIPE_PRIV_MIB || p->desc.num_stages > 1 ? 0.5 : 0.47;
+SPIPE_API size_t spipe_priv_part(const spipe_pipeline_t *p, double part) {
     const size_t chunk = (size_t)((double)(p->desc.count - 1) * part) + 1;
     return chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
+}
+/* In place two side by side: one reads while another writes, and a small third fills the end. */
+SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p) {
+    return spipe_priv_part(p, p->bytes < 3 * SPIPE_PRIV_MIB || p->desc.num_stages > 1 ? 0.5 : 0.47);
 }
 /* Slots that the cache holds, in a single run such as are soon pinned; larger if a way is light. */
 SPIPE_API size_t spipe_priv_staged_bytes(const spipe_pipeline_t *p) {
@@ -1524,8 +1532,9 @@ SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
         if (p->staged_in + p->staged_out > 0) {
             p->report.why_chunk = "pinned slots that the cache holds";
             bytes = spipe_priv_staged_bytes(p);
-            if (d->threads == 0 && p->bytes <= SPIPE_PRIV_LITTLE) { /* two, and one of the least */
-                bytes = (size_t)(p->bytes / (p->bytes < 49152.0 ? 1 : 2)) + 32 * p->elem_moved;
+            if (d->count > 0 && (p->parts > 0 || (!d->threads && p->bytes < SPIPE_PRIV_LITTLE))) {
+                bytes = spipe_priv_part(p, p->parts > 0 ? 1.0 / (double)p->parts
+                                           : p->bytes < 49152.0 ? 1.0 : 0.5) * p->elem_moved;
             }
         }
     }
@@ -1680,7 +1689,8 @@ SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
     }
 }
 /* Half fill, half drain; three quarters if arrays go one way only. More than 7 each, 6 where a way
-   is light or up to 100 MiB, gain nothing; once, what is worth its start: from[k] MiB for k + 2. */
+   is light or up to 100 MiB, gain nothing; once, what is worth its start: from[k] MiB for k + 2.
+   Kept, up to 12 MiB the caller copies, too, where it would wait: waking one more takes longer. */
 SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     static const int from[] = {9, 20, 32, 150, 400, 400};
     const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
@@ -1690,11 +1700,14 @@ SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
     const size_t n = cpus < 4 ? 1 : ways == 1 ? cpus * 3 / 4 : cpus / 2;
     size_t       most = light || p->bytes <= 100 * SPIPE_PRIV_MIB ? 6 : 7;
     while (p->one_shot && most > 1 && from[most - 2] * SPIPE_PRIV_MIB > p->bytes) --most;
-    p->desc.threads = lone && p->bytes <= SPIPE_PRIV_LITTLE ? 0 : n > most ? most : n;
+    if (lone && p->bytes < SPIPE_PRIV_LITTLE) most = n > 1 && p->bytes >= 393216.0 ? 3 : 0;
+    if (p->desc.threads == SPIPE_AUTO) p->desc.threads = n > most ? most : n;
+    if (!lone || !ways || !p->desc.threads || p->bytes >= 12 * SPIPE_PRIV_MIB) return;
+    p->parts = p->bytes < SPIPE_PRIV_LITTLE ? 4 : p->bytes < 6 * SPIPE_PRIV_MIB ? 8 : 16;
 }
 /* Even, for two kernel streams. What 2, 4, 6, 7 threads a way do best with; once, less to pin. */
 SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
-    const size_t t = p->desc.threads, kept = t < 3 ? 10 : t == 7 ? 14 : 16;
+    const size_t t = p->desc.threads, kept = p->parts ? p->parts : t < 3 ? 10 : t == 7 ? 14 : 16;
     const size_t n = p->one_shot || !t ? (t == 6 ? 12 : t + t % 2 + 4) : kept;
     size_t depth = (p->has_source && p->desc.devices.claim ? 6 : 4) * (size_t)p->num_segments;
     if (p->staged_in + p->staged_out > 0 && depth < n) depth = n;
@@ -1719,7 +1732,7 @@ SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
     }
     spipe_priv_choose_lanes(p, order);
     spipe_priv_choose_steps(p, order);
-    if (d->threads == SPIPE_AUTO) spipe_priv_choose_threads(p);
+    spipe_priv_choose_threads(p);
     if (d->schedule == SPIPE_SERIAL) d->depth = 1;
     p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
     if (d->depth == SPIPE_AUTO) spipe_priv_choose_depth(p);
@@ -1807,13 +1820,15 @@ SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
 /* Slots for the plan, and what crews and several devices need; the least run needs no memory. */
 SPIPE_API cudaError_t spipe_priv_make_slots(spipe_pipeline_t *p) {
     const size_t depth = p->desc.depth, bytes = depth * sizeof *p->slots;
-    size_t       more = SPIPE_PRIV_NUM_CREWS * sizeof *p->rings + SPIPE_PRIV_CLAIMS * sizeof depth;
+    const size_t more = SPIPE_PRIV_CLAIMS * sizeof depth + SPIPE_PRIV_NUM_CREWS *
+                        (sizeof *p->rings + SPIPE_MAX_THREADS * sizeof *p->hands);
     const int    least = p->one_shot && depth == 1 && !p->host_work && !p->desc.devices.claim;
     p->slots = least ? &p->single : (spipe_priv_slot_t *)malloc(bytes + more);
     if (!p->slots) return cudaErrorMemoryAllocation;
     memset((void *)p->slots, 0, bytes);
     p->rings = (spipe_priv_task_t (*)[SPIPE_PRIV_RING])(void *)(p->slots + depth);
     p->claimed = (size_t *)(void *)(p->rings + SPIPE_PRIV_NUM_CREWS);
+    p->hands = (spipe_priv_hand_t *)(void *)(p->claimed + SPIPE_PRIV_CLAIMS);
     return cudaSuccess;
 }
 /* Lays out device and pinned memory; called once to count and once to hand out. */
@@ -2156,8 +2171,7 @@ SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_
 SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
     int i;
     c->index = at->piece * p->batch;
-    c->first = at->first;
-    c->count = at->count;
+    c->first = at->first, c->count = at->count;
     c->total = p->desc.count;
     if (p->endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
     for (i = 0; i < p->desc.num_buffers && p->num_in_place > 0; ++i) {
@@ -2214,17 +2228,18 @@ SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t) {
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_TASK, &t, t.load, 1);
 }
 /* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
+/* A caller who helps does the first load to fill and the last to drain: nobody comes sooner. */
 SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t load) {
     const int         number = what == SPIPE_PRIV_TOUCH ? (int)(load % 2) : what;
+    const int         own = (what == SPIPE_PRIV_FILL && load == 0) ||
+                            (what == SPIPE_PRIV_DRAIN && load + 1 == p->num_loads);
     spipe_priv_crew_t *crew = &p->crews[number];
     spipe_priv_task_t *t;
     spipe_priv_lock(p->sync);
     if (what != SPIPE_PRIV_FILL || load < p->num_loads) {
         t = &p->rings[number][(crew->head + crew->num_tasks++) % SPIPE_PRIV_RING];
-        t->what = what;
-        t->stage = stage;
-        t->load = load;
-        spipe_priv_wake_worker(p->sync, number);
+        t->what = what, t->stage = stage, t->load = load;
+        if (!own || p->parts == 0) spipe_priv_rouse(&crew->resting);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -2242,14 +2257,18 @@ SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) 
 SPIPE_API void *spipe_priv_crew_main(void *arg) {
     spipe_priv_crew_t *crew = (spipe_priv_crew_t *)arg;
     spipe_pipeline_t  *p = crew->pipeline;
+    spipe_priv_hand_t *s;
     spipe_priv_stay_on_node(p->facts.numa_node);
     (void)cudaSetDevice(p->device);
     spipe_priv_lock(p->sync);
+    s = &p->hands[(size_t)(crew - p->crews) * SPIPE_MAX_THREADS + crew->num_begun++];
+    SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->work, NULL));
     while (!p->quit) {
         if (crew->num_tasks > 0) spipe_priv_do_next(p, crew);
-        else spipe_priv_wait_work(p->sync, (int)(crew - p->crews));
+        else spipe_priv_rest(p->sync, &crew->resting, s);
     }
     spipe_priv_unlock(p->sync);
+    SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->work));
     return NULL;
 }
 /* Filling is slower: where most goes in, a third of those that would drain fill instead. */
@@ -2286,26 +2305,23 @@ SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
 SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
     size_t k;
     int    i;
-    if (!p->sync) return;
-    spipe_priv_lock(p->sync);
-    p->quit = 1;
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        for (k = 0; k < p->crews[i].num_threads; ++k) spipe_priv_wake_worker(p->sync, i);
-    }
-    spipe_priv_unlock(p->sync);
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        for (k = 0; k < p->crews[i].num_threads; ++k) {
-            spipe_priv_thread_join(p->crews[i].threads[k]);
-        }
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS && p->sync; ++i) {
+        spipe_priv_lock(p->sync);
+        p->quit = 1;
+        while (p->crews[i].resting) spipe_priv_rouse(&p->crews[i].resting);
+        spipe_priv_unlock(p->sync);
+        for (k = p->crews[i].num_threads; k > 0;) spipe_priv_thread_join(p->crews[i].threads[--k]);
         p->crews[i].num_threads = 0;
     }
 }
-/* A crew that whoever waits should help: no threads, or no processor left. Host stages take one. */
+/* A crew that whoever waits should help: no threads, no processor left, or little to do, but then
+   to drain only when CUDA need not be asked about more. Host stages take one. */
 SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        const int help = p->crews[i].num_threads == 0 || (p->all_help && i != SPIPE_PRIV_HOST);
-        if (help && p->crews[i].num_tasks > 0) return &p->crews[i];
+        const int all_asked = i == SPIPE_PRIV_FILL || p->polled_out >= p->num_loads;
+        const int help = p->parts > 0 ? all_asked : p->all_help && i != SPIPE_PRIV_HOST;
+        if ((help || !p->crews[i].num_threads) && p->crews[i].num_tasks > 0) return &p->crews[i];
     }
     return NULL;
 }
@@ -2546,9 +2562,6 @@ SPIPE_API void spipe_priv_write_slot(spipe_priv_writer_t *w) {
     }
     p->num_ops = p->step_start[i] = w->num_ops - before;
 }
-SPIPE_API int spipe_priv_ops_kind(const spipe_pipeline_t *p) {
-    return p->one_stream + 2 * (p->desc.timeline != NULL);
-}
 /* All slots have the same number of operations. Returns how many there are in all. */
 SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
     spipe_priv_writer_t w;
@@ -2560,7 +2573,7 @@ SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
         w.slot = &p->slots[w.k % p->desc.depth];
         spipe_priv_write_slot(&w);
     }
-    p->written_for = spipe_priv_ops_kind(p);
+    p->written_for = p->one_stream + 2 * (p->desc.timeline != NULL);
     return w.num_ops;
 }
 /* Room for the operations of the most streams there can be, so that a run need not ask for more. */
@@ -2691,12 +2704,6 @@ SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_p
     return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
                                 stream);
 }
-/* Before a pinned slot is written again the load that was in it must have been drained: by the
-   copy out, or by the stages themselves where host memory is mapped. */
-SPIPE_API cudaError_t spipe_priv_get_drained(spipe_pipeline_t *p, const spipe_priv_at_t *at) {
-    const size_t load = at->load, n = p->desc.depth;
-    return load < n ? cudaSuccess : spipe_priv_await(p, &at->slot->drained, load - n + 1, load);
-}
 SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, int s,
                                             const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->desc.stages[s];
@@ -2767,19 +2774,6 @@ SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
     if (mark >= p->completed / every + SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
     return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
 }
-SPIPE_API cudaError_t spipe_priv_sync_step(spipe_pipeline_t *p, int step, size_t load,
-                                           cudaStream_t stream) {
-    if (p->capturing) return cudaSuccess;
-    SPIPE_TRY(cudaStreamSynchronize(stream));
-    if (step == SPIPE_PRIV_OUT && !p->needs_drain && !p->async) p->completed = load + 1;
-    return cudaSuccess;
-}
-SPIPE_API cudaError_t spipe_priv_op_failed(spipe_pipeline_t *p, const spipe_priv_op_t *op,
-                                           cudaError_t e, size_t load) {
-    const int in = op->step == SPIPE_PRIV_IN, out = op->step == SPIPE_PRIV_OUT;
-    return spipe_priv_did(p, e, in || out ? -1 : op->stage, load,
-                          in ? "copying in" : out ? "copying out" : NULL);
-}
 SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_pipeline_t *p, const spipe_priv_op_t *op,
                                             const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
@@ -2831,7 +2825,10 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
         e = spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->load);
         break;
-    case SPIPE_PRIV_OP_DRAINED: e = spipe_priv_get_drained(p, at); break;
+    case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
+        if (at->load < p->desc.depth) break;
+        e = spipe_priv_await(p, &at->slot->drained, at->load - p->desc.depth + 1, at->load);
+        break;
     case SPIPE_PRIV_OP_HALO: e = spipe_priv_copy_in_halo(p, at, op->stage, op->stream); break;
     case SPIPE_PRIV_OP_COPIES: e = spipe_priv_issue_copies(p, op, at); break;
     case SPIPE_PRIV_OP_HOST_BEGIN:
@@ -2842,22 +2839,23 @@ SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t 
         e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load);
         break;
     case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; break;
-    default: e = spipe_priv_sync_step(p, op->step, at->load, op->stream); break;
+    default: /* sync_each */
+        if (p->capturing) break;
+        e = cudaStreamSynchronize(op->stream);
+        if (e != cudaSuccess || op->step != SPIPE_PRIV_OUT || p->needs_drain || p->async) break;
+        p->completed = at->load + 1;
     }
     spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 1);
     return e;
-}
-SPIPE_API cudaError_t spipe_priv_get_piece(spipe_pipeline_t *p, size_t load) {
-    const size_t *filled = &p->slots[load % p->desc.depth].filled;
-    if (p->needs_fill) return spipe_priv_await(p, filled, load + 1, load);
-    if (load == p->num_claimed) spipe_priv_claim(p, load);
-    return cudaSuccess;
 }
 SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t from, size_t last, size_t load) {
     spipe_priv_at_t        at;
     cudaError_t            e = cudaSuccess;
     const spipe_priv_op_t *op, *end;
-    if (p->desc.devices.claim) SPIPE_TRY(spipe_priv_get_piece(p, load));
+    const size_t          *filled = &p->slots[load % p->desc.depth].filled;
+    const int              claim = p->desc.devices.claim != NULL;
+    if (claim && p->needs_fill) SPIPE_TRY(spipe_priv_await(p, filled, load + 1, load));
+    else if (claim && load == p->num_claimed) spipe_priv_claim(p, load);
     op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
     end = at.count > 0 ? op + last : op;
     for (op += from; op < end; ++op) {
@@ -2874,7 +2872,10 @@ SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t from, size_t 
             }
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
-        if (e != cudaSuccess) return spipe_priv_op_failed(p, op, e, load);
+        if (e == cudaSuccess) continue;
+        if (op->step == SPIPE_PRIV_IN) return spipe_priv_did(p, e, -1, load, "copying in");
+        if (op->step == SPIPE_PRIV_OUT) return spipe_priv_did(p, e, -1, load, "copying out");
+        return spipe_priv_did(p, e, op->stage, load, NULL);
     }
     if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load);
     return cudaSuccess;
@@ -2990,7 +2991,7 @@ SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
     p->failed = p->drain_failed = p->stop_asked = 0;
     p->failed_load = SPIPE_AUTO;
     spipe_priv_measure(p);
-    if (spipe_priv_ops_kind(p) != p->written_for) spipe_priv_write_ops(p);
+    if (p->written_for != p->one_stream + 2 * (p->desc.timeline != NULL)) spipe_priv_write_ops(p);
     p->completed = p->fill_turn = p->drain_turn = p->num_claimed = 0;
     p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
     p->told = SIZE_MAX;
@@ -3042,8 +3043,7 @@ SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t strea
 enum { SPIPE_PRIV_CUT = 1, SPIPE_PRIV_GRAPH };
 SPIPE_API cudaError_t spipe_priv_use_cut(spipe_pipeline_t *p, int cut) {
     p->cut = cut;
-    p->desc.schedule = p->cuts[cut].schedule;
-    p->desc.chunk = p->cuts[cut].chunk;
+    p->desc.schedule = p->cuts[cut].schedule, p->desc.chunk = p->cuts[cut].chunk;
     p->load = p->desc.chunk * p->batch;
     p->report.why_chunk = cut ? "tried beside the plan; kept where faster" : p->why_planned[0];
     p->report.why_schedule = cut ? p->report.why_chunk : p->why_planned[1];

@@ -2,6 +2,7 @@
     comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a
     graph, the stream of a small run, several arrays in one copy. */
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 /* The clock that the library reads here: it goes on while a stage says so, and a little at each
@@ -25,6 +26,25 @@ static int told_yield(void) {
     return 0;
 }
 #define sched_yield() told_yield()
+
+static size_t num_roused = 0; /* threads */
+
+static int told_signal(pthread_cond_t *condition) {
+    __atomic_fetch_add(&num_roused, 1, __ATOMIC_RELAXED);
+    return pthread_cond_signal(condition);
+}
+#define pthread_cond_signal(condition) told_signal(condition)
+
+static int told_cpus = 0; /* processors that the library counts here; 0: as many as there are */
+
+static int told_affinity(pid_t who, size_t bytes, cpu_set_t *cpus) {
+    int k;
+    if (told_cpus == 0) return sched_getaffinity(who, bytes, cpus);
+    CPU_ZERO(cpus);
+    for (k = 0; k < told_cpus; ++k) CPU_SET((size_t)k, cpus);
+    return 0;
+}
+#define sched_getaffinity(who, bytes, cpus) told_affinity(who, bytes, cpus)
 #include "pipe_common.h"
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"
@@ -518,23 +538,114 @@ static void test_ways_and_graph(void) {
 /* ---- Little pageable memory ------------------------------------------------------------------ */
 
 /* Host threads each way, and in how many chunks, that a kept pipeline takes for so many bytes. */
-static size_t staged_by(size_t bytes, size_t *chunks) {
+static size_t staged_by(int cpus, size_t bytes, size_t *chunks) {
     kept_t k;
+    told_cpus = cpus;
     kept_new(&k, PIPE_PAGEABLE, bytes, 0.0, 0.0);
     kept_run(&k, 3);
+    told_cpus = 0;
     *chunks = kept_free(&k) == 0 && k.r.staged ? k.last : 0;
     return k.r.threads;
 }
 
 static void test_little(void) {
     const size_t kib = 1024;
-    size_t       least, two, mib, many;
-    const size_t none = staged_by(30 * kib, &least) + staged_by(50 * kib + 1, &two) +
-                        staged_by(1024 * kib, &mib);
-    tap_ok(none == 0 && staged_by(1500 * kib, &many) > 0,
-           "a kept pipeline wakes no thread to stage up to 1.4 MiB");
-    tap_ok(least == 1 && two == 2 && mib == 2 && many > 3,
-           "the least in one chunk, the rest in two");
+    size_t       least, two, some, mib, many, none;
+    none = staged_by(2, 30 * kib, &least) + staged_by(2, 50 * kib + 1, &two) +
+           staged_by(2, 1024 * kib, &mib) + staged_by(16, 380 * kib, &some);
+    tap_ok(none == 0 && staged_by(2, 1600 * kib, &many) == 1,
+           "with 2 processors a kept pipeline wakes no thread to stage up to 1.5 MiB");
+    tap_ok(least == 1 && two == 2 && mib == 2 && some == 2 && many == 8,
+           "the least in one chunk, the rest in two; with more of them up to 0.375 MiB");
+    tap_ok(staged_by(16, 400 * kib, &some) == 3 && staged_by(16, 1500 * kib, &mib) == 3 &&
+               some == 4 && mib == 4 && staged_by(4, 400 * kib, &some) == 2 && some == 4,
+           "then three threads each way take a quarter each, or two, with the caller's help");
+    tap_ok(staged_by(16, 4000 * kib + 1, &some) == 6 && staged_by(16, 9000 * kib, &many) == 6 &&
+               some == 8 && many == 16, "six an eighth, or a sixteenth");
+}
+
+/* Elements a chunk that is staged for so many of these bytes each. */
+static size_t staged_chunk(size_t count, size_t elem_bytes, int cpus) {
+    pipe_array_t     x = pipe_array_new(count * elem_bytes, PIPE_PAGEABLE);
+    spipe_desc_t     d = spipe_desc_default();
+    spipe_pipeline_t p;
+    size_t           chunk;
+    told_cpus = cpus;
+    d.count = count;
+    spipe_add_inout(&d, x.at, elem_bytes);
+    spipe_add_stage(&d, "idle", idle_stage, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    chunk = p.desc.chunk;
+    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    told_cpus = 0;
+    pipe_free(&x);
+    return chunk;
+}
+
+static void test_few_large(void) {
+    tap_ok(staged_chunk(5, 60000, 2) == 3 && staged_chunk(5, 200000, 16) == 2 &&
+               staged_chunk(1, 1000000, 16) == 1 && staged_chunk(1, 1000, 16) == 1,
+           "of few large elements a slot holds no more than a half, or a quarter");
+}
+
+/* Which of the loads that are filled and drained the caller does itself. */
+typedef struct hands {
+    spipe_priv_watch_t watch; /* first: it stands in a timeline's place */
+    pthread_t          caller;
+    size_t             own[2], others[2]; /* filled, drained */
+    size_t             roused;            /* by the last run */
+} hands_t;
+
+static void tell_hands(struct spipe_timeline *timeline, spipe_pipeline_t *p, int what,
+                       const void *about, size_t load, int after) {
+    hands_t *h = (hands_t *)(void *)timeline;
+    int      own, task;
+    (void)p, (void)load;
+    if (what != SPIPE_PRIV_WATCH_TASK || after) return;
+    own = pthread_equal(h->caller, pthread_self());
+    task = ((const spipe_priv_task_t *)about)->what;
+    if (task < 2) __atomic_fetch_add(own ? &h->own[task] : &h->others[task], 1, __ATOMIC_RELAXED);
+}
+
+static hands_t hands_of(size_t bytes, size_t chunk, int one_shot, int runs, size_t *wrong) {
+    hands_t h;
+    kept_t  k;
+    memset((void *)&h, 0, sizeof h);
+    h.watch.tell = tell_hands;
+    h.caller = pthread_self();
+    told_cpus = 16;
+    kept_new(&k, PIPE_PAGEABLE, bytes, 0.0, 0.0);
+    k.d.threads = 2;
+    k.d.chunk = chunk;
+    k.d.staging = SPIPE_STAGING_COPY;
+    k.d.timeline = (struct spipe_timeline *)(void *)&h;
+    for (; runs > 0; --runs) {
+        h.roused = num_roused;
+        if (one_shot) SPIPE_CHECK(spipe_run(&k.d, NULL));
+        else kept_run(&k, 1);
+        h.roused = num_roused - h.roused;
+        if (!one_shot) usleep(20000); /* until all threads rest */
+    }
+    *wrong = kept_free(&k);
+    told_cpus = 0;
+    return h;
+}
+
+static void test_help(void) {
+    size_t  wrong;
+    hands_t h = hands_of(100000, 100000, 0, 6, &wrong);
+    tap_ok(wrong == 0 && h.own[0] + h.others[0] == 6 && h.own[0] >= 5 && h.own[1] >= 5,
+           "one load is filled and drained by the caller of a kept pipeline");
+    tap_ok(h.roused == 0, "who wakes nobody for it");
+    h = hands_of((size_t)8 << 20, (size_t)1 << 20, 0, 10, &wrong);
+    tap_ok(wrong == 0 && h.own[0] + h.others[0] == 80 && h.own[1] + h.others[1] == 80 &&
+               h.own[0] > 0 && h.others[0] > 0 && h.others[1] > 0,
+           "of several, the caller and threads fill some each: %d by the caller, %d by threads, "
+           "and drain: %d, %d", (int)h.own[0], (int)h.others[0], (int)h.own[1], (int)h.others[1]);
+    h = hands_of((size_t)12 << 20, (size_t)1 << 20, 0, 2, &wrong);
+    tap_ok(wrong == 0 && h.own[0] + h.own[1] == 0, "from 12 MiB on only threads do");
+    h = hands_of((size_t)8 << 20, (size_t)1 << 20, 1, 2, &wrong);
+    tap_ok(wrong == 0 && h.own[0] + h.own[1] == 0, "and in a single run");
 }
 
 /* ---- Busy processors ------------------------------------------------------------------------- */
@@ -792,6 +903,8 @@ int main(void) {
     test_in_place();
     test_side_by_side();
     test_little();
+    test_few_large();
+    test_help();
     test_busy();
     test_two_ways();
     test_third_way();

@@ -216,6 +216,69 @@ static void test_few_threads(void) {
     pipe_free(&y);
 }
 
+/* ---- Threads that rest ----------------------------------------------------------------------- */
+
+typedef struct rester {
+    spipe_priv_sync_t  *sync;
+    spipe_priv_hand_t **resting, hand;
+    size_t             *num_resting, *num_back;
+    size_t              back; /* the how manyeth to come back, from 1 */
+} rester_t;
+
+static void *rest_once(void *arg) {
+    rester_t          *r = (rester_t *)arg;
+    spipe_priv_hand_t *hand = &r->hand;
+    pthread_cond_init(&hand->work, NULL);
+    spipe_priv_lock(r->sync);
+    ++*r->num_resting;
+    spipe_priv_rest(r->sync, r->resting, hand);
+    r->back = ++*r->num_back;
+    spipe_priv_unlock(r->sync);
+    pthread_cond_destroy(&hand->work);
+    return NULL;
+}
+
+static size_t locked(spipe_priv_sync_t *sync, const size_t *of) {
+    size_t value;
+    spipe_priv_lock(sync);
+    value = *of;
+    spipe_priv_unlock(sync);
+    return value;
+}
+
+static void test_rest(void) {
+    enum { THREADS = 3 };
+    spipe_priv_sync_t *sync = spipe_priv_sync_create();
+    spipe_priv_hand_t *resting = NULL;
+    size_t             num_resting = 0, num_back = 0, k;
+    rester_t           r[THREADS];
+    void              *threads[THREADS];
+    int                alone = 1;
+    for (k = 0; k < THREADS; ++k) {
+        memset((void *)&r[k], 0, sizeof r[k]);
+        r[k].sync = sync;
+        r[k].resting = &resting;
+        r[k].num_resting = &num_resting;
+        r[k].num_back = &num_back;
+        threads[k] = spipe_priv_thread_start(rest_once, &r[k]);
+        while (locked(sync, &num_resting) <= k) usleep(100);
+    }
+    for (k = 0; k < THREADS; ++k) {
+        spipe_priv_lock(sync);
+        spipe_priv_rouse(&resting);
+        spipe_priv_unlock(sync);
+        while (locked(sync, &num_back) <= k) usleep(100);
+        usleep(2000);
+        alone &= locked(sync, &num_back) == k + 1;
+    }
+    spipe_priv_rouse(&resting); /* nobody is left */
+    for (k = 0; k < THREADS; ++k) spipe_priv_thread_join(threads[k]);
+    tap_ok(alone && !resting, "a call rouses one thread that rests, and none where none does");
+    tap_ok(r[2].back == 1 && r[1].back == 2 && r[0].back == 3,
+           "the one that came to rest last is roused first");
+    spipe_priv_sync_destroy(sync);
+}
+
 #if defined(__linux__)
 /* A user who keeps a program to some processors is obeyed: the GPU's node only narrows that. */
 static void test_processors(void) {
@@ -242,6 +305,7 @@ int main(void) {
     }
     test_kinds();
     test_few_threads();
+    test_rest();
 #if defined(__linux__)
     test_processors();
 #endif

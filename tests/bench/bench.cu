@@ -325,6 +325,8 @@ static cudaError_t run_mapped(const job_t *j) {
 
 /* ---- The variants by streampipe ------------------------------------------------------------- */
 
+enum { NO_THREADS = 1 << 16 };
+
 typedef struct settings { /* what a sweep sets; zero: left to the library */
     size_t           chunk_bytes, threads;
     spipe_schedule_t schedule;
@@ -339,7 +341,7 @@ static spipe_desc_t describe(job_t *j, int pinned, const settings_t *s) {
     d.schedule = s->schedule;
     d.staging = s->staging;
     if (s->chunk_bytes) d.chunk = chunk_elements(j, s->chunk_bytes);
-    if (s->threads) d.threads = s->threads;
+    if (s->threads) d.threads = s->threads == NO_THREADS ? 0 : s->threads;
     spipe_add_input(&d, host_in(pinned), sizeof(float) * (size_t)j->floats);
     spipe_add_output(&d, host_out(pinned), sizeof(float));
     if (j->stages > 1) spipe_add_temp(&d, sizeof(float));
@@ -637,6 +639,9 @@ static void add_own_pageable(variants_t *to, job_t *j) {
         if (t > std::thread::hardware_concurrency()) break;
         add_kept(to, j, 0, std::to_string(t) + "+" + std::to_string(t) + " threads", "own",
                  {0, t, any, SPIPE_STAGING_COPY, 0});
+    }
+    if (in_bytes(j) <= 4 * BENCH_MIB) {
+        add_kept(to, j, 0, "no threads", "own", {0, NO_THREADS, any, SPIPE_STAGING_COPY, 0});
     }
     add_kept(to, j, 0, "direct", "own", {0, 0, any, SPIPE_STAGING_DIRECT, 0});
 }
