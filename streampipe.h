@@ -616,7 +616,7 @@ typedef struct spipe_pipeline {
     double             bytes;                 /* of the whole, the busier way */
     int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
     int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
-    int                direct_pageable, had_threads, ring_cached, all_help, watched;
+    int                direct_pageable, had_threads, ring_cached, all_help, watched, halves;
     int                out_blocks, small; /* a chunk's last copy out; 1: little, 2: as asked */
     int                num_lanes, num_segments, num_steps;
     size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
@@ -803,8 +803,7 @@ typedef struct spipe_priv_hand {
 } spipe_priv_hand_t;
 SPIPE_API void spipe_priv_rest(spipe_priv_sync_t *s, spipe_priv_hand_t **resting,
                                spipe_priv_hand_t *hand) {
-    hand->roused = 0, hand->next = *resting;
-    *resting = hand;
+    hand->roused = 0, hand->next = *resting, *resting = hand;
     while (!hand->roused) SPIPE_PRIV_PTHREAD(pthread_cond_wait(&hand->work, &s->lock));
 }
 SPIPE_API void spipe_priv_rouse(spipe_priv_hand_t **resting) {
@@ -1659,6 +1658,8 @@ SPIPE_API void spipe_priv_choose_others(spipe_pipeline_t *p) {
     const int    few = p->bytes <= 32 * SPIPE_PRIV_MIB && p->num_lanes * (int)p->desc.depth <= 4;
     const size_t n = copies ? spipe_priv_best_bytes(p->bytes) / p->elem_moved : p->desc.chunk / 2;
     int          i;
+    p->halves = p->staged_in + p->staged_out > 0 && !p->parts && p->desc.threads > 0 &&
+                p->bytes < 100 * SPIPE_PRIV_MIB && !p->has_source && !p->has_sink;
     if (copies) p->cuts[1].schedule = SPIPE_ENGINES;
     p->cuts[1].chunk = parts ? p->desc.count : spipe_priv_side_by_side(p);
     if (p->cuts[1].schedule == SPIPE_ENGINES) p->cuts[1].chunk = n & ~(size_t)31;
@@ -2118,6 +2119,7 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sin
     const size_t             first = spipe_priv_piece(p, load) * p->load;
     const size_t             count = spipe_priv_count_of(p, load);
     int                      i;
+    if (spipe_priv_is_lost(p, load) || spipe_priv_locked_get(p, &p->drain_failed)) return 0;
     for (i = 0; i < p->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->desc.buffers[i];
         cudaError_t                e;
@@ -2136,14 +2138,11 @@ SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sin
     }
     return 1;
 }
-SPIPE_API int spipe_priv_may_drain(spipe_pipeline_t *p, size_t load) {
-    return !spipe_priv_is_lost(p, load) && !spipe_priv_locked_get(p, &p->drain_failed);
-}
 SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load) {
     spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    int ok = spipe_priv_may_drain(p, load) && spipe_priv_drain_buffers(p, load, 0);
+    int ok = spipe_priv_drain_buffers(p, load, 0);
     if (p->has_sink) spipe_priv_take_turn(p, &p->drain_turn, load);
-    ok = ok && spipe_priv_may_drain(p, load) && spipe_priv_drain_buffers(p, load, 1);
+    ok = ok && spipe_priv_drain_buffers(p, load, 1);
     spipe_priv_lock(p->sync);
     if (ok) slot->whole = load + 1;
     else p->drain_failed = 1;
@@ -3058,10 +3057,11 @@ SPIPE_API cudaError_t spipe_priv_arrange(spipe_pipeline_t *p, int cut) {
     p->unset = 0;
     return cudaSuccess;
 }
-/* Where only the GPU works on a run, and nobody looks at its chunks. */
+/* Where only the GPU works on a run, or halves are worth trying, and nobody looks at its chunks. */
 SPIPE_API int spipe_priv_can_vary(const spipe_pipeline_t *p, int how) {
-    int i, can = !p->has_resident && !p->needs_fill && !p->needs_drain && !p->direct_pageable &&
-                 !p->desc.progress && !p->desc.sync_each;
+    const int staged = (p->needs_fill || p->needs_drain) && (how == SPIPE_PRIV_GRAPH || !p->halves);
+    int       i, can = !p->has_resident && !staged && !p->direct_pageable && !p->desc.progress &&
+                       !p->desc.sync_each;
     if (how == SPIPE_PRIV_CUT) return can && p->cuts[1].chunk > 0 && p->desc.count > 0;
     for (i = 0; i < p->desc.num_stages; ++i) {
         can = can && p->desc.stages[i].fixed && !p->desc.stages[i].host;

@@ -432,6 +432,38 @@ static void test_third_way(void) {
            "where copies win from work in place, 2/3 of their chunk is tried");
 }
 
+/* Chunks of a kept pipeline that stages so many bytes, after runs of which those with chunks of more
+   than half the plan's, or all of them, take long; the plan's in *chunk. */
+static size_t staged_halves(size_t bytes, int long_ones, int runs, size_t *chunk,
+                            size_t *tried) {
+    kept_t k;
+    size_t last;
+    kept_new(&k, PIPE_PAGEABLE, bytes, long_ones ? 0.1 : 2.0, 4.0);
+    k.lazy.large = bytes;
+    SPIPE_CHECK(spipe_pipeline_create(&k.p, &k.d, NULL));
+    *chunk = k.p.desc.chunk;
+    if (long_ones) k.lazy.large = *chunk / 2 + 32;
+    kept_run(&k, runs);
+    *tried = k.tried;
+    last = k.r.trying ? 0 : k.r.chunk;
+    return kept_free(&k) == 0 ? last : 0;
+}
+
+static void test_halves_staged(void) {
+    const size_t mib = (size_t)1 << 20;
+    size_t       chunk, tried, least, last;
+    last = staged_halves(13 * mib, 1, 26, &chunk, &tried);
+    tap_ok(last > chunk / 2 - 32 && last <= chunk / 2 && tried >= 4 && tried <= 24,
+           "staged, 12 to 100 MiB: half the chunk where large calls take long, after %d runs",
+           (int)tried);
+    last = staged_halves(13 * mib, 0, 26, &chunk, &tried);
+    tap_ok(last == chunk && tried >= 4 && tried <= 24, "or the chunk that was planned, after %d",
+           (int)tried);
+    (void)staged_halves(8 * mib, 1, 2, &chunk, &least);
+    (void)staged_halves(101 * mib, 1, 1, &chunk, &tried);
+    tap_ok(least == 0 && tried == 0, "less, and more, is done as planned");
+}
+
 static void test_not_two_ways(void) {
     const size_t mib = (size_t)1 << 20;
     kept_t       k;
@@ -908,6 +940,7 @@ int main(void) {
     test_busy();
     test_two_ways();
     test_third_way();
+    test_halves_staged();
     test_not_two_ways();
     test_ways_and_changes();
 #ifdef __HOSTCUDA__

@@ -466,7 +466,6 @@ static void run_once(const job_t *j, variant_t *v, int keep) {
 /* Two pipelines of one setting over pageable memory differ by more than settings do, by where their
    memory and their threads are. So each round of the last comparison has pipelines of its own. */
 static void renew(const job_t *j, variants_t *all) {
-    int any = 0;
     for (size_t k : bench_order(all->size(), &rig.rng)) {
         variant_t *v = &(*all)[k];
         if (v->where != CHECK_PAGEABLE || !v->anew) continue;
@@ -475,9 +474,9 @@ static void renew(const job_t *j, variants_t *all) {
             wake(j);
             SPIPE_CHECK(v->run(&v->report));
         }
-        any = 1;
+        poison(j, CHECK_PAGEABLE);
+        while (v->report.trying) run_once(j, v, 0); /* comes to the way that it keeps */
     }
-    if (any) poison(j, CHECK_PAGEABLE);
 }
 
 /* Every variant once a round, in random order; the first rounds only warm up, and pipelines that
