@@ -432,8 +432,8 @@ static void test_third_way(void) {
            "where copies win from work in place, 2/3 of their chunk is tried");
 }
 
-/* Chunks of a kept pipeline that stages so many bytes, after runs of which those with chunks of more
-   than half the plan's, or all of them, take long; the plan's in *chunk. */
+/* Chunks of a kept pipeline that stages so many bytes, after runs of which those with chunks over
+   half as long as the plan's, or all of them, take long; the plan's in *chunk. */
 static size_t staged_halves(size_t bytes, int long_ones, int runs, size_t *chunk,
                             size_t *tried) {
     kept_t k;
