@@ -7,12 +7,21 @@
 
 /* The clock that the library reads here: it goes on while a stage says so, and a little at each
    look. Which of two ways is the faster one must not hang on what else the machine does. */
-static double told_seconds = 0.0;
+static pthread_mutex_t clock_lock = PTHREAD_MUTEX_INITIALIZER;
+static double          told_seconds = 0.0;
+
+static double pass(double seconds) {
+    double now;
+    pthread_mutex_lock(&clock_lock);
+    now = told_seconds += seconds;
+    pthread_mutex_unlock(&clock_lock);
+    return now;
+}
 
 static int told_time(struct timespec *now) {
-    told_seconds += 1e-6;
-    now->tv_sec = (time_t)told_seconds;
-    now->tv_nsec = (long)(1e9 * (told_seconds - (double)now->tv_sec));
+    const double seconds = pass(1e-6);
+    now->tv_sec = (time_t)seconds;
+    now->tv_nsec = (long)(1e9 * (seconds - (double)now->tv_sec));
     return 0;
 }
 #define clock_gettime(clock, now) told_time(now)
@@ -21,7 +30,7 @@ static double yield_seconds = 0.0; /* that a yield takes, by that clock */
 static size_t num_yields = 0;
 
 static int told_yield(void) {
-    told_seconds += yield_seconds;
+    (void)pass(yield_seconds);
     __atomic_fetch_add(&num_yields, 1, __ATOMIC_RELAXED);
     return 0;
 }
@@ -278,7 +287,7 @@ static cudaError_t lazy_stage(const spipe_chunk_t *c, void *user) {
     const lazy_t *s = (const lazy_t *)user;
     const size_t  large = s->large ? s->large : c->total - 1;
     const int     by_slot = s->by_slot_ms > 0.0 && s->p->desc.schedule == SPIPE_DEPTH_FIRST;
-    told_seconds += 1e-3 * (by_slot ? s->by_slot_ms : c->count > large ? s->large_ms : s->each_ms);
+    (void)pass(1e-3 * (by_slot ? s->by_slot_ms : c->count > large ? s->large_ms : s->each_ms));
     if (s->fails) return cudaErrorLaunchOutOfResources;
     return cudaMemcpyAsync(c->data[1], c->data[0], c->count, cudaMemcpyDefault, c->stream);
 }
