@@ -44,6 +44,7 @@ static int told_signal(pthread_cond_t *condition) {
 }
 #define pthread_cond_signal(condition) told_signal(condition)
 
+#if defined(__linux__)
 static int told_cpus = 0; /* processors that the library counts here; 0: as many as there are */
 
 static int told_affinity(pid_t who, size_t bytes, cpu_set_t *cpus) {
@@ -54,6 +55,7 @@ static int told_affinity(pid_t who, size_t bytes, cpu_set_t *cpus) {
     return 0;
 }
 #define sched_getaffinity(who, bytes, cpus) told_affinity(who, bytes, cpus)
+#endif
 #include "pipe_common.h"
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"
@@ -578,6 +580,8 @@ static void test_ways_and_graph(void) {
 
 /* ---- Little pageable memory ------------------------------------------------------------------ */
 
+#if defined(__linux__) /* elsewhere nobody can tell the library how many processors there are */
+
 /* Host threads each way, and in how many chunks, that a kept pipeline takes for so many bytes. */
 static size_t staged_by(int cpus, size_t bytes, size_t *chunks) {
     kept_t k;
@@ -688,6 +692,8 @@ static void test_help(void) {
     h = hands_of((size_t)8 << 20, (size_t)1 << 20, 1, 2, &wrong);
     tap_ok(wrong == 0 && h.own[0] + h.own[1] == 0, "and in a single run");
 }
+
+#endif
 
 /* ---- Busy processors ------------------------------------------------------------------------- */
 
@@ -943,9 +949,11 @@ int main(void) {
     test_batch_with_halo();
     test_in_place();
     test_side_by_side();
+#if defined(__linux__)
     test_little();
     test_few_large();
     test_help();
+#endif
     test_busy();
     test_two_ways();
     test_third_way();
