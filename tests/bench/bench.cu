@@ -325,7 +325,7 @@ static cudaError_t run_mapped(const job_t *j) {
 
 /* ---- The variants by streampipe ------------------------------------------------------------- */
 
-enum { NO_THREADS = 1 << 16 };
+enum { NO_THREADS = 1 << 16 }; /* of settings_t, where zero is taken */
 
 typedef struct settings { /* what a sweep sets; zero: left to the library */
     size_t           chunk_bytes, threads;
@@ -466,6 +466,7 @@ static void run_once(const job_t *j, variant_t *v, int keep) {
 /* Two pipelines of one setting over pageable memory differ by more than settings do, by where their
    memory and their threads are. So each round of the last comparison has pipelines of its own. */
 static void renew(const job_t *j, variants_t *all) {
+    int any = 0;
     for (size_t k : bench_order(all->size(), &rig.rng)) {
         variant_t *v = &(*all)[k];
         if (v->where != CHECK_PAGEABLE || !v->anew) continue;
@@ -474,9 +475,11 @@ static void renew(const job_t *j, variants_t *all) {
             wake(j);
             SPIPE_CHECK(v->run(&v->report));
         }
-        poison(j, CHECK_PAGEABLE);
+        if (v->report.trying) poison(j, CHECK_PAGEABLE);
         while (v->report.trying) run_once(j, v, 0); /* comes to the way that it keeps */
+        any = 1;
     }
+    if (any) poison(j, CHECK_PAGEABLE);
 }
 
 /* Every variant once a round, in random order; the first rounds only warm up, and pipelines that
