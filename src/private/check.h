@@ -1,0 +1,120 @@
+/* ---- 9 describe: the check -----------------------------------------------------------------
+   All that can be wrong in a description, as sentences. Allocates nothing. */
+/* One rule each; the first broken rule is the one that is reported. */
+#define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
+    do {                                                                                           \
+        if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
+    } while (0)
+
+SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const char *kind = spipe_priv_kind_name(b->kind);
+    const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
+    const int halo = b->halo_before || b->halo_after;
+    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
+                         "buffer %d: its kind is not one of spipe_kind_t", i);
+    SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
+                         kind, resident ? "the buffer" : "an element");
+    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
+                         "buffer %d (%s): the host array is NULL; pass the array", i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
+                         "buffer %d (%s): an array needs a length; "
+                         "set count to the number of its elements",
+                         i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
+                         "buffer %d (%s): %zu "
+                         "elements of %zu bytes are more than SIZE_MAX bytes",
+                         i, kind, d->count, b->elem_bytes);
+    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
+                             (b->kind == SPIPE_SINK && !b->sink),
+                         "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && b->resident != SPIPE_ZERO && !b->host,
+        "buffer %d (resident): "
+        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
+        i);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
+        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
+    SPIPE_PRIV_REFUSE_IF(
+        halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
+        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
+        "chunks are not there yet",
+        i, kind);
+    SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
+                         "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
+                         kind);
+    SPIPE_PRIV_REFUSE_IF(
+        d->chunk != SPIPE_AUTO && (b->halo_before > chunk || b->halo_after > chunk),
+        "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
+        "elements; make chunk larger",
+        i, kind, b->halo_before, b->halo_after, chunk);
+    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0,
+                         "buffer %d (%s): a "
+                         "chunk with its halo is too many bytes; make chunk smaller",
+                         i, kind);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+    const spipe_stage_desc_t *s = &d->stages[i];
+    int j;
+    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
+    SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
+                         "stage '%s': two stages have this name; rename one", s->name);
+    for (j = 0; j < s->num_after; ++j) {
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->after[j]) < 0,
+                             "stage '%s': waits for '%s', and there is no stage of that name",
+                             s->name, s->after[j]);
+    }
+    for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
+        if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
+        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
+                             "host stage '%s': buffer %d is %s; name buffers that travel in chunks",
+                             s->name, j, j >= d->num_buffers ? "not there" : "resident");
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
+    spipe_failure_t *f = failure;
+    int order[SPIPE_MAX_STAGES], i, sources = 0;
+    if (f) spipe_priv_failure_clear(f);
+    SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
+    SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
+    SPIPE_PRIV_REFUSE_IF(
+        d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
+            d->num_stages > SPIPE_MAX_STAGES,
+        "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
+        d->num_buffers, d->num_stages);
+    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
+    SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
+                                        "chooses, or give 1 or more");
+    SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
+                         "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth,
+                         SPIPE_MAX_DEPTH);
+    SPIPE_PRIV_REFUSE_IF(d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS,
+                         "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads,
+                         SPIPE_MAX_THREADS);
+    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
+                             (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
+                             (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
+                         "schedule, staging or priority is none of its enumeration's values");
+    SPIPE_PRIV_REFUSE_IF(
+        d->timeline && !*(void *const *)(const void *)d->timeline,
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    for (i = 0; i < d->num_buffers; ++i) {
+        sources += d->buffers[i].kind == SPIPE_SOURCE;
+        SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
+    }
+    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
+                         "count was not set, and there is "
+                         "no source whose end would tell; set it to the number of elements");
+    for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
+                         "some stages wait for "
+                         "each other in a circle; look at the names given to spipe_stage_after");
+    return cudaSuccess;
+}

@@ -1,0 +1,232 @@
+/* ---- 10 costs ------------------------------------------------------------------------------
+   Every tuned number of the planner: the table of machines, and the planner's own limits. No other
+   file of the planner holds a number above 2; a check of tests/lint sees to that. */
+
+/* The figures of spipe_costs_t: member, unit it is written in, that unit in SI units. */
+#define SPIPE_PRIV_COST_FIGURES(X)                                                                 \
+    X(link_in, "GB/s", 1e9)                                                                        \
+    X(link_out, "GB/s", 1e9)                                                                       \
+    X(link_both, "GB/s", 1e9)                                                                      \
+    X(copy_s, "us", 1e-6)                                                                          \
+    X(latency_s, "us", 1e-6)                                                                       \
+    X(call_s, "us", 1e-6)                                                                          \
+    X(launch_s, "us", 1e-6)                                                                        \
+    X(zero_copy, "GB/s", 1e9)                                                                      \
+    X(pageable_in, "GB/s", 1e9)                                                                    \
+    X(pageable_out, "GB/s", 1e9)                                                                   \
+    X(pageable_s, "us", 1e-6)                                                                      \
+    X(fill, "GB/s", 1e9)                                                                           \
+    X(drain, "GB/s", 1e9)                                                                          \
+    X(memory, "GB/s", 1e9)                                                                         \
+    X(memory_uncached, "GB/s", 1e9)                                                                \
+    X(wake_s, "us", 1e-6)                                                                          \
+    X(start_s, "us", 1e-6)                                                                         \
+    X(staged_s, "us", 1e-6)                                                                        \
+    X(pin, "GB/s", 1e9)                                                                            \
+    X(pin_s, "us", 1e-6)                                                                           \
+    X(pin_arrays, "GB/s", 1e9)                                                                     \
+    X(setup_s, "us", 1e-6)                                                                         \
+    X(malloc_s, "us", 1e-6)                                                                        \
+    X(malloc_bytes, "GB/s", 1e9)
+enum {
+    SPIPE_PRIV_NUM_COSTS = sizeof(spipe_costs_t) / sizeof(double) -
+                           offsetof(spipe_costs_t, link_in) / sizeof(double)
+};
+
+/* A row a machine kind; the name is looked for in the device's name. Values in the units above. */
+typedef struct spipe_priv_cost_row {
+    const char *name;
+    double figures[SPIPE_PRIV_NUM_COSTS];
+} spipe_priv_cost_row_t;
+
+SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
+    /* clang-format off */
+    static const spipe_priv_cost_row_t rows[] = {
+        /* H200, PCIe 5.0 x16, 16 CPUs of a 2-socket server, driver 580.159, CUDA 13.0; measured
+           2026-11-23 by `make bench-costs`; staged_s fitted to the sweeps of tests/bench. */
+        {"H200",
+         /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
+         {  55.4,    55.3,     50.7,      2.8,    4.0,       1.9,    4.0,      42.0,
+         /* pageable_in  pageable_out  pageable_s */
+            9.3,         18.0,         8.0,
+         /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
+            6.0,  8.0,   80.0,   60.0,            25.0,   35.0,    12.0,
+         /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
+            8.0,  60.0,   19.0,       60.0,    10.0,     500.0}},
+        /* H100, PCIe 5.0 x16; the same machines otherwise. */
+        {"H100",
+         {  55.4,    55.3,     50.7,      2.8,    4.0,       1.9,    4.0,      42.0,
+            9.3,         18.0,         8.0,
+            6.0,  8.0,   80.0,   60.0,            25.0,   35.0,    12.0,
+            8.0,  60.0,   19.0,       60.0,    10.0,     500.0}},
+        /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
+        {"unknown",
+         {  25.0,    25.0,     22.0,      2.8,    4.0,       1.9,    4.0,      19.0,
+            9.0,         9.0,          8.0,
+            6.0,  8.0,   40.0,   30.0,            25.0,   35.0,    12.0,
+            4.0,  60.0,   15.0,       60.0,    10.0,     500.0}},
+    };
+    /* clang-format on */
+    *num = sizeof rows / sizeof *rows;
+    return rows;
+}
+
+/* What the planner considers. */
+enum {
+    SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
+    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
+    SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
+                                           begins as aligned as the array */
+    SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
+    SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
+    SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
+    SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
+    SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
+    SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
+    SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* of a run whose total is not known */
+};
+#define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
+#define SPIPE_PRIV_SLOT_MARGIN 1.25   /* slots beyond the law's, for steps of unequal length */
+#define SPIPE_PRIV_MEMORY_SHARE 0.25  /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING 1.30  /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_CLEARLY_WORSE 1.15 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_OTHER_CHUNK 1.90   /* two candidates differ by so much in chunk size ... */
+#define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
+#define SPIPE_PRIV_DOES_NOT_FIT 1e9   /* seconds added to a way whose slots exceed the memory */
+
+/* The member number i, counted from link_in. */
+SPIPE_API double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
+    return &costs->link_in + i;
+}
+
+SPIPE_API int spipe_priv_same_letter(char a, char b) {
+    const char lower_a = (char)(a >= 'A' && a <= 'Z' ? a | 32 : a);
+    const char lower_b = (char)(b >= 'A' && b <= 'Z' ? b | 32 : b);
+    return lower_a == lower_b;
+}
+
+/* Whether a name contains a word, in capital or small letters. */
+SPIPE_API int spipe_priv_names(const char *name, const char *word) {
+    for (; *name; ++name) {
+        size_t i = 0;
+        while (word[i] && spipe_priv_same_letter(name[i], word[i])) ++i;
+        if (!word[i]) return 1;
+    }
+    return 0;
+}
+
+/* The row for a device's name; the last row is for names that no other row has. */
+SPIPE_API spipe_costs_t spipe_priv_costs_for(const char *device) {
+    static const double scale[] = {
+#define SPIPE_PRIV_COST_SCALE(member, unit, si) si,
+        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_SCALE)
+#undef SPIPE_PRIV_COST_SCALE
+    };
+    spipe_costs_t costs;
+    size_t num, k = 0, i;
+    const spipe_priv_cost_row_t *rows = spipe_priv_cost_rows(&num);
+    while (k + 1 < num && !spipe_priv_names(device, rows[k].name)) ++k;
+    memset(&costs, 0, sizeof costs);
+    (void)snprintf(costs.name, sizeof costs.name, "%s", rows[k].name);
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * scale[i];
+    }
+    return costs;
+}
+
+SPIPE_API cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device, int *driver) {
+    struct cudaDeviceProp properties;
+    if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
+    SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
+    SPIPE_TRY(cudaDriverGetVersion(driver));
+    (void)snprintf(name, bytes, "%s", properties.name);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device) {
+    char name[256];
+    int driver = 0;
+    if (!costs) return cudaErrorInvalidValue;
+    memset(costs, 0, sizeof *costs);
+    SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
+    *costs = spipe_priv_costs_for(name);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
+    if (!costs || !to) return cudaErrorInvalidValue;
+    fprintf(to, "costs of %s\n", costs->name);
+#define SPIPE_PRIV_COST_PRINT(member, unit, si)                                                    \
+    fprintf(to, "  %-16s %10.3f %s\n", #member, costs->member / (si), unit);
+    SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_PRINT)
+#undef SPIPE_PRIV_COST_PRINT
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}
+
+/* What a line begins with: whom its figures are for. */
+SPIPE_API cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
+    char name[256];
+    int driver = 0;
+    SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
+    (void)snprintf(stamp, bytes, "streampipe costs %d.%d.%d; %s; driver %d; %zu CPUs;",
+                   SPIPE_VERSION_MAJOR, SPIPE_VERSION_MINOR, SPIPE_VERSION_PATCH, name, driver,
+                   spipe_priv_num_cpus());
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, char *line,
+                                        size_t bytes) {
+    spipe_costs_t copy;
+    char stamp[400];
+    size_t used, i;
+    if (!costs || !line || bytes == 0) return cudaErrorInvalidValue;
+    *line = 0;
+    SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
+    copy = *costs;
+    used = (size_t)snprintf(line, bytes, "%s %.31s;", stamp, costs->name);
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS && used < bytes; ++i) {
+        used += (size_t)snprintf(line + used, bytes - used, " %.6g",
+                                 *spipe_priv_cost_figure(&copy, i));
+    }
+    if (used < bytes) return cudaSuccess;
+    *line = 0;
+    return cudaErrorInvalidValue;
+}
+
+/* The figures after the stamp and the name; 0 = that is not what stands there. */
+SPIPE_API int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
+    const char *end = strchr(text, ';');
+    size_t i;
+    memset(costs, 0, sizeof *costs);
+    while (*text == ' ') ++text;
+    if (!end || (size_t)(end - text) >= sizeof costs->name) return 0;
+    memcpy(costs->name, text, (size_t)(end - text));
+    for (text = end + 1, i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        char *after = NULL;
+        const double figure = strtod(text, &after);
+        if (after == text || !(figure > 0.0) || figure > 1e15) return 0;
+        *spipe_priv_cost_figure(costs, i) = figure;
+        text = after;
+    }
+    return 1;
+}
+
+SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const char *line) {
+    static const char first[] = "streampipe costs ";
+    spipe_costs_t read;
+    char stamp[400], row[sizeof read.name];
+    if (!costs) return cudaErrorInvalidValue;
+    memset(costs, 0, sizeof *costs);
+    if (!line || strncmp(line, first, sizeof first - 1) != 0) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
+    if (strncmp(line, stamp, strlen(stamp)) == 0) {
+        if (!spipe_priv_costs_parse(&read, line + strlen(stamp))) return cudaErrorInvalidValue;
+        *costs = read;
+        return cudaSuccess;
+    }
+    SPIPE_TRY(spipe_costs_get(costs, device));
+    memcpy(row, costs->name, sizeof row);
+    (void)snprintf(costs->name, sizeof costs->name, "%.8s (stale line ignored)", row);
+    return cudaErrorNotSupported;
+}

@@ -1,0 +1,101 @@
+/* ---- 5 events ------------------------------------------------------------------------------
+   Untimed events, pools of them, timers. Uses threads. */
+SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
+    if (!event) return cudaErrorInvalidValue;
+    *event = NULL;
+    return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+}
+
+SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
+    if (!pool) return cudaErrorInvalidValue;
+    memset(pool, 0, sizeof *pool);
+    SPIPE_TRY(cudaGetDevice(&pool->device));
+    pool->sync = spipe_priv_sync_create();
+    return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+/* Makes one more; with room for every event there is, release cannot fail for want of memory. */
+SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
+    const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
+    cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
+    if (!grown) return cudaErrorMemoryAllocation;
+    pool->free_events = grown;
+    SPIPE_TRY(spipe_event_create(event));
+    ++pool->num_total;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event) {
+    cudaError_t e = cudaSuccess;
+    if (!event) return cudaErrorInvalidValue;
+    *event = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    if (pool->num_free > 0)
+        *event = pool->free_events[--pool->num_free];
+    else
+        e = spipe_priv_event_pool_grow(pool, event);
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
+    cudaError_t e = cudaErrorInvalidValue;
+    if (!pool || !pool->sync || !event) return e;
+    spipe_priv_lock(pool->sync);
+    if (pool->num_free < pool->num_total) {
+        pool->free_events[pool->num_free++] = event;
+        e = cudaSuccess;
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
+    cudaError_t e = cudaSuccess;
+    size_t i;
+    if (!pool) return cudaSuccess;
+    if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
+    for (i = 0; i < pool->num_free; ++i) {
+        spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
+    }
+    free((void *)pool->free_events);
+    spipe_priv_sync_destroy(pool->sync);
+    memset(pool, 0, sizeof *pool);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
+    cudaError_t e = cudaSuccess;
+    if (!timer) return cudaSuccess;
+    if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
+    if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
+    memset(timer, 0, sizeof *timer);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
+    cudaError_t e;
+    if (!timer) return cudaErrorInvalidValue;
+    memset(timer, 0, sizeof *timer);
+    e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
+    if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
+    if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
+    return cudaEventRecord(timer->begin, stream);
+}
+
+SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
+    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    return cudaEventRecord(timer->end, stream);
+}
+SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
+    if (!ms) return cudaErrorInvalidValue;
+    *ms = 0.0f;
+    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    SPIPE_TRY(cudaEventSynchronize(timer->end));
+    return cudaEventElapsedTime(ms, timer->begin, timer->end);

@@ -1,0 +1,85 @@
+/* ---- 11 plan: saying why -------------------------------------------------------------------
+   A way as a spipe_plan_t, with a sentence for each choice. Pure. */
+SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y) {
+    const int whole = y->chunk >= w->count;
+    if (d->chunk != SPIPE_AUTO) return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
+    if (spipe_priv_endless(d)) return "no total is known, so for a long run";
+    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
+        return whole ? "the whole: without copies there is nothing to overlap"
+                     : "without copies, a few parts side by side";
+    }
+    if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA would wait between chunks";
+    if (whole) return "the whole: for so little, overlapping costs more than it saves";
+    if (w->halo > 0.0) return "balances per-copy overhead and halos against pipeline fill and drain";
+    return "balances per-copy overhead against pipeline fill and drain";
+}
+
+/* NULL: the report knows how many chunks there were, and says what overlapped. */
+SPIPE_API const char *spipe_priv_why_schedule(const spipe_desc_t *d, const spipe_priv_way_t *y) {
+    if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
+    if (y->schedule == SPIPE_ZERO_COPY) {
+        return "elementwise stages on pinned memory: copies would take longer";
+    }
+    return NULL;
+}
+
+SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                             const spipe_priv_way_t *y) {
+    if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
+    if (d->staging != SPIPE_STAGING_AUTO) {
+        return d->staging == y->staging ? "as asked" : "the system refused to pin the arrays in place";
+    }
+    if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads the host's pages at full speed";
+    switch (y->staging) {
+    case SPIPE_STAGING_DIRECT: return "plain cudaMemcpy: too little data for staging to pay";
+    case SPIPE_STAGING_REGISTER: return "pinned in place: setting up staging would take longer";
+    default: return "through pinned slots by host threads: CUDA's own copies block";
+    }
+}
+
+SPIPE_API spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
+                                          const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    spipe_plan_t plan;
+    memset(&plan, 0, sizeof plan);
+    plan.count = d->count;
+    plan.chunk = y->chunk;
+    plan.batch = y->batch;
+    plan.depth = y->depth;
+    plan.schedule = y->schedule;
+    plan.staging = y->staging;
+    plan.fill_threads = y->fill_threads;
+    plan.drain_threads = y->drain_threads;
+    plan.caller_helps = y->caller_helps;
+    plan.replay = y->replay;
+    plan.predicted_ms = 1e3 * y->predicted_s;
+    plan.kernel_ms = 1e3 * w->kernel_s;
+    plan.why_chunk = spipe_priv_why_chunk(d, w, y);
+    plan.why_schedule = spipe_priv_why_schedule(d, y);
+    plan.why_staging = spipe_priv_why_staging(d, w, y);
+    memcpy(plan.costs, costs->name, sizeof costs->name);
+    return plan;
+}
+
+/* Kernels' time while nobody has measured it. */
+SPIPE_API double spipe_priv_assumed_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w) {
+    return SPIPE_PRIV_ASSUMED_KERNEL * (double)w->count * spipe_priv_busier(w) / c->link_both;
+}
+
+SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
+    if (!plan || !to) return cudaErrorInvalidValue;
+    fprintf(to, "  plan      %zu element%s in a chunk, %zu chunk%s a copy, %zu slot%s\n", plan->chunk,
+            plan->chunk == 1 ? "" : "s", plan->batch, plan->batch == 1 ? "" : "s", plan->depth,
+            plan->depth == 1 ? "" : "s");
+    fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
+    fprintf(to, "  schedule  %s%s%s%s\n", spipe_schedule_name(plan->schedule),
+            plan->replay ? ", replayed" : "", plan->why_schedule ? ": " : "",
+            plan->why_schedule ? plan->why_schedule : "");
+    fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
+    fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads, plan->drain_threads,
+            plan->caller_helps ? ", and the calling thread" : "");
+    fprintf(to, "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
+            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",
+            plan->costs, plan->num_candidates);
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}

@@ -1,0 +1,125 @@
+/* ---- 13 execute: failures ------------------------------------------------------------------
+   The first failure of a run, for any thread to record; and where a batch lies in the whole. */
+
+/* Batches follow each other, unless several GPUs share the whole. */
+SPIPE_API size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
+    return p->run.positions ? p->run.positions[batch % SPIPE_PRIV_POSITIONS] : batch;
+}
+
+/* The number of a batch's first chunk. */
+SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_position(p, batch) * p->plan.batch;
+}
+
+/* Records a failure; every thread looks at run.failed and winds down. The first one is reported;
+   a later one may still be at an earlier batch. */
+SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                      size_t batch, const char *format, ...) {
+    va_list args;
+    spipe_priv_lock(p->sync);
+    if (!p->run.failed) {
+        p->run.failed = 1;
+        spipe_priv_failure_clear(&p->failure);
+        p->failure.error = e;
+        p->failure.stage = stage;
+        p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
+        va_start(args, format);
+        vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
+        va_end(args);
+    }
+    if (batch < p->run.failed_batch) p->run.failed_batch = batch;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
+/* Passes on the outcome of a step; what = NULL names the stage itself. */
+SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *what) {
+    const char *name = stage < 0 ? "" : p->request.desc.stages[stage].name;
+    if (e == cudaSuccess) return e;
+    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    return spipe_priv_fail(p, e, stage, batch, "%s%s%s failed at chunk %zu: %s",
+                           what ? what : "stage '", name, stage < 0 ? "" : "'",
+                           spipe_priv_chunk_index(p, batch), cudaGetErrorString(e));
+}
+
+SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
+    size_t value;
+    spipe_priv_lock(p->sync);
+    value = *of;
+    spipe_priv_unlock(p->sync);
+    return value;
+}
+
+SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
+    spipe_priv_lock(p->sync);
+    *to = value;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Whether the run has failed at this batch or before it. Batches before may still be finished. */
+SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
+}
+
+/* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
+SPIPE_API size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
+    return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
+}
+
+/* Elements of the batch at a position: all are full but the last, and that one is read after the
+   total is known. */
+SPIPE_API size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
+    const size_t size = p->run.batch_elems;
+    size_t total;
+    if (position < p->run.full_batches) return size;
+    total = spipe_priv_total(p);
+    if (total == SPIPE_AUTO) return position == SPIPE_AUTO ? 0 : size;
+    if (total / size < position || position * size >= total) return 0;
+    return total - position * size < size ? total - position * size : size;
+}
+
+SPIPE_API size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_count_at(p, spipe_priv_position(p, batch));
+}
+
+/* A batch on its way: where it lies in the whole, and its slot. */
+typedef struct spipe_priv_at {
+    size_t batch, position, first, count;
+    spipe_priv_slot_t *slot;
+} spipe_priv_at_t;
+
+/* Finds a batch; returns its row of the program. */
+SPIPE_API size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch, spipe_priv_at_t *at) {
+    const size_t row = batch % p->program.num_rows, depth = p->plan.depth;
+    at->batch = batch;
+    at->position = spipe_priv_position(p, batch);
+    at->first = at->position * p->run.batch_elems;
+    at->count = spipe_priv_count_at(p, at->position);
+    at->slot = &p->memory.slots[row < depth ? row : row - depth];
+    return row;
+}
+
+/* What a stage sees of a batch, in a slot whose memory is known since it was laid out. */
+SPIPE_API void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                               spipe_chunk_t *c) {
+    int i;
+    c->index = at->position * p->plan.batch;
+    c->first = at->first;
+    c->count = at->count;
+    c->total = p->run.total;
+    if (p->run.endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
+    if (p->plan.schedule != SPIPE_ZERO_COPY) return;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        c->data[i] = p->request.arrays[i].mapped + c->first * p->request.desc.buffers[i].elem_bytes;
+    }
+}
+
+SPIPE_API void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
+                                 size_t batch, int after) {
+    if (!p->watcher) return;
+    p->watcher->notify(p->request.desc.timeline, p, what, about, batch, after);
+}

@@ -1,0 +1,28 @@
+/* ---- 9 describe: hooks ---------------------------------------------------------------------
+   What other headers of the library, and tests, may hang into a run. No code. */
+struct spipe_priv_pipeline;
+
+/* Behind desc.hooks; any member may be NULL. */
+typedef struct spipe_priv_hooks {
+    /* Takes the place of spipe_run (several GPUs). */
+    cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
+    /* Several GPUs: position in the whole of the next batch that this GPU does; with have > 0 the
+       outcome of reading the sources of the newest one (spipe_priv_reading_t). */
+    size_t (*next_batch)(struct spipe_priv_pipeline *p, int have);
+    void *user;
+    /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
+    void (*turn)(int place, int last);
+} spipe_priv_hooks_t;
+
+/* What spipe_timeline_t begins with: it is told of each run, operation and task, before (after = 0)
+   and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
+enum {
+    SPIPE_PRIV_WATCH_RUN,
+    SPIPE_PRIV_WATCH_OP,
+    SPIPE_PRIV_WATCH_TASK
+};
+
+typedef struct spipe_priv_watcher {
+    void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
+                   const void *about, size_t batch, int after);
+} spipe_priv_watcher_t;

@@ -1,0 +1,208 @@
+/* ---- 13 execute: memory --------------------------------------------------------------------
+   Device and pinned arenas, and the slots laid out in them from the plan. Writes
+   spipe_priv_memory_t. */
+
+/* A buffer's part of a slot from an arena, its first own element aligned; base NULL only counts. */
+SPIPE_API unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
+                                          const spipe_buffer_desc_t *b, size_t elements) {
+    const size_t before = b->halo_before * b->elem_bytes;
+    const size_t at = (*used + before + 255) & ~(size_t)255;
+    *used = at - before + spipe_priv_window_bytes(b, elements);
+    return base ? base + at : NULL;
+}
+
+/* How many slots a pipeline keeps structs for: a kept one may change its plan. */
+SPIPE_API size_t spipe_priv_num_slots(const spipe_priv_pipeline_t *p) {
+    return p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
+}
+
+SPIPE_API int spipe_priv_has_host_stage(const spipe_desc_t *d) {
+    int i;
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].host) return 1;
+    }
+    return 0;
+}
+
+/* The slots' structs in one block; the smallest run needs none but its own. */
+SPIPE_API cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    const size_t num = spipe_priv_num_slots(p), stages = (size_t)p->request.desc.num_stages;
+    const size_t mirror = stages * sizeof *m->slots->mirror;
+    const int mirrors = spipe_priv_has_host_stage(&p->request.desc);
+    const size_t bytes = num * (sizeof *m->slots + (mirrors ? mirror : 0));
+    size_t k;
+    m->num_slots = num;
+    if (num == 1 && !spipe_priv_needs_events(p)) {
+        memset((void *)&m->single, 0, sizeof m->single);
+        m->slots = &m->single;
+        return cudaSuccess;
+    }
+    m->slots = (spipe_priv_slot_t *)calloc(1, bytes);
+    if (!m->slots) return cudaErrorMemoryAllocation;
+    for (k = 0; k < num && mirrors; ++k) {
+        unsigned char *at = (unsigned char *)(m->slots + num) + k * mirror;
+        m->slots[k].mirror = (unsigned char *(*)[SPIPE_MAX_BUFFERS])(void *)at;
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *device) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (b->kind != SPIPE_RESIDENT) continue;
+        p->memory.resident[i] = p->memory.device ? p->memory.device + *device : NULL;
+        *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
+    }
+}
+
+/* What host stages see of a buffer, each its own: two may run side by side. */
+SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot, int i,
+                                         size_t elements, size_t *pinned) {
+    int s;
+    if (!slot->mirror) return;
+    for (s = 0; s < p->request.desc.num_stages; ++s) {
+        const spipe_stage_desc_t *st = &p->request.desc.stages[s];
+        slot->mirror[s][i] = NULL;
+        if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
+        slot->mirror[s][i] = spipe_priv_carve(p->memory.pinned, pinned,
+                                              &p->request.desc.buffers[i], elements);
+    }
+}
+
+SPIPE_API void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                      size_t *device, size_t *pinned) {
+    const size_t elements = p->plan.chunk * p->plan.batch;
+    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const int staged = p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
+        slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
+        if (b->kind == SPIPE_RESIDENT) continue;
+        if (!zero_copy || b->kind == SPIPE_TEMP) {
+            slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements);
+        }
+        if (staged && spipe_priv_goes_in(b)) {
+            slot->pin_in[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+        }
+        if (staged && spipe_priv_goes_out(b)) {
+            slot->pin_out[i] = slot->pin_in[i];
+            if (!zero_copy || !slot->pin_in[i]) {
+                slot->pin_out[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+            }
+        }
+        spipe_priv_layout_mirrors(p, slot, i, elements, pinned);
+    }
+}
+
+/* Lays everything out; called once to count and once to hand out. */
+SPIPE_API void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
+    size_t k;
+    *device = *pinned = 0;
+    spipe_priv_layout_resident(p, device);
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_layout_slot(p, &p->memory.slots[k], device, pinned);
+    }
+}
+
+/* Frees both arenas. */
+SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
+    cudaError_t e = cudaSuccess;
+    if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
+    if (m->pinned_base)
+        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
+    else
+        spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
+    free(m->pinned_base);
+    m->device = m->pinned = m->pinned_base = NULL;
+    m->device_bytes = m->pinned_bytes = 0;
+    return e;
+}
+
+/* Touches the ring: one thread takes ten times as long as the workers do. In workers.h. */
+SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p, size_t bytes);
+
+/* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
+   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
+SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
+    spipe_priv_memory_t *m = &p->memory;
+    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
+    m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
+    if (m->pinned_base) {
+        m->pinned = m->pinned_base + (page - ((uintptr_t)m->pinned_base & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+        (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
+#endif
+        spipe_priv_touch(p, bytes);
+        if (spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
+        (void)cudaGetLastError();
+        free(m->pinned_base);
+        m->pinned_base = NULL;
+    }
+    return spipe_pinned_alloc((void **)&m->pinned, bytes);
+}
+
+SPIPE_API cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e, size_t bytes,
+                                           const char *of) {
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(&p->failure, e,
+                             "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
+                             "lower chunk or depth",
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch);
+}
+
+/* Makes the arenas as large as the plan needs; they never shrink. */
+SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                             size_t pinned) {
+    spipe_priv_memory_t *m = &p->memory;
+    cudaError_t e = cudaSuccess;
+    if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
+    if (device < m->device_bytes) device = m->device_bytes;
+    if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
+    SPIPE_TRY(spipe_priv_free_arenas(m));
+    if (device > 0) e = cudaMalloc((void **)&m->device, device);
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
+    m->device_bytes = device;
+    m->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
+    e = spipe_priv_pin_ring(p, pinned);
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, pinned, "pinned host");
+    m->pinned_bytes = pinned;
+    return cudaSuccess;
+}
+
+/* What stages on the device see of each slot; only count and position change from batch to batch.
+ */
+SPIPE_API void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    size_t k;
+    int i;
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *slot = &m->slots[k];
+        slot->view.slot = (int)k;
+        slot->view.num_buffers = p->request.desc.num_buffers;
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
+            unsigned char *at = slot->dev[i];
+            if (!at && pin) at = m->pinned_alias + (pin - m->pinned);
+            if (p->request.desc.buffers[i].kind == SPIPE_RESIDENT) at = m->resident[i];
+            slot->view.data[i] = at;
+        }
+    }
+}
+
+/* Memory for the plan in use. Allocates nothing where the arenas are large enough. */
+SPIPE_API cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    size_t device, pinned;
+    spipe_priv_layout(p, &device, &pinned);
+    SPIPE_TRY(spipe_priv_grow_arenas(p, device, pinned));
+    m->pinned_alias = m->pinned;
+    if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
+        SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
+    }
+    spipe_priv_layout(p, &device, &pinned);
+    spipe_priv_prepare_views(p);
+    return cudaSuccess;
+}

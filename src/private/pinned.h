@@ -1,0 +1,55 @@
+/* ---- 6 memory ------------------------------------------------------------------------------
+   Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
+SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
+    if (!ptr) return cudaErrorInvalidValue;
+    *ptr = NULL;
+    if (bytes == 0) return cudaSuccess;
+    return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+}
+
+SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
+
+SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
+    if (!ptr || bytes == 0) return cudaErrorInvalidValue;
+    return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+}
+
+SPIPE_API cudaError_t spipe_unpin(void *ptr) {
+    return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
+}
+
+/* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
+enum {
+    SPIPE_PRIV_PAGEABLE,
+    SPIPE_PRIV_PINNED,
+    SPIPE_PRIV_DEVICE
+};
+
+SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
+    struct cudaPointerAttributes a;
+    cudaError_t e;
+    memset(&a, 0, sizeof a);
+    *type = SPIPE_PRIV_PAGEABLE;
+    e = cudaPointerGetAttributes(&a, ptr);
+    /* so toolkits before 11 called a pageable pointer */
+    if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess;
+    if (e != cudaSuccess) return e;
+    if (a.type == cudaMemoryTypeHost)
+        *type = SPIPE_PRIV_PINNED;
+    else if (a.type != cudaMemoryTypeUnregistered)
+        *type = SPIPE_PRIV_DEVICE;
+    if (device_pointer) *device_pointer = a.devicePointer;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned) {
+    int first = 0, last = 0;
+    if (!pinned) return cudaErrorInvalidValue;
+    *pinned = 0;
+    if (!ptr) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_memory_type(ptr, &first, NULL));
+    if (bytes > 1) ptr = (const unsigned char *)ptr + bytes - 1;
+    SPIPE_TRY(spipe_priv_memory_type(ptr, &last, NULL));
+    *pinned = first != SPIPE_PRIV_PAGEABLE && last != SPIPE_PRIV_PAGEABLE;
+    return cudaSuccess;
+}

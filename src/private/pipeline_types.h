@@ -1,0 +1,241 @@
+/* ---- 13 execute: what a pipeline is ---------------------------------------------------------
+   The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
+
+/* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
+typedef struct spipe_priv_request {
+    spipe_desc_t desc; /* the user's, with his arrays and count of today; choices stay AUTO */
+    spipe_device_t facts;
+    spipe_costs_t costs;
+    spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
+    int device;
+    int kept;        /* 0 = a one-shot run */
+    int may_register; /* 0 = the system refused to pin an array */
+    int incomplete;  /* 1 = an array could not be set, so nothing may run */
+    size_t cpus;
+} spipe_priv_request_t;
+
+/* How a buffer's elements get to the device and back. */
+typedef enum spipe_priv_path {
+    SPIPE_PRIV_PATH_NONE,     /* not at all: temporary, resident */
+    SPIPE_PRIV_PATH_COPIED,   /* copied from and to the user's array */
+    SPIPE_PRIV_PATH_STAGED,   /* through pinned slots that host threads fill and drain */
+    SPIPE_PRIV_PATH_ZERO_COPY /* used where it is */
+} spipe_priv_path_t;
+
+/* When a staged slot may be filled again. */
+typedef enum spipe_priv_refill {
+    SPIPE_PRIV_REFILL_NEVER,       /* nothing is filled */
+    SPIPE_PRIV_REFILL_COPIED_IN,   /* when it was copied to the device */
+    SPIPE_PRIV_REFILL_CHUNK_DONE,  /* when the stages, which read it in place, are done */
+    SPIPE_PRIV_REFILL_DRAINED      /* when it was drained, too */
+} spipe_priv_refill_t;
+
+/* What one batch goes through. */
+typedef enum spipe_priv_step {
+    SPIPE_PRIV_STEP_IN,
+    SPIPE_PRIV_STEP_OUT,
+    SPIPE_PRIV_STEP_STAGE,
+    SPIPE_PRIV_STEP_HOST_BEGIN,
+    SPIPE_PRIV_STEP_HOST_END
+} spipe_priv_step_t;
+
+enum {
+    SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
+    SPIPE_PRIV_MAX_PIPELINE_STREAMS =
+        4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
+    SPIPE_PRIV_CHECKPOINTS = 16,  /* checkpoint events: the host is so many ahead of the GPU ... */
+    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
+                                         progress is reported */
+    SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
+    SPIPE_PRIV_QUEUE = 512,       /* > tasks that can wait at once: depth x (host stages + 1) */
+    SPIPE_PRIV_POSITIONS = 512    /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
+};
+
+/* route: paths of buffers, and the stages as steps on streams. Follows from request and plan. */
+typedef struct spipe_priv_route {
+    spipe_priv_path_t path[SPIPE_MAX_BUFFERS];
+    spipe_priv_refill_t refill;
+    int drains;          /* 1 = staged slots are drained by host work */
+    int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
+    int pageable_copies; /* 1 = CUDA copies pageable arrays, which blocks */
+    int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
+    int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
+    int num_chains;      /* chains of stages; each has a pair of kernel streams */
+    int chain[SPIPE_MAX_STAGES];
+    unsigned after[SPIPE_MAX_STAGES]; /* stages that stage i waits for, as bits */
+    unsigned leaves;     /* stages that no other waits for, as bits */
+    int num_steps, num_segments;
+    struct {
+        spipe_priv_step_t what;
+        int stage; /* -1 for copies */
+    } steps[SPIPE_PRIV_MAX_STEPS];
+    int segment_start[SPIPE_MAX_STAGES + 2];
+    size_t stage_distance; /* batches that a segment is issued behind the one before it */
+} spipe_priv_route_t;
+
+/* One batch's place in memory, and how far it is. */
+typedef struct spipe_priv_slot {
+    unsigned char *dev[SPIPE_MAX_BUFFERS];     /* the batch's first element on the device */
+    unsigned char *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
+    unsigned char *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
+    unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
+    cudaEvent_t in_done, out_done;
+    cudaEvent_t stage_done[SPIPE_MAX_STAGES];
+    size_t filled, drained, whole; /* batch number + 1, when so */
+    size_t host_done[SPIPE_MAX_STAGES];
+    spipe_chunk_t view; /* what a stage on the device sees */
+} spipe_priv_slot_t;
+
+/* memory: device and pinned arenas, and the slots laid out in them. */
+typedef struct spipe_priv_memory {
+    unsigned char *device, *pinned;
+    unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
+    unsigned char *pinned_alias; /* pinned as kernels see it */
+    size_t device_bytes, pinned_bytes;
+    int ring_cached; /* 1 = the last-level cache holds the pinned slots */
+    unsigned char *resident[SPIPE_MAX_BUFFERS];
+    spipe_priv_slot_t *slots;
+    size_t num_slots;
+    spipe_priv_slot_t single; /* the only slot of a run that needs no other, so no allocation */
+} spipe_priv_memory_t;
+
+/* streams: streams and events, all of them to be destroyed but for a borrowed stream 0. */
+typedef struct spipe_priv_streams {
+    int num, first_owned, num_events;
+    size_t num_slot_events; /* slots that have theirs */
+    cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
+    cudaEvent_t end;        /* of an enqueued run */
+    cudaEvent_t checkpoints[SPIPE_PRIV_CHECKPOINTS];
+    cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* the large arrays last: they are */
+    cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* never cleared */
+} spipe_priv_streams_t;
+
+/* One operation of a slot's program: a wait, an action and a record in one stream. */
+typedef struct spipe_priv_op {
+    cudaStream_t stream;
+    cudaEvent_t wait, done; /* or NULL */
+    size_t since;           /* waits from this batch on */
+    int what;               /* SPIPE_PRIV_OP_... */
+    int step, stage;        /* for messages: spipe_priv_step_t, and a stage or -1 */
+    int out, num;           /* 1 = from the device; copies to issue as one */
+    unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
+    const unsigned char *from;
+    size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
+    size_t elem_bytes, more;
+} spipe_priv_op_t;
+
+/* program: the operations of each slot on each of two kernel streams, written down once. */
+typedef struct spipe_priv_program {
+    spipe_priv_op_t *ops;
+    size_t capacity;
+    size_t num_rows; /* slots, twice if their number is odd: then slots change streams */
+    size_t num_ops;  /* of a row */
+    size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
+    int one_stream, watched; /* what it was written for */
+} spipe_priv_program_t;
+
+/* Host work for one batch. */
+enum {
+    SPIPE_PRIV_FILL = 0, /* also the numbers of the queues of each kind */
+    SPIPE_PRIV_DRAIN,
+    SPIPE_PRIV_HOST,
+    SPIPE_PRIV_NUM_QUEUES,
+    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* pinned pages, by the workers of any queue */
+};
+
+typedef struct spipe_priv_task {
+    int what, stage;
+    size_t batch;
+    double began; /* only where a timeline watches */
+} spipe_priv_task_t;
+
+/* A thread that has work now and then. The one that parked last is woken first, by a condition of
+   its own: with one condition for all, whoever signals at times waits for threads signalled
+   before. */
+typedef struct spipe_priv_worker {
+    spipe_priv_cond_t work;
+    int woken;
+    struct spipe_priv_worker *next; /* that is parked, too */
+} spipe_priv_worker_t;
+
+/* Tasks of one kind, and the threads that do them. */
+typedef struct spipe_priv_queue {
+    struct spipe_priv_pipeline *pipeline;
+    spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
+    size_t head, num_tasks, num_busy;
+    size_t num_threads; /* started */
+    size_t num_begun;   /* of these, those that took a worker struct */
+    size_t limit;       /* of these, those that may take tasks in this run */
+    void *threads[SPIPE_MAX_THREADS];
+    spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
+    spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
+} spipe_priv_queue_t;
+
+/* workers: the threads that fill, drain and run host stages. */
+typedef struct spipe_priv_workers {
+    spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
+    void *block;    /* memory of the queues' rings and worker structs */
+    int quit;
+    int started;    /* threads were asked for once */
+    int all_cpus;   /* they take all CPUs, so a waiting caller should help */
+} spipe_priv_workers_t;
+
+/* trial: the candidates of a kept pipeline, and what runs of them took. */
+typedef struct spipe_priv_trial {
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    size_t num, current;
+    int num_runs;     /* measured since the work was planned */
+    int over;         /* 1 = the fastest is known */
+    double kernel_s;  /* least time of the kernels that a run showed; negative = unknown */
+    cudaGraphExec_t graph; /* a run as a graph, or NULL */
+    size_t graph_moved[2];
+    int graph_failed; /* 1 = it cannot be captured */
+} spipe_priv_trial_t;
+
+/* How far a run is. What several threads touch is under the lock. */
+typedef struct spipe_priv_progress_counts {
+    size_t completed;          /* batches whose outputs are whole */
+    size_t fill_turn, drain_turn; /* whose turn it is at sources and sinks */
+    size_t issued_in, issued_out; /* batches whose copies are in the streams */
+    size_t polled_in, polled_out; /* and seen to have ended */
+    size_t reported;           /* to the progress callback */
+    size_t num_positions;      /* batches that were handed a position */
+} spipe_priv_progress_counts_t;
+
+/* run: state of the run under way. */
+typedef struct spipe_priv_run {
+    spipe_priv_progress_counts_t at;
+    int enqueued;          /* 1 = in a stream's order; nobody counts what is whole */
+    int capturing, endless, one_stream;
+    int running_enqueued;  /* an enqueued run has not been waited for */
+    int ran_now;           /* an enqueued run that had to be run at once, and nobody has asked */
+    size_t failed, drain_failed, stop_asked; /* flags under the lock */
+    cudaError_t stale_error; /* the thread's last error when the run began */
+    size_t total;          /* elements; SPIPE_AUTO = not known yet */
+    size_t batch_elems, full_batches, num_batches;
+    size_t failed_batch;   /* the first that failed; SPIPE_AUTO = none */
+    size_t moved[2];       /* bytes to the device, from it */
+    struct {
+        size_t got; /* elements that a source gave */
+        int ended;
+    } sources[SPIPE_MAX_BUFFERS];
+    double began;
+    size_t *positions;     /* where batches lie in the whole, where several GPUs share it */
+} spipe_priv_run_t;
+
+/* A pipeline. Each member belongs to the file named like it. */
+typedef struct spipe_priv_pipeline {
+    spipe_priv_request_t request;
+    spipe_plan_t plan;
+    spipe_priv_route_t route;
+    spipe_priv_program_t program;
+    spipe_priv_workers_t workers;
+    spipe_priv_trial_t trial;
+    spipe_priv_run_t run;
+    spipe_failure_t failure;
+    spipe_report_t report;
+    spipe_priv_sync_t *sync;
+    const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
+    spipe_priv_memory_t memory;
+    spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
+} spipe_priv_pipeline_t;

@@ -1,0 +1,257 @@
+/* ---- 11 plan: choosing ---------------------------------------------------------------------
+   Lists ways to do the work, predicts each by the law, keeps the best few. Pure: no state, no
+   allocation, no CUDA call, so it runs again whenever the work changes. */
+typedef struct spipe_priv_planner {
+    const spipe_costs_t *costs;
+    const spipe_priv_work_t *work;
+    const spipe_desc_t *desc;  /* what the user fixed */
+    spipe_priv_way_t *best;    /* the best ways so far, best first */
+    size_t num, capacity;
+    size_t device_bytes;       /* memory there is, 0 = take what is needed */
+    size_t pinned_bytes;
+    int num_compared;
+} spipe_priv_planner_t;
+
+/* Whether two numbers of threads are so close that one run of them is enough. */
+SPIPE_API int spipe_priv_close(size_t a, size_t b) {
+    const double x = (double)a, y = (double)b;
+    return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
+}
+
+/* Whether two ways are so alike that only one is worth running. */
+SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+    const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
+    const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
+    if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
+           spipe_priv_close(a->fill_threads, b->fill_threads) &&
+           spipe_priv_close(a->drain_threads, b->drain_threads);
+}
+
+/* Whether the slots of a way fit into the memory there is. */
+SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+    const double slots = (double)y->depth * (double)(y->chunk * y->batch);
+    const double device = slots * p->work->held;
+    if (device > p->work->memory) return 0;
+    if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
+    return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
+}
+
+/* Puts a way among the best, in order; of two that are alike the better one stays. */
+SPIPE_API void spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    size_t k = 0;
+    y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
+    if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
+    ++p->num_compared;
+    while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
+    if (k == p->capacity) --k;
+    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return;
+    if (k == p->num) ++p->num;
+    for (; k > 0 && p->best[k - 1].predicted_s > y.predicted_s; --k) p->best[k] = p->best[k - 1];
+    p->best[k] = y;
+}
+
+/* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
+SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
+    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    if (chunk > 2 * align) chunk -= chunk % align;
+    if (chunk < w->least_chunk) chunk = w->least_chunk;
+    return chunk > 0 ? chunk : 1;
+}
+
+/* A part of the whole, aligned. */
+SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
+    size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
+    if (parts > 1 && chunk > 2 * align) chunk += (align - chunk % align) % align;
+    return chunk < w->least_chunk ? w->least_chunk : chunk;
+}
+
+/* The fewest slots, in even number, that do not hold the busiest engine up. */
+SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    double period, latency;
+    size_t depth;
+    spipe_priv_engines_t e;
+    if (p->desc->schedule == SPIPE_SERIAL) return 1;
+    if (p->desc->depth != SPIPE_AUTO) return p->desc->depth;
+    if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
+    y.depth = SPIPE_MAX_DEPTH;
+    e = spipe_priv_engines(p->costs, w, &y);
+    latency = spipe_priv_latency(p->costs, w, &y, &e);
+    period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
+    depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
+    if (depth < y.fill_threads) depth = y.fill_threads;
+    if (depth < y.drain_threads) depth = y.drain_threads;
+    depth += depth % 2; /* chunks alternate between two kernel streams */
+    if (depth < least) depth = least;
+    return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
+}
+
+/* Completes a way whose chunk and staging are known, and compares it. */
+SPIPE_API void spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    y.depth = spipe_priv_depth_for(p, y);
+    if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
+        const double n = spipe_priv_num_batches(w, &y);
+        if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
+    }
+    spipe_priv_consider(p, y);
+}
+
+/* Shares threads between filling and draining by the time that each takes. */
+SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                        size_t threads) {
+    const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
+    const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
+    const double share = fill / (fill + drain);
+    y->fill_threads = fill > 0.0 ? (size_t)((double)threads * share + 0.5) : 0;
+    if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
+    if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
+    y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
+    if (y->drain_threads == 0) y->drain_threads = 1;
+    if (!(drain > 0.0)) y->drain_threads = 0;
+    if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
+}
+
+/* The most staging threads: all CPUs, or three quarters when data moves one way only, which leaves
+   some for the calling thread and the stages. */
+SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
+    return both ? w->cpus - w->cpus % 2 : w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
+}
+
+/* Every number of threads for a staged way whose chunk is known. */
+SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
+    const size_t step = both ? 2 : 1, asked = p->desc->threads;
+    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
+    size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : step;
+    if (w->pageable_in + w->pageable_out <= 0.0) most = step; /* sources and sinks take turns */
+    if (asked != SPIPE_AUTO) threads = most = step * asked;
+    for (; threads <= most; threads += step) {
+        y.fill_threads = y.drain_threads = 0;
+        if (threads > 0) spipe_priv_share_threads(p, &y, threads);
+        if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
+        if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
+        y.caller_helps = threads == 0;
+        spipe_priv_consider_ring(p, y);
+        if (threads == 0 || !may_help) continue;
+        y.caller_helps = 1;
+        spipe_priv_consider_ring(p, y);
+    }
+}
+
+/* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
+SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const double chunk = (double)y.chunk * spipe_priv_busier(w);
+    double bytes;
+    y.batch = 1;
+    spipe_priv_consider_ring(p, y);
+    if (!(w->flags & SPIPE_PRIV_MAY_BATCH) || y.schedule != SPIPE_ENGINES) return;
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
+        y.batch = (size_t)(bytes / chunk);
+        if (y.batch > 1 && y.batch * y.chunk < w->count) spipe_priv_consider_ring(p, y);
+    }
+}
+
+/* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
+SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    if (spipe_priv_is_staged(p->work, &y))
+        spipe_priv_consider_staged(p, y);
+    else if (p->desc->chunk != SPIPE_AUTO)
+        spipe_priv_consider_batches(p, y);
+    else
+        spipe_priv_consider_ring(p, y);
+    if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
+    if (spipe_priv_num_batches(p->work, &y) > SPIPE_PRIV_MAX_REPLAY) return;
+    y.replay = 1;
+    spipe_priv_consider_ring(p, y);
+}
+
+/* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
+SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const double total = (double)w->count * spipe_priv_busier(w);
+    size_t parts;
+    double bytes;
+    y.chunk = p->desc->chunk;
+    if (y.chunk != SPIPE_AUTO) {
+        spipe_priv_consider_chunk(p, y);
+        return;
+    }
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
+        if (total > (double)parts * SPIPE_PRIV_MOST_CHUNK) continue;
+        y.chunk = spipe_priv_part_of(w, parts);
+        spipe_priv_consider_chunk(p, y);
+    }
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
+        y.chunk = spipe_priv_chunk_of(w, bytes);
+        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+        y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
+        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+    }
+}
+
+/* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
+SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    size_t parts;
+    y.schedule = SPIPE_ZERO_COPY;
+    y.depth = SPIPE_PRIV_COPY_SLOTS;
+    if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+        y.chunk = spipe_priv_part_of(p->work, parts);
+        if (!(p->work->flags & SPIPE_PRIV_KEPT)) y.depth = parts;
+        spipe_priv_consider(p, y);
+    }
+}
+
+/* What may be done about pageable arrays. */
+SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
+    if (w->pageable_in + w->pageable_out <= 0.0) {
+        y.staging = SPIPE_STAGING_AUTO;
+    } else if (p->desc->staging != SPIPE_STAGING_AUTO) {
+        y.staging = p->desc->staging;
+    } else if (w->flags & SPIPE_PRIV_PAGE_TABLES) {
+        y.staging = SPIPE_STAGING_DIRECT;
+    } else {
+        y.staging = SPIPE_STAGING_COPY;
+    }
+    if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
+        y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
+    }
+    spipe_priv_consider_chunks(p, y);
+    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) return;
+    y.staging = SPIPE_STAGING_DIRECT;
+    spipe_priv_consider_chunks(p, y);
+    y.staging = SPIPE_STAGING_REGISTER;
+    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_chunks(p, y);
+}
+
+/* Lists the best ways, best first; returns how many, 1 at the least. */
+SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+    const spipe_schedule_t asked = p->desc->schedule;
+    spipe_priv_way_t y;
+    memset(&y, 0, sizeof y);
+    y.batch = 1;
+    y.schedule = asked == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : asked;
+    p->num = 0;
+    p->num_compared = 0;
+    if (asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
+        p->work->pageable_in + p->work->pageable_out <= 0.0 && p->work->halo <= 0.0) {
+        spipe_priv_consider_zero_copy(p, y);
+        return p->num;
+    }
+    spipe_priv_consider_stagings(p, y);
+    if (asked == SPIPE_SCHEDULE_AUTO && (p->work->flags & SPIPE_PRIV_MAY_ZERO_COPY)) {
+        spipe_priv_consider_zero_copy(p, y);
+    }
+    return p->num;
+}

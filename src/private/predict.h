@@ -1,0 +1,204 @@
+/* ---- 11 plan: the law ----------------------------------------------------------------------
+   How long one way of doing the work takes. Pure arithmetic on costs and work: no choice is made.
+
+   A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
+   the copy engine out, host threads that drain, and the calling thread that issues. So a run takes
+
+       set-up + the time of one batch through all engines + (n - 1) x the busiest engine's time
+
+   and no more than depth batches may be under way at once. */
+
+/* One way of doing the work: what the planner varies, what the law says, what runs measured. */
+typedef struct spipe_priv_way {
+    spipe_schedule_t schedule;
+    spipe_staging_t staging;
+    size_t chunk, batch, depth; /* elements, chunks, slots */
+    size_t fill_threads, drain_threads;
+    int caller_helps;
+    int replay;
+    double predicted_s;
+    double best_s; /* the least time measured; 0 = not run yet */
+    int tries;     /* runs measured */
+} spipe_priv_way_t;
+
+/* Seconds of each engine for one batch. */
+typedef struct spipe_priv_engines {
+    double in, out;     /* copy engines */
+    double kernel;
+    double fill, drain; /* one thread's time for a batch */
+    double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
+    double issue;       /* the calling thread */
+    double busiest;
+} spipe_priv_engines_t;
+
+SPIPE_API double spipe_priv_max(double a, double b) { return a > b ? a : b; }
+
+SPIPE_API double spipe_priv_min(double a, double b) { return a < b ? a : b; }
+
+/* How many batches a way makes of the whole. */
+SPIPE_API double spipe_priv_num_batches(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const size_t batch = y->chunk * y->batch;
+    return w->count == 0 ? 1.0 : (double)((w->count - 1) / batch + 1);
+}
+
+SPIPE_API int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const double pageable = w->pageable_in + w->pageable_out;
+    return w->hosted_in + w->hosted_out > 0.0 ||
+           (pageable > 0.0 && y->staging == SPIPE_STAGING_COPY);
+}
+
+/* Bytes of an element that host threads copy into slots, and out of them. */
+SPIPE_API double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return w->hosted_in + (y->staging == SPIPE_STAGING_COPY ? w->pageable_in : 0.0);
+}
+
+SPIPE_API double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
+}
+
+/* Bytes of pinned memory that the slots take. */
+SPIPE_API double spipe_priv_ring_bytes(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const double elements = (double)y->chunk * (double)y->batch;
+    return (double)y->depth * elements * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
+}
+
+/* The copy engines: both directions are slower while both are busy. */
+SPIPE_API void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w, double in,
+                                     double out, spipe_priv_engines_t *e) {
+    const double both = spipe_priv_min(in, out) / c->link_both;
+    const double shared = spipe_priv_min(in, out);
+    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies_in : 0.0;
+    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies_out : 0.0;
+}
+
+/* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
+SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                        const spipe_priv_way_t *y, double elements,
+                                        spipe_priv_engines_t *e) {
+    const double in = elements * spipe_priv_filled(w, y);
+    const double out = elements * spipe_priv_drained(w, y);
+    const double help = y->caller_helps ? 0.5 : 0.0;
+    const int cached = spipe_priv_ring_bytes(w, y) <= 0.5 * w->cache;
+    const double rate = cached ? c->memory : c->memory_uncached;
+    const double wake = y->fill_threads + y->drain_threads > 0 ? c->wake_s : 0.0;
+    e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
+    e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
+    e->issue += c->staged_s;
+    e->staging = (in + out) / rate;
+    if (y->fill_threads + y->drain_threads == 0) {
+        e->issue += e->fill + e->drain;
+        return;
+    }
+    e->staging = spipe_priv_max(e->staging, e->fill / ((double)y->fill_threads + help));
+    e->staging = spipe_priv_max(e->staging, e->drain / ((double)y->drain_threads + help));
+}
+
+/* One batch's time through all engines: what the first one takes, and what limits the slots. */
+SPIPE_API double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                    const spipe_priv_way_t *y, const spipe_priv_engines_t *e) {
+    const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
+    const double wakes = y->caller_helps ? c->wake_s * ((e->fill > 0.0) + (e->drain > 0.0)) : 0.0;
+    return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
+           wakes;
+}
+
+SPIPE_API spipe_priv_engines_t spipe_priv_engines(const spipe_costs_t *c,
+                                                  const spipe_priv_work_t *w,
+                                                  const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y);
+    const double elements = (double)w->count / n;
+    const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
+    spipe_priv_engines_t e;
+    double limit;
+    memset(&e, 0, sizeof e);
+    spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
+    e.kernel = w->kernel_s / n;
+    e.issue = c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
+    if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
+    e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
+    e.busiest = spipe_priv_max(e.busiest, e.staging);
+    limit = spipe_priv_latency(c, w, y, &e) / (double)y->depth;
+    e.busiest = spipe_priv_max(e.busiest, limit);
+    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, y, &e);
+    return e;
+}
+
+/* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
+SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                  const spipe_priv_way_t *y) {
+    const double ring = spipe_priv_ring_bytes(w, y);
+    const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
+    const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
+    double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
+    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
+    if (ring > 0.0) s += c->pin_s + ring / c->pin;
+    s += c->start_s * (double)(y->fill_threads + y->drain_threads);
+    if (y->staging == SPIPE_STAGING_REGISTER) {
+        s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
+        s += arrays / c->pin_arrays;
+    }
+    return s;
+}
+
+/* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
+SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
+    const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
+    const double held = w->held * (double)y->depth * (double)y->chunk;
+    const double once = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->malloc_s + held / c->malloc_bytes;
+    return once + count * w->in / in + count * w->out / out + w->kernel_s +
+           n * (c->pageable_s * (w->copies_in + w->copies_out) + c->launch_s * w->num_stages);
+}
+
+/* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
+   writes; without them every stage reads and writes the output across the link. */
+SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
+    const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
+    const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
+    const double setup = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->setup_s;
+    double one, busiest;
+    if (w->zero_copy_passes > 0) {
+        one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
+        one = spipe_priv_max(one, kernel);
+        busiest = one;
+    } else {
+        one = in + kernel + out;
+        busiest = spipe_priv_max(spipe_priv_max(in, out), kernel);
+    }
+    return setup + launches + one + (n - 1.0) * (busiest + c->launch_s);
+}
+
+/* Seconds that a way takes, as far as the costs are right. */
+SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                    const spipe_priv_way_t *y) {
+    const int blocks = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
+    spipe_priv_engines_t e;
+    if (w->count == 0) return 0.0;
+    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
+        return spipe_priv_predict_zero_copy(c, w, y);
+    }
+    if (blocks) return spipe_priv_predict_direct(c, w, y);
+    e = spipe_priv_engines(c, w, y);
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, y, &e) +
+           (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
+}
+
+/* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
+SPIPE_API double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                         const spipe_priv_way_t *y, double measured_s) {
+    spipe_priv_work_t trial = *w;
+    double low = 0.0, high = measured_s;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
+        trial.kernel_s = 0.5 * (low + high);
+        if (spipe_priv_predict(c, &trial, y) > measured_s)
+            high = trial.kernel_s;
+        else
+            low = trial.kernel_s;
+    }
+    return low;
+}

@@ -1,0 +1,120 @@
+/* ---- 13 execute: the request ---------------------------------------------------------------
+   The description as it is kept, what kind of memory its arrays are, and planning it. The one place
+   that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
+SPIPE_API cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    spipe_priv_array_t *a = &r->arrays[i];
+    void *mapped = NULL;
+    a->type = SPIPE_PRIV_PAGEABLE;
+    a->mapped = NULL;
+    if (!b->host) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_memory_type(b->host, &a->type, &mapped));
+    if (a->type != SPIPE_PRIV_PAGEABLE) a->mapped = (unsigned char *)mapped;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
+    if (!r->arrays[i].registered) return cudaSuccess;
+    r->arrays[i].registered = 0;
+    return spipe_unpin(r->desc.buffers[i].host);
+}
+
+/* Pins the pageable arrays in place. 0: the system refuses, which is no failure. */
+SPIPE_API cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
+    int i;
+    *done = 1;
+    for (i = 0; i < r->desc.num_buffers && r->desc.count > 0; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (!spipe_priv_is_array(b) || !b->host) continue;
+        if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
+        if (spipe_pin(b->host, r->desc.count * b->elem_bytes) != cudaSuccess) {
+            (void)cudaGetLastError();
+            *done = 0;
+            continue;
+        }
+        r->arrays[i].registered = 1;
+        SPIPE_TRY(spipe_priv_look_at_array(r, i));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
+    int i;
+    for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i));
+    return cudaSuccess;
+}
+
+/* The device's facts, its costs, and the arrays: all that planning needs. */
+SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
+                                               int kept) {
+    r->desc = *d;
+    r->kept = kept;
+    r->may_register = 1;
+    SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
+    r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
+    return spipe_priv_look_at_arrays(r);
+}
+
+/* Asking how many CPUs there are takes a microsecond, so not where no thread may be wanted. */
+SPIPE_API void spipe_priv_request_cpus(spipe_priv_request_t *r) {
+    if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
+}
+
+/* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
+SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
+                                                    double kernel_s) {
+    spipe_priv_work_t w =
+        spipe_priv_work(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
+    if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
+    return w;
+}
+
+/* Lists the best ways, best first, and explains the first one. */
+SPIPE_API size_t spipe_priv_request_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                         spipe_priv_way_t *ways, size_t capacity,
+                                         spipe_plan_t *plan) {
+    spipe_priv_planner_t planner;
+    size_t num;
+    memset(&planner, 0, sizeof planner);
+    planner.costs = &r->costs;
+    planner.work = w;
+    planner.desc = &r->desc;
+    planner.best = ways;
+    planner.capacity = capacity;
+    num = spipe_priv_list_ways(&planner);
+    *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
+    plan->num_candidates = planner.num_compared;
+    return num;
+}
+
+SPIPE_API cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
+                                                  spipe_failure_t *f) {
+    if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
+    return spipe_priv_refuse(f, cudaErrorNotSupported,
+                             "the schedule SPIPE_ZERO_COPY needs a device that can map host "
+                             "memory; leave schedule to the library");
+}
+
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
+                                 spipe_failure_t *failure) {
+    spipe_priv_request_t r;
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    spipe_priv_work_t w;
+    cudaError_t e;
+    if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
+    memset(plan, 0, sizeof *plan);
+    SPIPE_TRY(spipe_desc_check(d, failure));
+    memset(&r, 0, sizeof r);
+    e = cudaGetDevice(&r.device);
+    if (e == cudaSuccess) e = spipe_priv_request_begin(&r, d, kept);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(failure, e, "planning failed: %s", cudaGetErrorString(e));
+    }
+    SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
+    spipe_priv_request_cpus(&r);
+    w = spipe_priv_request_work(&r, -1.0);
+    (void)spipe_priv_request_plan(&r, &w, ways, kept ? SPIPE_PRIV_CANDIDATES : 1, plan);
+    return cudaSuccess;
+}

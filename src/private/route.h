@@ -1,0 +1,168 @@
+/* ---- 13 execute: the route -----------------------------------------------------------------
+   From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
+   spipe_priv_route_t. */
+SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
+                                               const spipe_plan_t *plan, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    const spipe_priv_array_t *a = &r->arrays[i];
+    const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
+    const int halo = b->halo_before || b->halo_after;
+    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) return SPIPE_PRIV_PATH_STAGED;
+    if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
+    if (b->kind == SPIPE_RESIDENT) {
+        return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
+    }
+    if (plan->schedule == SPIPE_ZERO_COPY && b->host) {
+        return pageable || halo || !a->mapped ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_ZERO_COPY;
+    }
+    if (!b->host || !pageable) return SPIPE_PRIV_PATH_COPIED;
+    return plan->staging == SPIPE_STAGING_DIRECT ? SPIPE_PRIV_PATH_COPIED : SPIPE_PRIV_PATH_STAGED;
+}
+
+/* What a buffer's path means for the run as a whole. */
+SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
+    const int array = spipe_priv_is_array(b);
+    if (array && pageable && t->path[i] == SPIPE_PRIV_PATH_COPIED) t->pageable_copies = 1;
+    if (array && b->host && spipe_priv_goes_out(b)) {
+        t->out_blocks = pageable && !r->facts.pageable_access;
+    }
+    if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
+    t->host_work = 1;
+    if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
+    t->drains |= spipe_priv_goes_out(b);
+}
+
+/* Where stages read slots in place, or another GPU may need what a source gave, a slot is filled
+   again only when its batch is done. */
+SPIPE_API void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                       const spipe_plan_t *plan) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    int i, kept_for_others = 0;
+    if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        kept_for_others |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
+    }
+    if (plan->schedule != SPIPE_ZERO_COPY && !kept_for_others) return;
+    t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
+}
+
+SPIPE_API void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                        const spipe_plan_t *plan) {
+    int i;
+    t->refill = SPIPE_PRIV_REFILL_NEVER;
+    t->drains = 0;
+    t->host_work = 0;
+    t->pageable_copies = 0;
+    t->out_blocks = 0;
+    for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        t->path[i] = spipe_priv_path_of(r, plan, i);
+        spipe_priv_route_buffer(t, r, i);
+    }
+    spipe_priv_route_refill(t, r, plan);
+}
+
+/* The chain that a stage continues: that of the first stage it waits for whose chain nobody has
+   continued; -1 = none. Host stages begin chains of their own. */
+SPIPE_API int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d, int s,
+                                      int *continued) {
+    int j;
+    if (d->stages[s].host) return -1;
+    for (j = 0; j < d->num_stages; ++j) {
+        if (!(t->after[s] & SPIPE_BIT(j)) || continued[j] || d->stages[j].host) continue;
+        continued[j] = 1;
+        return t->chain[j];
+    }
+    return -1;
+}
+
+SPIPE_API void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                       const int *order) {
+    const int serial = d->schedule == SPIPE_SERIAL;
+    int continued[SPIPE_MAX_STAGES] = {0}, n;
+    t->num_chains = serial;
+    for (n = 0; n < d->num_stages; ++n) {
+        const int s = order[n];
+        t->chain[s] = spipe_priv_chain_before(t, d, s, continued);
+        if (t->chain[s] < 0) t->chain[s] = serial ? 0 : t->num_chains++;
+    }
+}
+
+SPIPE_API void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
+    t->steps[t->num_steps].what = what;
+    t->steps[t->num_steps++].stage = stage;
+}
+
+/* Begins every stage that may; returns those whose work is done in this segment. */
+SPIPE_API unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                           const int *order, unsigned *begun, unsigned done) {
+    int n;
+    for (n = 0; n < d->num_stages; ++n) {
+        const int s = order[n], host = d->stages[s].host;
+        if ((*begun & SPIPE_BIT(s)) || (t->after[s] & ~done)) continue;
+        *begun |= SPIPE_BIT(s);
+        if (!host) done |= SPIPE_BIT(s);
+        spipe_priv_add_step(t, host ? SPIPE_PRIV_STEP_HOST_BEGIN : SPIPE_PRIV_STEP_STAGE, s);
+    }
+    return done;
+}
+
+/* The steps of a chunk in order: in, stages, out. A host stage ends as late as possible, and its
+   end opens a new segment, so that other chunks are issued while the host works. */
+SPIPE_API void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                      const int *order) {
+    unsigned begun = 0, done = 0;
+    int n, ended = 1;
+    t->num_steps = 0;
+    t->num_segments = 1;
+    t->segment_start[0] = 0;
+    spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
+    while (ended) {
+        done = spipe_priv_begin_stages(t, d, order, &begun, done);
+        for (ended = 0, n = 0; n < d->num_stages; ++n) {
+            const int s = order[n];
+            if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
+            if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
+            ended = 1;
+            done |= SPIPE_BIT(s);
+            spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
+        }
+    }
+    spipe_priv_add_step(t, SPIPE_PRIV_STEP_OUT, -1);
+    t->segment_start[t->num_segments] = t->num_steps;
+}
+
+/* The stages' part of the route, which no choice changes. */
+SPIPE_API void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
+    int order[SPIPE_MAX_STAGES] = {0}, i;
+    (void)spipe_priv_sort_stages(d, order);
+    t->leaves = (1u << d->num_stages) - 1;
+    for (i = 0; i < d->num_stages; ++i) {
+        t->after[i] = spipe_priv_stage_deps(d, i);
+        t->leaves &= ~t->after[i];
+    }
+    spipe_priv_route_chains(t, d, order);
+    spipe_priv_route_steps(t, d, order);
+}
+
+/* Stages work on the user's own memory, and nothing is copied either way. */
+SPIPE_API int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_priv_route_t *t,
+                                   const spipe_plan_t *plan) {
+    int i, copied = 0;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_kind_t kind = r->desc.buffers[i].kind;
+        if (kind == SPIPE_RESIDENT || kind == SPIPE_TEMP) continue;
+        copied |= t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+    }
+    return plan->schedule == SPIPE_ZERO_COPY && !copied;
+}
+
+SPIPE_API void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                     const spipe_plan_t *plan) {
+    spipe_priv_route_buffers(t, r, plan);
+    t->no_copies = spipe_priv_no_copies(r, t, plan);
+    t->stage_distance =
+        t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
+}

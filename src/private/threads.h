@@ -1,0 +1,171 @@
+/* ============================================================================================
+   >>impl   the same layers, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+/* ---- 1 config: threads and clock -----------------------------------------------------------
+   Locks, conditions, threads, CPUs and time. Knows pthreads; knows nothing of CUDA. */
+#if defined(SPIPE_NO_THREADS)
+typedef int spipe_priv_mutex_t;
+typedef int spipe_priv_cond_t;
+
+SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { *m = 0; }
+
+SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { *m = 0; }
+
+SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)m; }
+
+SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)m; }
+
+SPIPE_API void spipe_priv_cond_create(spipe_priv_cond_t *c) { *c = 0; }
+
+SPIPE_API void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { *c = 0; }
+
+SPIPE_API void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
+    (void)c;
+    (void)m;
+}
+
+SPIPE_API void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)c; }
+
+SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)c; }
+
+SPIPE_API void spipe_priv_give_up_cpu(void) {}
+
+/* NULL: there are no threads. */
+SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+    (void)fn;
+    (void)arg;
+    return NULL;
+}
+
+SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
+#else
+typedef pthread_mutex_t spipe_priv_mutex_t;
+typedef pthread_cond_t spipe_priv_cond_t;
+
+SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { (void)pthread_mutex_init(m, NULL); }
+
+SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { (void)pthread_mutex_destroy(m); }
+
+SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)pthread_mutex_lock(m); }
+
+SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)pthread_mutex_unlock(m); }
+
+SPIPE_API void spipe_priv_cond_create(spipe_priv_cond_t *c) { (void)pthread_cond_init(c, NULL); }
+
+SPIPE_API void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { (void)pthread_cond_destroy(c); }
+
+SPIPE_API void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
+    (void)pthread_cond_wait(c, m);
+}
+
+SPIPE_API void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)pthread_cond_signal(c); }
+
+SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_cond_broadcast(c); }
+
+SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
+
+/* NULL: no thread can be had. */
+SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+    pthread_t *t = (pthread_t *)malloc(sizeof *t);
+    if (t && pthread_create(t, NULL, fn, arg) == 0) return t;
+    free(t);
+    return NULL;
+}
+
+SPIPE_API void spipe_priv_thread_join(void *thread) {
+    pthread_t *t = (pthread_t *)thread;
+    (void)pthread_join(*t, NULL);
+    free(t);
+}
+#endif
+
+/* One lock, and one condition for "something changed". */
+struct spipe_priv_sync {
+    spipe_priv_mutex_t lock;
+    spipe_priv_cond_t changed;
+    int single_threaded; /* 1 = no second thread exists, so locking is skipped */
+    double busy_until;   /* other programs want all CPUs until then: do not yield */
+};
+
+SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
+    if (!s->single_threaded) spipe_priv_mutex_lock(&s->lock);
+}
+
+SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
+    if (!s->single_threaded) spipe_priv_mutex_unlock(&s->lock);
+}
+
+/* Until somebody calls spipe_priv_wake; called with the lock held. */
+SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
+    spipe_priv_cond_wait(&s->changed, &s->lock);
+}
+
+SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { spipe_priv_cond_broadcast(&s->changed); }
+
+SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
+    spipe_priv_sync_t *s = (spipe_priv_sync_t *)calloc(1, sizeof *s);
+    if (!s) return NULL;
+    spipe_priv_mutex_create(&s->lock);
+    spipe_priv_cond_create(&s->changed);
+    return s;
+}
+
+SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
+    if (!s) return;
+    spipe_priv_cond_destroy(&s->changed);
+    spipe_priv_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* CPUs that this thread may run on. */
+SPIPE_API size_t spipe_priv_num_cpus(void) {
+    long n = 0;
+#if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) n = CPU_COUNT(&cpus);
+#endif
+#if defined(_SC_NPROCESSORS_ONLN)
+    if (n == 0) n = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file: 3 us */
+#elif defined(_WIN32)
+    if (getenv("NUMBER_OF_PROCESSORS")) n = atol(getenv("NUMBER_OF_PROCESSORS"));
+#endif
+    return n > 0 ? (size_t)n : 1;
+}
+
+/* Bytes of the last-level cache; 0 = not known. */
+SPIPE_API size_t spipe_priv_cache_bytes(void) {
+    long n = 0;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
+SPIPE_API double spipe_priv_seconds(void) {
+#if defined(CLOCK_MONOTONIC)
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#elif defined(_MSC_VER)
+    return (double)clock() / CLOCKS_PER_SEC; /* the wall clock there */
+#else
+    struct timeval now;
+    gettimeofday(&now, NULL);
+    return (double)now.tv_sec + 1e-6 * (double)now.tv_usec;
+#endif
+}
+
+/* Lets other threads run: the calling thread polls, which must not keep a CPU from the workers.
+   Where yielding takes more than a millisecond, other programs want every CPU. Runs that kept
+   yielding among them took 60 times as long (Linux 6.18), so then this stops for 32 times as long
+   as the yield took. */
+SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
+    const double began = spipe_priv_seconds();
+    double took;
+    if (began < s->busy_until) return;
+    spipe_priv_give_up_cpu();
+    took = spipe_priv_seconds() - began;
+    if (took > 1e-3) s->busy_until = began + 32.0 * took;
+}

@@ -1,0 +1,156 @@
+/* ---- 11 plan: the work ---------------------------------------------------------------------
+   What the planner has to know of a request, as numbers: taken from the description, the device's
+   facts and the kinds of memory. Reads only; nothing here depends on a choice. */
+
+/* What kind of memory a host array is; of other buffers nothing is known. */
+typedef struct spipe_priv_array {
+    int type; /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
+    int registered; /* 1 = this run pinned it, and will unpin it */
+    unsigned char *mapped; /* where kernels find it, or NULL */
+} spipe_priv_array_t;
+
+/* Promises and wishes that rule ways out. */
+enum {
+    SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
+    SPIPE_PRIV_MAY_BATCH = 2,     /* nobody looks at single chunks, and memory is not limited */
+    SPIPE_PRIV_MAY_TRY = 4,       /* runs may differ in how they cut the whole */
+    SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
+    SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
+    SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
+    SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
+    SPIPE_PRIV_SEQUENTIAL = 128   /* a source or sink sees chunks in order */
+};
+
+/* Bytes are of one element unless said otherwise. */
+typedef struct spipe_priv_work {
+    size_t count;                   /* elements; of an unknown total an assumed number */
+    unsigned flags;                 /* SPIPE_PRIV_MAY_... */
+    double in, out;                 /* copied each way */
+    double pageable_in, pageable_out; /* of these, from and to pageable arrays */
+    double hosted_in, hosted_out;   /* of these, from sources and to sinks: always staged */
+    double held;                    /* device memory in a slot */
+    double halo;                    /* bytes copied in for each chunk beside its own elements */
+    size_t least_chunk;             /* elements of the widest halo */
+    int copies_in, copies_out;      /* buffers: calls for each chunk */
+    int num_stages, num_segments;   /* segments: 1 + rounds of host stages */
+    int zero_copy_passes;           /* times that zero-copy stages cross the link with the output */
+    size_t cpus;
+    double cache;                   /* bytes of the last-level cache; 0 = not known */
+    double memory;                  /* bytes of device memory that slots may take */
+    double kernel_s;                /* of all kernels for the whole */
+} spipe_priv_work_t;
+
+SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
+    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
+    int i, chains = 0;
+    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+    for (i = 0; i < d->num_stages; ++i) {
+        const spipe_stage_desc_t *s = &d->stages[i];
+        const unsigned after = spipe_priv_stage_deps(d, i);
+        if (!s->elementwise || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+        if (!s->replayable || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+        chains += i > 0 && after != SPIPE_BIT(i - 1);
+        if (s->ordered || s->host || chains) flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
+    }
+    return flags;
+}
+
+/* Flags that sizes and callbacks decide. */
+SPIPE_API unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
+    const int watched = d->sync_each || d->progress != NULL;
+    const int shared = d->hooks && d->hooks->next_batch;
+    if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
+        flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
+    }
+    if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
+    return flags;
+}
+
+SPIPE_API void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
+    if (b->halo_before == 0 && b->halo_after == 0) return;
+    w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
+    if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
+    if (w->least_chunk < b->halo_after) w->least_chunk = b->halo_after;
+    w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+}
+
+SPIPE_API void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
+                                      const spipe_priv_array_t *a) {
+    const double bytes = (double)b->elem_bytes;
+    const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+    const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
+    if (b->kind == SPIPE_RESIDENT) {
+        w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_TRY | SPIPE_PRIV_MAY_REPLAY);
+        return;
+    }
+    w->held += bytes;
+    if (b->kind == SPIPE_TEMP) w->zero_copy_passes = 0;
+    if (spipe_priv_goes_in(b)) {
+        w->in += bytes;
+        ++w->copies_in;
+        if (pageable) w->pageable_in += bytes;
+        if (hosted) w->hosted_in += bytes;
+    }
+    if (spipe_priv_goes_out(b)) {
+        w->out += bytes;
+        ++w->copies_out;
+        if (pageable) w->pageable_out += bytes;
+        if (hosted) w->hosted_out += bytes;
+    }
+    if (hosted) w->flags |= SPIPE_PRIV_SEQUENTIAL;
+    if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
+    if (hosted) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
+    if (b->kind == SPIPE_TEMP) return;
+    if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+}
+
+/* Rounds of host stages: a chunk leaves the GPU once for each, so its steps come in segments. */
+SPIPE_API int spipe_priv_num_segments(const spipe_desc_t *d) {
+    int order[SPIPE_MAX_STAGES] = {0}, round[SPIPE_MAX_STAGES] = {0};
+    int n, j, most = 0;
+    (void)spipe_priv_sort_stages(d, order);
+    for (n = 0; n < d->num_stages; ++n) {
+        const unsigned after = spipe_priv_stage_deps(d, order[n]);
+        for (j = 0; j < d->num_stages; ++j) {
+            if ((after & SPIPE_BIT(j)) && round[order[n]] < round[j]) round[order[n]] = round[j];
+        }
+        round[order[n]] += d->stages[order[n]].host != 0;
+        if (most < round[order[n]]) most = round[order[n]];
+    }
+    return most + 1;
+}
+
+/* Bytes of an element in the busier direction; without copies those in a slot. */
+SPIPE_API double spipe_priv_busier(const spipe_priv_work_t *w) {
+    const double most = w->in > w->out ? w->in : w->out;
+    if (most > 0.0) return most;
+    return w->held > 0.0 ? w->held : 1.0;
+}
+
+SPIPE_API spipe_priv_work_t spipe_priv_work(const spipe_desc_t *d, const spipe_device_t *facts,
+                                            const spipe_priv_array_t *arrays, int kept,
+                                            size_t cpus) {
+    spipe_priv_work_t w;
+    int i;
+    memset(&w, 0, sizeof w);
+    w.flags = spipe_priv_size_flags(d, spipe_priv_stage_flags(d, facts));
+    w.flags |= SPIPE_PRIV_MAY_REGISTER;
+    if (facts->host_page_tables) w.flags |= SPIPE_PRIV_PAGE_TABLES;
+    if (kept) w.flags |= SPIPE_PRIV_KEPT;
+    w.num_stages = d->num_stages;
+    w.num_segments = spipe_priv_num_segments(d);
+    w.zero_copy_passes = d->num_stages;
+    w.cpus = cpus;
+    w.cache = (double)spipe_priv_cache_bytes();
+    w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
+    for (i = 0; i < d->num_buffers; ++i) {
+        spipe_priv_work_halo(&w, &d->buffers[i]);
+        spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
+    }
+    w.count = d->count;
+    if (spipe_priv_endless(d)) {
+        w.count = (size_t)((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
+    }
+    return w;
+}

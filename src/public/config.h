@@ -1,0 +1,79 @@
+#ifndef STREAMPIPE_H
+#define STREAMPIPE_H
+
+#include <cuda_runtime_api.h>
+#ifdef __cplusplus
+#include <cuda_runtime.h> /* cudaLaunchKernelEx for SPIPE_LAUNCH */
+#endif
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if !defined(_MSC_VER)
+#include <sys/time.h>
+#include <unistd.h>
+#elif !defined(SPIPE_NO_THREADS)
+#define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
+#endif
+#if defined(__linux__)
+#include <sys/mman.h> /* madvise, where the language standard lets it show */
+#endif
+#if !defined(SPIPE_NO_THREADS)
+#include <pthread.h>
+#endif
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#include <emmintrin.h> /* streaming stores; sanitizers do not see those */
+#define SPIPE_PRIV_STREAM_STORES 1
+#else
+#define SPIPE_PRIV_STREAM_STORES 0
+#endif
+
+/* ============================================================================================
+   >>api    every public type and function, layer by layer
+   ============================================================================================ */
+
+/* ---- 1 >>config ----------------------------------------------------------------------------
+   Version, limits, linkage, and the names of earlier versions. Uses nothing of the library.
+
+   Define before including, in any file that wants it; none changes a public struct:
+     SPIPE_NO_THREADS   no worker threads: host work is the calling thread's, worker_create returns
+                        cudaErrorNotSupported (MSVC: always); in no file or in all that share data
+     SPIPE_API          linkage of every function (default: static inline)                     */
+#define SPIPE_VERSION_MAJOR 0
+#define SPIPE_VERSION_MINOR 2
+#define SPIPE_VERSION_PATCH 0
+#define SPIPE_VERSION                                                                              \
+    (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
+#if defined(__GNUC__) || defined(__clang__)
+#define SPIPE_PRIV_ATTRIBUTE(list) __attribute__(list)
+#else
+#define SPIPE_PRIV_ATTRIBUTE(list)
+#endif
+#ifndef SPIPE_API
+#define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
+#endif
+
+#define SPIPE_MAX_BUFFERS 16
+#define SPIPE_MAX_STAGES 16
+#define SPIPE_MAX_DEPTH 16
+#define SPIPE_MAX_THREADS 32
+#define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
+#define SPIPE_MAX_DEVICES 16
+/* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
+#define SPIPE_AUTO ((size_t)-1)
+
+/* Names of version 0.1 do not compile; the message gives the new name. */
+#if defined(__GNUC__) || defined(__clang__)
+#define SPIPE_PRIV_PRAGMA(text) _Pragma(#text)
+#define SPIPE_PRIV_RENAMED(message) SPIPE_PRIV_PRAGMA(GCC error message)
+#else
+#define SPIPE_PRIV_RENAMED(message) spipe_this_name_has_changed_see_the_changelog
+#endif
+#define spipe_stage_once SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
+#define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
+#define spipe_enqueue SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
+#define SPIPE_MAPPED SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")

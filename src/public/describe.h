@@ -1,0 +1,203 @@
+/* ---- 9 >>describe --------------------------------------------------------------------------
+   What the user asks for: buffers, stages, sizes. The library never writes into it. */
+/* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
+typedef struct spipe_chunk {
+    size_t       index;      /* number of this chunk, from 0 */
+    size_t       first;      /* number of its first element in the whole */
+    size_t       count;      /* elements in it, 1 or more; the last chunk may have fewer */
+    size_t       total;      /* elements in the whole; 0 while not known (a source without count) */
+    cudaStream_t stream;     /* enqueue on this stream and no other; NULL in a host stage */
+    int          slot;       /* 0 .. depth-1: whose memory this is */
+    int          num_buffers;
+    void        *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
+                                             start). With a halo, elements -before .. count+after-1
+                                             are readable. Host stage: NULL unless declared. */
+} spipe_chunk_t;
+
+/* Buffer i of a chunk as a pointer to type. */
+#define SPIPE_BUF(chunk, i, type) ((type *)(chunk)->data[i])
+/* Buffer i in the masks of spipe_add_host_stage. */
+#define SPIPE_BIT(i) (1u << (i))
+
+/* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
+   stops the run and is what the run returns. A host stage does the work itself, on host memory. */
+typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
+/* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
+   chunks in order. An I/O error: return cudaErrorOperatingSystem. */
+typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *count, void *user);
+/* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
+typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
+
+/* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
+typedef struct spipe_progress {
+    size_t chunks_done, num_chunks;   /* num_chunks 0 while not known */
+    size_t elements_done, total;      /* total 0 while not known */
+    double seconds;                   /* since the run began */
+} spipe_progress_t;
+typedef int (*spipe_progress_fn)(const spipe_progress_t *progress, void *user);
+
+typedef enum spipe_kind {
+    SPIPE_INPUT = 1, /* host array, copied in */
+    SPIPE_OUTPUT,    /* host array, copied out */
+    SPIPE_INOUT,     /* host array, copied in and out */
+    SPIPE_TEMP,      /* device only, one a slot */
+    SPIPE_RESIDENT,  /* device only, one for the whole run */
+    SPIPE_SOURCE,    /* a host function fills it, copied in */
+    SPIPE_SINK       /* copied out, a host function drains it */
+} spipe_kind_t;
+
+/* What lies beyond the first and the last element of a buffer with a halo. */
+typedef enum spipe_edge {
+    SPIPE_EDGE_CLAMP = 0, /* copies of the first / last element */
+    SPIPE_EDGE_ZERO       /* zero bytes */
+} spipe_edge_t;
+
+/* What happens to a resident buffer at the ends of a run; may be or-ed. */
+enum {
+    SPIPE_ZERO = 0,     /* zero bytes at the start of each run */
+    SPIPE_UPLOAD = 1,   /* copied from the host array at the start of each run */
+    SPIPE_DOWNLOAD = 2  /* copied to the host array at the end of each run that succeeds */
+};
+
+typedef enum spipe_schedule {
+    SPIPE_SCHEDULE_AUTO = 0,
+    SPIPE_ENGINES,       /* a stream per direction, two kernel streams taken in turn, events */
+    SPIPE_SERIAL,        /* one stream, one slot: nothing overlaps; the baseline */
+    SPIPE_DEPTH_FIRST,   /* a stream per slot, chunk by chunk */
+    SPIPE_BREADTH_FIRST, /* a stream per slot, step by step over depth chunks at a time */
+    SPIPE_ZERO_COPY      /* no copies: kernels read and write pinned host memory themselves */
+} spipe_schedule_t;
+
+/* What is done about pageable host arrays. */
+typedef enum spipe_staging {
+    SPIPE_STAGING_AUTO = 0,
+    SPIPE_STAGING_COPY,     /* through pinned slots, copied by worker threads */
+    SPIPE_STAGING_REGISTER, /* pinned in place for the run; COPY where that is refused */
+    SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; right where the GPU reads host pages */
+} spipe_staging_t;
+
+typedef struct spipe_buffer_desc {
+    spipe_kind_t    kind;
+    size_t          elem_bytes;  /* bytes of one element; resident: of the whole buffer */
+    void           *host;        /* host array; an input is never written */
+    size_t          halo_before, halo_after; /* elements readable around a chunk (default: 0) */
+    spipe_edge_t    edge;
+    int             resident;    /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
+    spipe_source_fn source;
+    spipe_sink_fn   sink;
+    void           *user;        /* handed to source or sink */
+} spipe_buffer_desc_t;
+
+typedef struct spipe_stage_desc {
+    const char    *name;
+    spipe_stage_fn fn;
+    void          *user;
+    int            host;         /* 1 = runs on the CPU, on a worker thread */
+    int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
+    int            elementwise;  /* 1 = see spipe_stage_elementwise (default: 0) */
+    int            replayable;   /* 1 = see spipe_stage_replayable (default: 0) */
+    unsigned       reads, writes; /* host stage: SPIPE_BIT of each buffer it reads and writes */
+    int            after_given, num_after; /* 0, 0 = after the stage added before it */
+    const char    *after[SPIPE_MAX_STAGES];
+} spipe_stage_desc_t;
+
+/* Several GPUs for one run, set by streampipe_devices.h; zeroed = the current device. */
+typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
+typedef struct spipe_devices {
+    int             num;                     /* 0 = all */
+    int             list[SPIPE_MAX_DEVICES]; /* device numbers */
+    spipe_reduce_fn reduce;                  /* adds one device's resident buffer to another's */
+    void           *user;                    /* handed to reduce */
+} spipe_devices_t;
+
+/* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
+   add buffers and stages. Names, arrays and user pointers are kept, not copied. */
+typedef struct spipe_desc {
+    size_t            count;    /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
+    size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
+                                   then hold several chunks of less than 256 KiB) */
+    size_t            threads;  /* host threads for each direction of staging; 0 = the calling thread
+                                   does it all (default: AUTO) */
+    spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
+    spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
+    spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
+    int               sync_each; /* 1 = wait after every step: errors of the GPU name it; slow */
+    spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
+    void             *progress_user;
+    const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
+    struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
+    spipe_devices_t   devices;  /* (default: the current one) */
+    const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
+    int               num_buffers, num_stages;
+    spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
+    spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
+    const char       *problem;  /* first mistake made while adding; the check reports it */
+} spipe_desc_t;
+
+/*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
+    spipe_desc_check -- find the first mistake of one, without touching the device.
+
+    d          in      the description.
+    failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
+    Returns    default: the description. check: cudaSuccess or cudaErrorInvalidValue.
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API spipe_desc_t spipe_desc_default(void);
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
+
+/*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
+    spipe_add_source, spipe_add_sink, spipe_set_halo -- the buffers of a pipeline.
+
+    d          in/out  from spipe_desc_default.
+    host       in      host array of count elements, pinned or not (device memory works too);
+                       yours. resident: bytes bytes, NULL for SPIPE_ZERO.
+    elem_bytes bytes   of one element, 1 or more; differs between buffers as you like.
+    bytes      bytes   of a resident buffer, 1 or more.
+    how        in      SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD, or the last two or-ed.
+    source, sink in    see spipe_source_fn, spipe_sink_fn; user is handed to it. They may run on
+                       a library thread, one call at a time, and may not call CUDA.
+    buffer     in      number of an input, in/out or source buffer.
+    before, after in   elements readable around each chunk, at most a chunk each.
+    edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
+    Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
+               then reports in words. So results need no check.
+    Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes);
+SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes);
+SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes);
+SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes);
+SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int how);
+SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
+                               size_t elem_bytes);
+SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes);
+SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
+                             spipe_edge_t edge);
+
+/*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
+    spipe_stage_elementwise, spipe_stage_replayable -- what a stage promises, so that the library
+    has more ways to choose from.
+
+    d          in/out  from spipe_desc_default.
+    name       in      short and unique; appears in messages and reports; kept, not copied.
+    fn, user   in      see spipe_stage_fn. A stage follows the one added before it.
+    reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is
+                       brought to host memory for it, and taken back to the device after it.
+    stage      in      number of a stage.
+    after      in      name of a stage that this one waits for instead, added before or after it;
+                       call again for more; NULL: none but the copies in. Stages that do not wait
+                       for each other run at the same time.
+    ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
+    elementwise   every thread reads and writes its own elements, coalesced, each once. Small
+               pinned arrays may then be processed in place (zero-copy), without copies.
+    replayable    it enqueues the same work in every run, with the same arguments, on the thread
+               that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
+               without calling the stage; spipe_run may use cudaStreamPerThread for a small total.
+    Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
+    Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
+SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
+                                   void *user, unsigned reads, unsigned writes);
+SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
+SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
+SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);
+SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);

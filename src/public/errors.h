@@ -1,0 +1,25 @@
+/* ---- 2 >>errors ----------------------------------------------------------------------------
+   Checking macros and the sentence that explains a failure. Uses only config. */
+/*  SPIPE_TRY(expr) returns expr's cudaError_t from the enclosing function unless it is cudaSuccess.
+    SPIPE_CHECK(expr) prints file:line, expr and the error on stderr and exits (for programs).
+    SPIPE_CHECK_RUN(desc, report) is spipe_run, checked: on failure it prints the sentence too.
+    Each evaluates its argument once.                                                           */
+#define SPIPE_TRY(expr)                                                                            \
+    do {                                                                                           \
+        const cudaError_t spipe_priv_try_ = (expr);                                                \
+        if (spipe_priv_try_ != cudaSuccess) return spipe_priv_try_;                                \
+    } while (0)
+#define SPIPE_CHECK(expr) spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
+#define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
+
+/* A run that the progress callback stopped returns this: the work is not finished. */
+#define SPIPE_STOPPED cudaErrorNotReady
+
+/* Why a pipeline failed, where a cudaError_t is too poor. */
+typedef struct spipe_failure {
+    cudaError_t error;        /* the first error; cudaSuccess = no failure */
+    int         stage;        /* number of the stage, -1 where no stage is to blame */
+    size_t      chunk;        /* number of the chunk, SPIPE_AUTO where none is to blame */
+    size_t      chunks_whole; /* chunks 0 .. chunks_whole-1 of every output are complete */
+    char        message[320]; /* one sentence: what is wrong and the cure */
+} spipe_failure_t;

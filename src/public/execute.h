@@ -1,0 +1,77 @@
+/* ---- 13 >>execute --------------------------------------------------------------------------
+   Running a description: once, again and again, or in the order of a stream. */
+/* A pipeline made once and run many times: a pointer, whose memory the library owns. */
+typedef struct spipe_pipeline spipe_pipeline_t;
+
+/*  spipe_run -- run a description from the first element to the last.
+
+    d          in      checked first; not kept.
+    report     out     what happened, filled on failure too; may be NULL.
+    Returns    cudaSuccess; cudaErrorInvalidValue for a bad description (nothing was allocated);
+               SPIPE_STOPPED when the progress callback asked for it; what a stage, source or
+               sink returned; or the CUDA error met. report->failure says where and why.
+    Blocks     yes, until every output is whole, or the work begun has drained.
+    Threads    any; runs do not share anything.   Callback  no.   Capture  no.
+    Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
+               and events, threads for host work; all freed before return. 24 KB of stack. */
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
+
+/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
+    spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on;
+    the run is planned anew.
+    spipe_pipeline_plan, spipe_pipeline_failure -- what is chosen for the next run; what went wrong
+    last.
+
+    p          out/in  create: a pipeline on the current device, NULL on error; free it with
+                       destroy. The others: one that create gave; destroy takes NULL, too.
+    d          in      copied; names, arrays and user pointers are kept and stay yours.
+    report, failure out what happened; either may be NULL.
+    buffer     in      number of an input, output, in/out or resident buffer.
+    host       in      the new array.
+    count      in      elements in the whole; 0 or more.
+    Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
+               is one that ends the context). A NULL pipeline, and a run after set_host failed:
+               cudaErrorInvalidResourceHandle. plan, failure: valid until the next call; NULL for
+               NULL.
+    Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
+    Threads    one at a time.   Callback  no.   Capture  no.
+    Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
+               other threads, and a graph for replayable stages, the first time; then nothing.
+               set_host, set_count: memory, where the new plan needs more. */
+SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
+                                            spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
+SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
+SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *p);
+SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *p);
+
+/*  spipe_pipeline_set_timeline -- watch the runs from now on, or no longer.
+
+    p          in/out  made by spipe_pipeline_create.
+    timeline   in      begun with spipe_timeline_default of streampipe_timeline.h; NULL = do not
+                       watch. Yours; must live until it is replaced.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a timeline that was not begun);
+               cudaErrorInvalidResourceHandle (p is NULL).
+    Blocks     until work under way has ended.   Threads  one at a time.   Callback  no.
+    Capture    no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
+                                                  struct spipe_timeline *timeline);
+
+/*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
+
+    p          in/out  made by spipe_pipeline_create.
+    stream     in      the run starts after what is on it; what is queued on it afterwards, kernels
+                       or cuBLAS calls, starts after the run.
+    report     out     may be NULL; wall_ms is not measured for enqueued runs.
+    Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
+               spipe_run, for all enqueued runs since the last wait.
+    Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
+               host stages) until stream has come so far and the run has ended. wait: yes.
+    Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
+    Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
+               pipeline must outlive the graph and its arrays stay as they are.
+    Allocates  nothing. */
+SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);

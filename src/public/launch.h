@@ -1,0 +1,26 @@
+/* ---- 14 >>launch ---------------------------------------------------------------------------
+   Launching kernels from a stage. C++ and .cu only, but for spipe_blocks. */
+/*  spipe_blocks -- how many blocks cover count elements with threads each.
+
+    count      in      elements; 0 gives 1 block, so that a launch is always valid.
+    threads    in      threads a block, 1 or more.
+    Returns    the number, at most 2^31 - 1 (then the kernel must loop).
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
+
+#ifdef __cplusplus
+/*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
+    this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
+    template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
+    spipe_priv_launch((grid), (block), (shared_bytes), (stream), kernel, __VA_ARGS__)
+
+/*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
+    (const in_type *in, out_type *out, size_t n) with one thread an element, from buffer 0 to 1. */
+#define SPIPE_MAP_STAGE(name, kernel, in_type, out_type)                                           \
+    SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
+        (void)user;                                                                                \
+        return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
+                            SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
+    }
+#endif

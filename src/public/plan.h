@@ -1,0 +1,39 @@
+/* ---- 11 >>plan -----------------------------------------------------------------------------
+   What was chosen for a run and why. Made by one pure function; printable; never an input. */
+typedef struct spipe_plan {
+    size_t           count;         /* elements planned for; SPIPE_AUTO = not known */
+    size_t           chunk;         /* elements in a chunk */
+    size_t           batch;         /* chunks copied in one piece; 1 = each by itself */
+    size_t           depth;         /* slots, each for one batch */
+    spipe_schedule_t schedule;
+    spipe_staging_t  staging;       /* of pageable arrays; AUTO = there are none */
+    size_t           fill_threads;  /* host threads that copy into pinned slots */
+    size_t           drain_threads; /* host threads that copy out of them */
+    int              caller_helps;  /* 1 = the calling thread copies, too, where it would wait */
+    int              replay;        /* 1 = the run is replayed as a CUDA graph */
+    double           predicted_ms;  /* by the law, set-up included for a one-shot run */
+    double           kernel_ms;     /* of all kernels together, assumed or measured */
+    int              kernel_known;  /* 1 = kernel_ms was measured by an earlier run */
+    int              num_candidates; /* ways that were compared */
+    const char      *why_chunk;     /* constant sentences */
+    const char      *why_schedule;
+    const char      *why_staging;
+    char             costs[64];     /* name of the costs it was planned with */
+} spipe_plan_t;
+
+/*  spipe_plan -- what a run of a description would choose, and why, without running it.
+    spipe_plan_print -- a plan as a few lines of text.
+
+    d          in      checked first.
+    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
+                       spipe_run.
+    plan       out/in  of the first run; a kept pipeline may move to another candidate after
+                       measuring. Zeroed on error.
+    failure    out     why there is none; may be NULL.
+    to         in      an open file.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, NULL); any error of reading
+               the device's facts; print: cudaErrorOperatingSystem.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
+                                 spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);

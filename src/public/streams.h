@@ -1,0 +1,99 @@
+/* ---- 4 >>streams ---------------------------------------------------------------------------
+   Streams by priority, pools of them, leases and scopes. */
+/* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
+   default 0 is the least, so LOW equals DEFAULT there. */
+typedef enum spipe_priority {
+    SPIPE_PRIORITY_DEFAULT = 0, /* CUDA's own default, 0 */
+    SPIPE_PRIORITY_LOW,         /* the least of the device */
+    SPIPE_PRIORITY_MEDIUM,      /* halfway */
+    SPIPE_PRIORITY_HIGH         /* the greatest of the device */
+} spipe_priority_t;
+
+typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
+
+/* Streams made once, to take in turn or to lease. Members are private. */
+typedef struct spipe_stream_pool {
+    size_t             num_streams, next;
+    cudaStream_t       streams[SPIPE_MAX_STREAMS];
+    unsigned char      leased[SPIPE_MAX_STREAMS];
+    int                device;
+    spipe_priv_sync_t *sync;
+} spipe_stream_pool_t;
+
+/*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
+    name; a non-blocking stream of it, free of the legacy default stream; a stream waits for one.
+
+    priority   in      one of spipe_priority_t, on the current device.
+    value      out     for cudaStreamCreateWithPriority; lower is more urgent.
+    stream     out     yours; free it with cudaStreamDestroy. NULL on error.
+    waiter     in      what is queued on it from now on starts after all that is on other by now.
+    other      in      may be of another device.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls they are made of.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
+    Allocates  create: one stream. wait: one untimed event, freed before return; where that
+               matters, keep an event and use cudaEventRecord + cudaStreamWaitEvent. */
+SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
+SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
+SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
+
+/*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams, made once.
+
+    pool       out     made on the current device; must not move until destroyed.
+    num_streams in     1 .. SPIPE_MAX_STREAMS; beyond 8 they share hardware queues unless
+                       CUDA_DEVICE_MAX_CONNECTIONS says more, so 2-8 is plenty.
+    priority   in      of all of them.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; any error of stream
+               creation (then the pool is zeroed and nothing is kept).
+    Blocks     create: no. destroy: no; work still queued on the streams completes.
+    Threads    one; nobody may hold or wait for a lease when destroy is called.
+    Callback   no.   Capture  no.
+    Allocates  num_streams streams and a little host memory, until destroy. */
+SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
+                                               spipe_priority_t priority);
+SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
+
+/*  spipe_stream_next -- the next stream of a pool, round robin.
+
+    pool       in      made by spipe_stream_pool_create.
+    stream     out     shared; to have one to yourself: spipe_stream_acquire.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool).
+    Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
+
+/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
+
+    pool       in      made by spipe_stream_pool_create.
+    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
+                       release: one that acquire gave; work may still be queued on it.
+    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
+               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
+               cudaErrorInvalidValue for a dead pool.
+    Blocks     acquire: the calling thread, until another releases. The others: no.
+    Threads    any.
+    Callback   release: yes. acquire and try_acquire: no (they query streams).
+    Capture    release: yes. The others: no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
+
+/* A stream leased for a while: use stream; the other members are private. */
+typedef struct spipe_scope {
+    cudaStream_t         stream;
+    cudaStream_t         parent;
+    spipe_stream_pool_t *pool;
+} spipe_scope_t;
+
+/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
+
+    scope      out/in  scope->stream is the leased stream. It starts after what is on parent at
+                       begin; what is put on parent after end starts after all that is on it.
+    pool       in      where the stream is leased from, between begin and end.
+    parent     in      the stream to fork from and join.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
+               stream back whatever happens; ending a zeroed or ended scope is fine.
+    Blocks     begin: until a stream is free. end: no.
+    Threads    one scope, one thread; a pool serves many.   Callback  no.
+    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent);
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
