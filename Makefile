@@ -114,7 +114,7 @@ SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model multi steps))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs multicopy_sample kernels model multi steps))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -298,6 +298,9 @@ $(BUILD)/tests/bench/steps: LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64
 
 bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions of a run on the CPU; 2 minutes
 	@$(BUILD)/tests/bench/steps || [ $$? = 77 ]
+
+bench-costs: $(BUILD)/tests/bench/costs ## on a GPU: what copies, launches, threads and pinning cost; under 40 s
+	@$(BUILD)/tests/bench/costs || [ $$? = 77 ]
 
 bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
 	$(BUILD)/tests/bench/model
