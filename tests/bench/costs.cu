@@ -352,7 +352,7 @@ static void run_ring(int way, size_t total, size_t chunk) {
     finish();
 }
 
-/* The ring's first copy in and last copy out are alone; copies without kernels have no such ends. */
+/* A ring's first copy in and last copy out are alone; copies without kernels have no such ends. */
 static void fit_ring(const std::string &name, int way, size_t total, size_t least,
                      const std::vector<size_t> &chunks, const doubles_t &seconds) {
     std::vector<equation_t> all;
