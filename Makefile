@@ -114,7 +114,7 @@ SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model multi steps))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs multicopy_sample kernels model multi steps versus))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -298,6 +298,38 @@ $(BUILD)/tests/bench/steps: LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64
 
 bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions of a run on the CPU; 2 minutes
 	@$(BUILD)/tests/bench/steps || [ $$? = 77 ]
+
+bench-costs: $(BUILD)/tests/bench/costs ## on a GPU: what copies, launches, threads and pinning cost; under 40 s
+	@$(BUILD)/tests/bench/costs || [ $$? = 77 ]
+
+# Two versions of the header in one process: each in a shared object of its own, on one runtime. The
+# old one is taken out of git once; where there is no git, its file in the build folder serves.
+OLD_COMMIT ?= 12366a2
+VERSUS := $(BUILD)/tests/bench/versus
+VERSUS_SIDES := $(VERSUS)_old.so $(VERSUS)_new.so
+ifeq ($(BACKEND),host)
+COMPILE_side = $(COMPILE_cu) -fPIC -fvisibility=hidden
+LINK_side = $(CXX) $(SANFLAGS) -shared $< -o $@
+$(VERSUS): LIBS = -rdynamic -ldl
+else
+COMPILE_side = $(COMPILE_cu) -Xcompiler -fPIC,-fvisibility=hidden
+LINK_side = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart shared -shared $< -o $@ $(LIBS)
+$(VERSUS) $(VERSUS_SIDES): CUDART = shared
+$(VERSUS) $(VERSUS_SIDES): LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64 -ldl
+endif
+$(BUILD)/old/$(OLD_COMMIT)/streampipe.h:
+	@mkdir -p $(@D)
+	$(Q)git show $(OLD_COMMIT):streampipe.h > $@ || { echo "no git here: put that commit's header at $@" >&2; exit 1; }
+$(VERSUS)_old.cu.o: OLD = -I$(BUILD)/old/$(OLD_COMMIT)
+$(VERSUS)_old.cu.o: $(BUILD)/old/$(OLD_COMMIT)/streampipe.h
+$(VERSUS)_old.cu.o $(VERSUS)_new.cu.o: tests/bench/versus_side.cu $(BUILD)/flags
+	@printf '  %-4s %s\n' CU $(@F); mkdir -p $(@D) && rm -f $@
+	$(Q)$(firstword $(COMPILE_side)) $(OLD) $(wordlist 2,99,$(COMPILE_side)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+$(VERSUS_SIDES): %.so: %.cu.o ; $(Q)$(LINK_side)
+-include $(VERSUS_SIDES:.so=.cu.d)
+
+bench-versus: $(VERSUS) $(VERSUS_SIDES) ## on a GPU: the header of OLD_COMMIT beside this one, run by run, 336 kinds of work; under 10 minutes
+	@$(VERSUS) $(VERSUS_ARGS) || [ $$? = 77 ]
 
 bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
 	$(BUILD)/tests/bench/model
