@@ -1,12 +1,15 @@
-/*  streampipe.h 0.1.0 -- CUDA stream pipelines in one header.
+/*  streampipe.h 0.2.0 -- CUDA stream pipelines in one header.
 
     Cuts any array, file or endless source into chunks and runs them through your kernels while
     copies in, kernels and copies out overlap. Also the parts it is made of: streams by priority,
-    stream pools, events, pinned memory, host calls (leases and more in streampipe_parts.h).
+    stream pools, events, timers, pinned memory, host calls, workers and channels.
     C99, C++11 and CUDA C++ alike. MIT licence: see the end of this file.
 
     USE IT   copy this file beside your program and #include it: nothing to define, nothing to
              link but the CUDA runtime (and pthreads).
+
+    CHANGE IT   this file is made: `make amalgamate` joins the short files of src/ in the order
+             of src/order. Edit those; a line `---- src/...` says where each part comes from.
 
     A COMPLETE PROGRAM       nvcc -O3 -o first first.cu
 BEGIN EXAMPLE first.cu
@@ -46,22 +49,31 @@ END EXAMPLE
       1  >>config     version, limits, macros you may define
       2  >>errors     SPIPE_TRY, SPIPE_CHECK, spipe_failure_t
       3  >>device     copy engines, priorities, pageable access, NUMA node
-      4  >>streams    streams by priority name, waiting, pools
-      5  >>events     untimed events
+      4  >>streams    streams by priority name, waiting, pools, leases, scopes
+      5  >>events     untimed events, event pools, timers
       6  >>memory     pinned allocation, pinning in place, "is this pinned?"
-      7  >>hostcalls  host functions in a stream's order
-      8  >>describe   buffers, stages, sizes: the description of a pipeline
-      9  >>execute    spipe_run, the persistent pipeline, spipe_enqueue
-     10  >>report     what happened
-     11  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
+      7  >>hostcalls  host functions in a stream's order, workers that may call CUDA
+      8  >>channels   values handed from one stream to another
+      9  >>describe   buffers, stages, sizes: the description of a pipeline
+     10  >>costs      what copies, launches and threads cost on a machine
+     11  >>plan       what a run will choose, and why
+     12  >>report     what happened
+     13  >>execute    spipe_run, the kept pipeline, runs in a stream's order
+     14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
     WORDS
-      element  the unit that count and chunk count: a float, a pixel, an image row, a record
-      chunk    consecutive elements that travel together; the last one may be shorter
-      buffer   an array cut into chunks, or one block for the whole run (resident)
-      stage    a C function that enqueues work on the stream it is given, for one chunk
-      slot     the device memory (and pinned memory, where staged) of one chunk in flight
-      depth    the number of slots: memory used = depth x chunk, whatever the total
+      element      the unit that count and chunk count: a float, a pixel, an image row, a record
+      chunk        consecutive elements that travel together; the last one may be shorter
+      batch        several small chunks that are copied in one piece
+      buffer       an array cut into chunks, or one block for the whole run (resident)
+      stage        a C function that enqueues work on the stream it is given, for one chunk
+      slot         the device memory (and pinned memory, where staged) of one batch in flight
+      depth        the number of slots: memory used = depth x chunk, whatever the total
+      staging      copying pageable memory through pinned slots, by worker threads
+      zero-copy    kernels read and write pinned host memory themselves; nothing is copied
+      one-shot     a run by spipe_run, which sets up and frees everything
+      kept         a pipeline made once by spipe_pipeline_create and run many times
+      plan         the choices for a run: chunk, depth, schedule, staging, threads
 
     HOW A CHUNK TRAVELS    host buffer -> (pinned slot) -> device slot -> stages -> ... -> host
       copy in  |0|1|2|3|4|          a slot is used again when its copy out has ended;
@@ -70,9 +82,10 @@ END EXAMPLE
 
     RULES
       Ownership  arrays you pass stay yours and must live until the run returns (enqueue: until
-                 the stream has passed it). Objects are structs of yours: zeroed = dead, made by
-                 *_create, freed by *_destroy, never moved or copied while alive. Destroying
-                 twice, or a zeroed one, is fine.
+                 the stream has passed it). A pipeline is a pointer made by
+                 spipe_pipeline_create. Pools, timers and the like are structs of yours: zeroed =
+                 dead, made by *_create, freed by *_destroy, never moved or copied while alive.
+                 Destroying twice, or a zeroed one, is fine.
       Errors     every function returns cudaError_t, prints nothing, never exits (the SPIPE_CHECK
                  macros apart), and leaves the current device as it was. A run that fails says
                  which stage and chunk, and how many chunks are whole, in a spipe_failure_t.
@@ -84,6 +97,8 @@ END EXAMPLE
       than alone. Stream priority orders kernels, not copies. A stage that synchronises, allocates,
       or uses another stream than its own stops the pipeline.
 */
+
+/* ---- src/public/config.h ---- */
 #ifndef STREAMPIPE_H
 #define STREAMPIPE_H
 
@@ -123,12 +138,14 @@ END EXAMPLE
    ============================================================================================ */
 
 /* ---- 1 >>config ----------------------------------------------------------------------------
+   Version, limits, linkage, and the names of earlier versions. Uses nothing of the library.
+
    Define before including, in any file that wants it; none changes a public struct:
      SPIPE_NO_THREADS   no worker threads: host work is the calling thread's, worker_create returns
                         cudaErrorNotSupported (MSVC: always); in no file or in all that share data
      SPIPE_API          linkage of every function (default: static inline)                     */
 #define SPIPE_VERSION_MAJOR 0
-#define SPIPE_VERSION_MINOR 1
+#define SPIPE_VERSION_MINOR 2
 #define SPIPE_VERSION_PATCH 0
 #define SPIPE_VERSION                                                                              \
     (SPIPE_VERSION_MAJOR * 10000 + SPIPE_VERSION_MINOR * 100 + SPIPE_VERSION_PATCH)
@@ -150,7 +167,21 @@ END EXAMPLE
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
-/* ---- 2 >>errors ---------------------------------------------------------------------------- */
+/* Names of version 0.1 do not compile; the message gives the new name. */
+#if defined(__GNUC__) || defined(__clang__)
+#define SPIPE_PRIV_PRAGMA(text) _Pragma(#text)
+#define SPIPE_PRIV_RENAMED(message) SPIPE_PRIV_PRAGMA(GCC error message)
+#else
+#define SPIPE_PRIV_RENAMED(message) spipe_this_name_has_changed_see_the_changelog
+#endif
+#define spipe_stage_once SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
+#define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
+#define spipe_enqueue SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
+#define SPIPE_MAPPED SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
+
+/* ---- src/public/errors.h ---- */
+/* ---- 2 >>errors ----------------------------------------------------------------------------
+   Checking macros and the sentence that explains a failure. Uses only config. */
 /*  SPIPE_TRY(expr) returns expr's cudaError_t from the enclosing function unless it is cudaSuccess.
     SPIPE_CHECK(expr) prints file:line, expr and the error on stderr and exits (for programs).
     SPIPE_CHECK_RUN(desc, report) is spipe_run, checked: on failure it prints the sentence too.
@@ -163,7 +194,7 @@ END EXAMPLE
 #define SPIPE_CHECK(expr) spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
-/* What the progress callback's wish to stop comes back as: the work is not finished. */
+/* A run that the progress callback stopped returns this: the work is not finished. */
 #define SPIPE_STOPPED cudaErrorNotReady
 
 /* Why a pipeline failed, where a cudaError_t is too poor. */
@@ -175,7 +206,9 @@ typedef struct spipe_failure {
     char        message[320]; /* one sentence: what is wrong and the cure */
 } spipe_failure_t;
 
-/* ---- 3 >>device ---------------------------------------------------------------------------- */
+/* ---- src/public/device.h ---- */
+/* ---- 3 >>device ----------------------------------------------------------------------------
+   What a GPU can do at the same time. Reads the device; changes nothing. */
 /* What decides whether and how work overlaps on a device. */
 typedef struct spipe_device {
     int    device;
@@ -203,7 +236,9 @@ typedef struct spipe_device {
     Capture    yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
 
-/* ---- 4 >>streams --------------------------------------------------------------------------- */
+/* ---- src/public/streams.h ---- */
+/* ---- 4 >>streams ---------------------------------------------------------------------------
+   Streams by priority, pools of them, leases and scopes. */
 /* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
    default 0 is the least, so LOW equals DEFAULT there. */
 typedef enum spipe_priority {
@@ -213,7 +248,7 @@ typedef enum spipe_priority {
     SPIPE_PRIORITY_HIGH         /* the greatest of the device */
 } spipe_priority_t;
 
-typedef struct spipe_priv_sync spipe_priv_sync_t; /* a mutex and a condition variable */
+typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to wait for */
 
 /* Streams made once, to take in turn or to lease. Members are private. */
 typedef struct spipe_stream_pool {
@@ -259,12 +294,52 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
 /*  spipe_stream_next -- the next stream of a pool, round robin.
 
     pool       in      made by spipe_stream_pool_create.
-    stream     out     shared; to have one to oneself: spipe_stream_acquire of streampipe_parts.h.
+    stream     out     shared; to have one to yourself: spipe_stream_acquire.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
 
-/* ---- 5 >>events ---------------------------------------------------------------------------- */
+/*  spipe_stream_acquire, spipe_stream_try_acquire, spipe_stream_release -- lease and give back.
+
+    pool       in      made by spipe_stream_pool_create.
+    stream     out/in  acquire: a stream nobody else has leased, an idle one if there is one.
+                       release: one that acquire gave; work may still be queued on it.
+    Returns    cudaSuccess; try_acquire: cudaErrorNotReady when all are leased; release:
+               cudaErrorInvalidResourceHandle for a stream that is not leased from this pool;
+               cudaErrorInvalidValue for a dead pool.
+    Blocks     acquire: the calling thread, until another releases. The others: no.
+    Threads    any.
+    Callback   release: yes. acquire and try_acquire: no (they query streams).
+    Capture    release: yes. The others: no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream);
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream);
+
+/* A stream leased for a while: use stream; the other members are private. */
+typedef struct spipe_scope {
+    cudaStream_t         stream;
+    cudaStream_t         parent;
+    spipe_stream_pool_t *pool;
+} spipe_scope_t;
+
+/*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
+
+    scope      out/in  scope->stream is the leased stream. It starts after what is on parent at
+                       begin; what is put on parent after end starts after all that is on it.
+    pool       in      where the stream is leased from, between begin and end.
+    parent     in      the stream to fork from and join.
+    Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the
+               stream back whatever happens; ending a zeroed or ended scope is fine.
+    Blocks     begin: until a stream is free. end: no.
+    Threads    one scope, one thread; a pool serves many.   Callback  no.
+    Capture    end: yes. begin: no (it queries streams).   Allocates  nothing that stays. */
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent);
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
+
+/* ---- src/public/events.h ---- */
+/* ---- 5 >>events ----------------------------------------------------------------------------
+   Events for ordering, pools of them, and a stopwatch. */
 /*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
 
     event      out     yours; free it with cudaEventDestroy. NULL on error.
@@ -272,7 +347,57 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  an event. */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 
-/* ---- 6 >>memory ---------------------------------------------------------------------------- */
+/* Untimed events kept for reuse. Members are private. */
+typedef struct spipe_event_pool {
+    size_t             num_free, num_total;
+    cudaEvent_t       *free_events;
+    int                device;
+    spipe_priv_sync_t *sync;
+} spipe_event_pool_t;
+
+/*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
+    -- untimed events, made when first needed and kept.
+
+    pool       out/in  of the current device at create; must not move until destroyed.
+    event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
+                       queued on it stay valid.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
+               acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
+               returns cudaErrorInvalidValue when events are still out; those stay the holder's.
+    Blocks     no.
+    Threads    create, destroy: one. The others: any.
+    Callback   release: yes. The others: no.   Capture  yes.
+    Allocates  an event when none is free, and a little host memory. */
+SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool);
+SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event);
+SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event);
+SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
+
+/* A stopwatch on a stream. Members are private. */
+typedef struct spipe_timer {
+    cudaEvent_t begin, end;
+} spipe_timer_t;
+
+/*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
+    -- time what lies between start and stop on a stream, by the GPU's clock.
+
+    timer      out/in  of the current device at create; may be started again and again.
+    stream     in      start and stop may name different streams of the same device.
+    ms         out     milliseconds between the two, resolution about half a microsecond.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
+               or ms before start and stop); any error of the event calls.
+    Blocks     ms: until stop's point is reached. The others: no.
+    Threads    one.   Callback  no.   Capture  no.
+    Allocates  create: two timed events, until destroy. */
+SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);
+SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
+SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
+
+/* ---- src/public/memory.h ---- */
+/* ---- 6 >>memory ----------------------------------------------------------------------------
+   Page-locked (pinned) host memory. */
 /*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
     spipe_pin, spipe_unpin -- page-lock memory that is there already, in place.
     spipe_is_pinned -- whether a copy from or to this range can be asynchronous.
@@ -294,7 +419,9 @@ SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
 SPIPE_API cudaError_t spipe_unpin(void *ptr);
 SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
 
-/* ---- 7 >>hostcalls ------------------------------------------------------------------------- */
+/* ---- src/public/hostcalls.h ---- */
+/* ---- 7 >>hostcalls -------------------------------------------------------------------------
+   Host functions that run when a stream reaches them. */
 typedef void (*spipe_host_fn)(void *user);
 
 /*  spipe_host_call -- CUDA calls fn(user) on a thread of its own when stream gets there.
@@ -308,7 +435,77 @@ typedef void (*spipe_host_fn)(void *user);
     Allocates  nothing. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user);
 
-/* ---- 8 >>describe -------------------------------------------------------------------------- */
+typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
+
+/* A host thread that runs functions when streams reach them. Members are private. */
+typedef struct spipe_worker {
+    struct spipe_priv_job *first, *last; /* the calls that wait */
+    int                    running, quit, busy, device;
+    spipe_priv_sync_t     *sync;
+    void                  *thread;
+} spipe_worker_t;
+
+/*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
+    thread that runs fn(status, user) when a stream gets there, and MAY call CUDA: so the end of
+    one batch can queue the next.
+
+    worker     out/in  of the current device at create, which is current in fn; must not move.
+    stream     in      fn runs after all that is on stream at the call; the stream goes on
+                       without waiting for fn.
+    fn         in      called exactly once, in the order of the calls, whatever happens: status
+                       is cudaSuccess or the error found on reaching it. May call
+                       spipe_worker_call (a chain), not wait or destroy.
+    user       in      handed to fn; must live until it has run.
+    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
+               cudaErrorNotSupported (no thread can be had); any error of event calls: then fn
+               was not taken and will not be called.
+    Blocks     create, call: no. wait: until no call is left. destroy: likewise.
+    Threads    call, wait: any. create, destroy: one.
+    Callback   from fn: call only. From a spipe_host_call function: no.
+    Capture    no.
+    Allocates  create: a thread. call: one untimed event and host memory until fn has run. */
+SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker);
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user);
+SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
+
+/* ---- src/public/channels.h ---- */
+/* ---- 8 >>channels --------------------------------------------------------------------------
+   Values handed from one stream to another without the host waiting. */
+/* A queue of values between two streams, in device memory. Members are private. */
+typedef struct spipe_channel {
+    size_t             bytes, stride, capacity, num_sent, num_received;
+    unsigned char     *device_memory;
+    cudaEvent_t       *full, *empty; /* one pair a place */
+    int                device;
+    spipe_priv_sync_t *sync;
+} spipe_channel_t;
+
+/*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
+    values from one stream to another, first in first out, without the host waiting.
+
+    c          out/in  of the current device at create; must not move.
+    bytes      bytes   size of one value, 1 or more.
+    capacity   in      values under way at most, 1 or more.
+    stream     in      send: value is read in this stream's order. recv: what is queued on it
+                       after the call sees the value.
+    value      in      send: device (or pinned host) memory to read.
+    into       out     recv: device (or pinned host) memory to write.
+    Returns    cudaSuccess; cudaErrorNotReady (send: full; recv: nothing sent yet; try again
+               after the other side's call); cudaErrorInvalidValue; any error of the copy.
+    Blocks     no. destroy waits for the device.
+    Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
+    Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity);
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
+                                         const void *value);
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
+
+/* ---- src/public/describe.h ---- */
+/* ---- 9 >>describe --------------------------------------------------------------------------
+   What the user asks for: buffers, stages, sizes. The library never writes into it. */
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
 typedef struct spipe_chunk {
     size_t       index;      /* number of this chunk, from 0 */
@@ -337,7 +534,7 @@ typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *coun
 /* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
 
-/* How far a run is, for the progress callback; return 1 to stop the run, 0 to go on. */
+/* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks;   /* num_chunks 0 while not known */
     size_t elements_done, total;      /* total 0 while not known */
@@ -374,7 +571,7 @@ typedef enum spipe_schedule {
     SPIPE_SERIAL,        /* one stream, one slot: nothing overlaps; the baseline */
     SPIPE_DEPTH_FIRST,   /* a stream per slot, chunk by chunk */
     SPIPE_BREADTH_FIRST, /* a stream per slot, step by step over depth chunks at a time */
-    SPIPE_MAPPED         /* no copies: kernels read and write pinned host memory themselves */
+    SPIPE_ZERO_COPY      /* no copies: kernels read and write pinned host memory themselves */
 } spipe_schedule_t;
 
 /* What is done about pageable host arrays. */
@@ -403,23 +600,20 @@ typedef struct spipe_stage_desc {
     void          *user;
     int            host;         /* 1 = runs on the CPU, on a worker thread */
     int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
-    int            once, fixed;  /* see spipe_stage_once and spipe_stage_fixed (default: 0) */
+    int            elementwise;  /* 1 = see spipe_stage_elementwise (default: 0) */
+    int            replayable;   /* 1 = see spipe_stage_replayable (default: 0) */
     unsigned       reads, writes; /* host stage: SPIPE_BIT of each buffer it reads and writes */
     int            after_given, num_after; /* 0, 0 = after the stage added before it */
     const char    *after[SPIPE_MAX_STAGES];
 } spipe_stage_desc_t;
 
-/* Several GPUs for one run, as streampipe_devices.h sets them; zeroed = the current device. */
-struct spipe_desc; struct spipe_report; struct spipe_pipeline;
+/* Several GPUs for one run, set by streampipe_devices.h; zeroed = the current device. */
 typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
 typedef struct spipe_devices {
-    int             num, list[SPIPE_MAX_DEVICES]; /* num 0 = all */
-    spipe_reduce_fn reduce; /* adds one device's resident buffer to another's */
-    void           *user;   /* handed to reduce */
-    cudaError_t   (*run)(const struct spipe_desc *d, struct spipe_report *report);
-    size_t        (*claim)(struct spipe_pipeline *p, int have); /* private, with its argument */
-    void           *claim_arg;
-    void          (*queue)(int place, int last); /* for tests: who may ask next; NULL = anybody */
+    int             num;                     /* 0 = all */
+    int             list[SPIPE_MAX_DEVICES]; /* device numbers */
+    spipe_reduce_fn reduce;                  /* adds one device's resident buffer to another's */
+    void           *user;                    /* handed to reduce */
 } spipe_devices_t;
 
 /* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
@@ -429,19 +623,22 @@ typedef struct spipe_desc {
     size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
     size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t            threads;  /* of the host, each way; 0 = the caller's alone (default: AUTO) */
+    size_t            threads;  /* host threads for each direction of staging; 0 = the calling thread
+                                   does it all (default: AUTO) */
     spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
     int               sync_each; /* 1 = wait after every step: errors of the GPU name it; slow */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void             *progress_user;
+    const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
     spipe_devices_t   devices;  /* (default: the current one) */
+    const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int               num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
-    const char       *problem;  /* first mistake made while adding; found again by the check */
+    const char       *problem;  /* first mistake made while adding; the check reports it */
 } spipe_desc_t;
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -483,7 +680,8 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                              spipe_edge_t edge);
 
 /*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
-    spipe_stage_once, spipe_stage_fixed -- what a stage promises, so that the library can do better.
+    spipe_stage_elementwise, spipe_stage_replayable -- what a stage promises, so that the library
+    has more ways to choose from.
 
     d          in/out  from spipe_desc_default.
     name       in      short and unique; appears in messages and reports; kept, not copied.
@@ -495,24 +693,128 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
-    once       it touches each element once, neighbours by neighbouring threads: small totals in
-               pinned memory are then worked on where they are, without copies, and the first runs
-               of a kept pipeline try two ways of cutting the whole.
-    fixed      it enqueues the same work in every run, arguments and all, from the thread it is in:
-               a kept pipeline may replay a run as a CUDA graph, without calling it, where that is
-               faster; spipe_run may take a small total through cudaStreamPerThread.
-    Returns    the stage's number, from 0 as added; -1 on a mistake, which the run tells in words.
+    elementwise   every thread reads and writes its own elements, coalesced, each once. Small
+               pinned arrays may then be processed in place (zero-copy), without copies.
+    replayable    it enqueues the same work in every run, with the same arguments, on the thread
+               that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
+               without calling the stage; spipe_run may use cudaStreamPerThread for a small total.
+    Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
 SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
                                    void *user, unsigned reads, unsigned writes);
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
-SPIPE_API int spipe_stage_once(spipe_desc_t *d, int stage);
-SPIPE_API int spipe_stage_fixed(spipe_desc_t *d, int stage);
+SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);
+SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);
 
-/* ---- 9 >>execute --------------------------------------------------------------------------- */
-/* What a run did; see >>report. Filled whole on success and on failure. */
+/* ---- src/public/costs.h ---- */
+/* ---- 10 >>costs ----------------------------------------------------------------------------
+   What the planner knows about a machine: measured facts, in seconds and bytes a second. */
+/* Every figure can be measured by spipe_costs_measure of streampipe_tools.h in under a second. The
+   library has a row for each machine it was measured on; an unknown machine gets cautious values,
+   and a kept pipeline then measures its best candidates and keeps the fastest. */
+typedef struct spipe_costs {
+    char   name[32];     /* part of the device's name, as "H100"; "measured"; "unknown" */
+    /* Copies of pinned memory. */
+    double link_in;      /* bytes a second, host to device alone */
+    double link_out;     /* bytes a second, device to host alone */
+    double link_both;    /* bytes a second each way while both directions copy */
+    double copy_s;       /* seconds a copy engine loses for each copy between chunks */
+    double latency_s;    /* seconds from one engine's end to the next engine's start, by an event */
+    double call_s;       /* seconds of the calling thread for each call that enqueues work */
+    double launch_s;     /* seconds a kernel adds to a chain beside its own work */
+    double zero_copy;    /* bytes a second each way by a kernel that reads and writes pinned memory */
+    /* Copies of pageable memory. */
+    double pageable_in;  /* bytes a second of cudaMemcpy to the device */
+    double pageable_out; /* bytes a second of cudaMemcpy from the device */
+    double pageable_s;   /* seconds of each such call beside its bytes */
+    /* Staging by host threads. */
+    double fill;         /* bytes a second of one thread that fills pinned slots */
+    double drain;        /* bytes a second of one thread that drains them */
+    double memory;       /* bytes a second of all staging threads together, both ways counted, with
+                            a ring of slots that the last-level cache holds */
+    double memory_uncached; /* the same with a ring that it does not hold */
+    double wake_s;       /* seconds until a parked thread runs */
+    double start_s;      /* seconds to start a thread, paid by the calling thread */
+    double staged_s;     /* seconds of the calling thread for each staged chunk: posting, polling */
+    /* Setting up. */
+    double pin;          /* bytes a second of pinning memory, first touch included */
+    double pin_s;        /* seconds of each call that pins or unpins */
+    double pin_arrays;   /* bytes a second of pinning and unpinning arrays that are in use */
+    double setup_s;      /* seconds to make and free streams and events of a one-shot run */
+    double malloc_s;     /* seconds of cudaMalloc and cudaFree */
+    double malloc_bytes; /* bytes a second of the same for large blocks */
+} spipe_costs_t;
+
+/*  spipe_costs_get -- the costs that a run on a device is planned with.
+    spipe_costs_print -- them as a table, a figure a line with its unit.
+    spipe_costs_write, spipe_costs_read -- as one line of text, to keep measured costs in a file.
+
+    costs      out/in  the figures. Assign &costs to desc.costs to plan with them.
+    device     in      device number, or -1 for the current one.
+    to         in      an open file.
+    line       out/in  zero-terminated text without a line feed. It begins with the version of this
+                       header, the device's name, the driver and the number of CPUs, so that a line
+                       from another machine, driver or release is not used by mistake.
+    bytes      bytes   room at line; SPIPE_COSTS_LINE_BYTES is enough.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a NULL, no room, text that is not such a line, a
+               figure that is not a positive number); read: cudaErrorNotSupported (a line of another
+               release, device, driver or number of CPUs: costs is then what get gives, and its
+               name ends in " (stale line ignored)", which the report shows); print:
+               cudaErrorOperatingSystem; any error of reading the device's name.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
+#define SPIPE_COSTS_LINE_BYTES 1024
+SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device);
+SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to);
+SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, char *line,
+                                        size_t bytes);
+SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const char *line);
+
+/* ---- src/public/plan.h ---- */
+/* ---- 11 >>plan -----------------------------------------------------------------------------
+   What was chosen for a run and why. Made by one pure function; printable; never an input. */
+typedef struct spipe_run_plan {
+    size_t           count;         /* elements planned for; SPIPE_AUTO = not known */
+    size_t           chunk;         /* elements in a chunk */
+    size_t           batch;         /* chunks copied in one piece; 1 = each by itself */
+    size_t           depth;         /* slots, each for one batch */
+    spipe_schedule_t schedule;
+    spipe_staging_t  staging;       /* of pageable arrays; AUTO = there are none */
+    size_t           fill_threads;  /* host threads that copy into pinned slots */
+    size_t           drain_threads; /* host threads that copy out of them */
+    int              caller_helps;  /* 1 = the calling thread copies, too, where it would wait */
+    int              replay;        /* 1 = the run is replayed as a CUDA graph */
+    double           predicted_ms;  /* by the law, set-up included for a one-shot run */
+    double           kernel_ms;     /* of all kernels together, assumed or measured */
+    int              kernel_known;  /* 1 = kernel_ms was measured by an earlier run */
+    int              num_candidates; /* ways that were compared */
+    const char      *why_chunk;     /* constant sentences */
+    const char      *why_schedule;
+    const char      *why_staging;
+    char             costs[64];     /* name of the costs it was planned with */
+} spipe_plan_t;
+
+/*  spipe_plan -- what a run of a description would choose, and why, without running it.
+    spipe_plan_print -- a plan as a few lines of text.
+
+    d          in      checked first.
+    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
+                       spipe_run.
+    plan       out/in  of the first run; a kept pipeline may move to another candidate after
+                       measuring. Zeroed on error.
+    failure    out     why there is none; may be NULL.
+    to         in      an open file.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, NULL); any error of reading
+               the device's facts; print: cudaErrorOperatingSystem.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
+                                 spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
+
+/* ---- src/public/report.h ---- */
+/* ---- 12 >>report ---------------------------------------------------------------------------
+   What a run did, as numbers and as a table. Filled whole on success and on failure. */
 typedef struct spipe_report {
     spipe_failure_t  failure;     /* failure.error is cudaSuccess when all went well */
     char             device[64];
@@ -522,10 +824,13 @@ typedef struct spipe_report {
     spipe_schedule_t schedule;
     int              staged;                   /* 1 = pageable arrays went through pinned slots */
     const char      *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
-    size_t           threads;                  /* of the host, each way, as chosen */
-    size_t           fill_threads, drain_threads; /* of them; more fill if most goes in */
+    size_t           threads;                  /* the larger of the next two */
+    size_t           fill_threads, drain_threads; /* host threads that staged, as started */
     int              num_stages, num_streams;
-    int              replayed, trying;         /* by a CUDA graph; to find the fastest way */
+    int              replayed;                 /* 1 = as a CUDA graph */
+    int              trying;                   /* 1 = candidates are still being compared */
+    double           predicted_ms;             /* what the plan expected for wall_ms */
+    char             costs[64];                /* name of the costs it was planned with */
     size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
     size_t           device_bytes, pinned_bytes; /* memory taken */
     double           setup_ms;                 /* streams, events and memory; 0 when kept */
@@ -535,7 +840,7 @@ typedef struct spipe_report {
     size_t           device_chunks[SPIPE_MAX_DEVICES]; /* that each of them did */
     /* Only of a run with a timeline. Arrays: host threads that fill, copies in, stages, host
        stages, copies out, host threads that drain. */
-    double           timed_ms;                 /* first operation to last; 0 = nobody looked */
+    double           timed_ms;                 /* first operation to last; 0 = no timeline */
     double           busy_ms[6], idle_ms[6];   /* idle: between its first and last operation */
     double           stage_ms[SPIPE_MAX_STAGES];
     const char      *stage_names[SPIPE_MAX_STAGES];
@@ -545,184 +850,8 @@ typedef struct spipe_report {
     double           sync_us;                  /* from a step's turn to its begin, on average */
     unsigned         causes;                   /* SPIPE_CAUSE_... of streampipe_timeline.h */
     char             verdict[1600];            /* the limit, then each cause and its cure: lines */
-    void (*print_more)(const struct spipe_report *report, FILE *to); /* private */
 } spipe_report_t;
 
-/* A run tells who watches when it begins and ends, and each action of a load (about: its
-   spipe_priv_op_t) and each task of a crew (its spipe_priv_task_t), before and after. */
-enum { SPIPE_PRIV_WATCH_RUN, SPIPE_PRIV_WATCH_OP, SPIPE_PRIV_WATCH_TASK };
-typedef struct spipe_priv_watch { /* what a spipe_timeline_t begins with */
-    void (*tell)(struct spipe_timeline *timeline, struct spipe_pipeline *p, int what,
-                 const void *about, size_t load, int after);
-} spipe_priv_watch_t;
-typedef struct spipe_priv_slot {
-    unsigned char *dev[SPIPE_MAX_BUFFERS];     /* the chunk's first element on the device */
-    unsigned char *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
-    unsigned char *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
-    unsigned char *mirror[SPIPE_MAX_STAGES][SPIPE_MAX_BUFFERS]; /* what each host stage sees */
-    cudaEvent_t    in_done, out_done;
-    cudaEvent_t    stage_done[SPIPE_MAX_STAGES];
-    size_t         filled, drained, whole;     /* load number + 1, when so */
-    size_t         host_done[SPIPE_MAX_STAGES];
-    spipe_chunk_t  view;                       /* what a stage on the device sees */
-} spipe_priv_slot_t;
-typedef struct spipe_priv_task {
-    int    what, stage;
-    size_t load;
-    double began; /* where somebody watches */
-} spipe_priv_task_t;
-/* What is to be issued in one stream, the same for every load: a wait, an action, a record. */
-typedef struct spipe_priv_op {
-    cudaStream_t         stream;
-    cudaEvent_t          wait, done;        /* or NULL */
-    size_t               since;             /* waits from this load on */
-    int                  what, step, stage; /* step: the kind it belongs to, for messages */
-    int                  out, num;          /* 1 = from the device; copies to issue as one */
-    unsigned char       *to;                /* a copy of count x elem_bytes + more bytes: */
-    const unsigned char *from;
-    size_t               to_elem, from_elem, elem_bytes, more; /* an array's bytes an element, */
-} spipe_priv_op_t;                                             /* 0 for a slot: it stays */
-enum {
-    SPIPE_PRIV_FILL = 0, /* also the numbers of the crews that do each task */
-    SPIPE_PRIV_DRAIN, SPIPE_PRIV_HOST, SPIPE_PRIV_NUM_CREWS,
-    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_CREWS, /* by any crew */
-    SPIPE_PRIV_RING = 512,   /* > tasks that can wait at once: depth x (host stages + 1) */
-    SPIPE_PRIV_WINDOW = 16,  /* marks that the host may be ahead of the GPU, a mark being ... */
-    SPIPE_PRIV_MARK = 16,    /* ... so many loads, or one where progress is told */
-    SPIPE_PRIV_CLAIMS = 512, /* loads that can be looked back at: > WINDOW x MARK + depth */
-    SPIPE_PRIV_MAX_REPLAY = 1024, /* chunks of a run that is worth a graph */
-    SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
-    SPIPE_PRIV_MAX_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
-    SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_WINDOW + SPIPE_MAX_DEPTH * (4 + SPIPE_MAX_STAGES)
-};
-typedef struct spipe_priv_crew {
-    struct spipe_pipeline *pipeline;
-    size_t                 head, num_tasks, num_busy, num_threads, num_begun;
-    void                  *threads[SPIPE_MAX_THREADS];
-    struct spipe_priv_hand *resting; /* those without a task, the last one first */
-} spipe_priv_crew_t;
-
-/* A pipeline made once and run many times. desc holds what was chosen, failure what went wrong
-   last; the rest is private. Must not be moved or copied while alive. */
-typedef struct spipe_pipeline {
-    spipe_desc_t       desc;
-    spipe_failure_t    failure;
-    spipe_device_t     facts;
-    spipe_priv_sync_t *sync;
-    int                device, alive, one_shot, running_async, ran_now, capturing, quit, unset;
-    /* the plan */
-    size_t             elem_moved, elem_both, elem_held; /* bytes: busier way, ways, in a slot */
-    size_t             staged_in, staged_out; /* of its bytes, those that arrays are staged with */
-    double             bytes;                 /* of the whole, the busier way */
-    int                path[SPIPE_MAX_BUFFERS], registered[SPIPE_MAX_BUFFERS];
-    int                needs_fill, needs_drain, has_source, has_sink, has_resident, host_work;
-    int                direct_pageable, had_threads, ring_cached, all_help, watched, halves;
-    int                out_blocks, small; /* a chunk's last copy out; 1: little, 2: as asked */
-    int                num_lanes, num_segments, num_steps;
-    size_t             lag, batch, load; /* a load: batch chunks that a slot carries together */
-    size_t             parts;            /* of little, with the caller's help; 0: without */
-    int                lane[SPIPE_MAX_STAGES], segment_start[SPIPE_MAX_STAGES + 2];
-    unsigned           deps[SPIPE_MAX_STAGES], leaves;
-    spipe_priv_task_t  steps[SPIPE_PRIV_MAX_STEPS]; /* of every load */
-    int                num_in_place; /* buffers that need no copies */
-    spipe_priv_op_t   *ops;          /* what is issued for a load, num_ops for each row: a slot, */
-    size_t             num_rows;     /* and one of two streams where their number is odd */
-    size_t             num_ops, room_ops, step_start[SPIPE_PRIV_MAX_STEPS + 1];
-    /* what it owns */
-    int                num_streams, num_events, own; /* own: the first of the streams that is */
-    cudaEvent_t        fork, end, done[SPIPE_PRIV_WINDOW];
-    unsigned char     *device_memory, *pinned_memory, *pinned_base;
-    unsigned char     *pinned_alias; /* pinned_memory as kernels see it */
-    void              *resident[SPIPE_MAX_BUFFERS];
-    unsigned char     *mapped[SPIPE_MAX_BUFFERS];
-    spipe_priv_crew_t  crews[SPIPE_PRIV_NUM_CREWS];
-    /* what a kept pipeline tries by turns with the plan, and keeps where it is faster */
-    int                trying, num_runs; /* a cut, a graph or nothing; for so many runs */
-    double             best_ms[2];       /* without it, with it */
-    struct { spipe_schedule_t schedule; size_t chunk; } cuts[4]; /* chunk 0: there is none */
-    const char        *why_planned[2];   /* chunk, schedule */
-    int                cut, held, rival; /* in use; the best of those tried; tried beside it */
-    int                replays;          /* 1 = the graph is in use */
-    cudaGraphExec_t    replay;           /* a run as a graph, or NULL */
-    size_t             replay_moved[2];
-    /* the run */
-    int                async, endless, one_stream, written_for;
-    size_t             failed, drain_failed, stop_asked; /* flags, under the lock */
-    cudaError_t        stale_error;
-    size_t             total, full_loads, num_loads, failed_load, completed, told;
-    size_t             fill_turn, drain_turn, issued_in, issued_out, polled_in, polled_out;
-    size_t             num_claimed, source_got[SPIPE_MAX_BUFFERS];
-    int                source_ended[SPIPE_MAX_BUFFERS];
-    size_t             moved[2]; /* bytes to the device, from it */
-    double             began;
-    const spipe_priv_watch_t *watch; /* or NULL */
-    spipe_report_t     report;
-    /* one piece of memory, as large as is needed */
-    spipe_priv_slot_t *slots;                    /* depth of them */
-    spipe_priv_task_t (*rings)[SPIPE_PRIV_RING]; /* each crew's tasks */
-    size_t            *claimed;                  /* which piece a load is, where devices share */
-    struct spipe_priv_hand *hands;               /* one for each thread that there may be */
-    /* large, and written only as far as it is needed */
-    cudaStream_t       streams[SPIPE_PRIV_MAX_STREAMS];
-    cudaEvent_t        events[SPIPE_PRIV_MAX_EVENTS]; /* all of them, to be destroyed */
-    spipe_priv_slot_t  single; /* the only one of the least run */
-} spipe_pipeline_t;
-
-/*  spipe_run -- run a description from the first element to the last.
-
-    d          in      checked first; not kept.
-    report     out     what happened, filled on failure too; may be NULL.
-    Returns    cudaSuccess; cudaErrorInvalidValue for a bad description (nothing was allocated);
-               SPIPE_STOPPED when the progress callback asked for it; what a stage, source or
-               sink returned; or the CUDA error met. report->failure says where and why.
-    Blocks     yes, until every output is whole, or the work begun has drained.
-    Threads    any; runs do not share anything.   Callback  no.   Capture  no.
-    Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
-               and events, threads for host work; all freed before return. 20 KB of stack. */
-SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
-
-/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
-    spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on.
-
-    p          out/in  of the current device at create; must not move until destroyed.
-    d          in      kept as p->desc, with chunk, depth, schedule and staging as chosen.
-    report, failure out what happened; either may be NULL.
-    buffer     in      number of an input, output, in/out or resident buffer.
-    host       in      the new array.
-    count      in      elements in the whole; 0 or more.
-    Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
-               is one that ends the context). Using a destroyed or zeroed pipeline, but for
-               destroying it: cudaErrorInvalidResourceHandle; so too a run after set_host failed.
-    Blocks     run: yes. create: no. The others: until work under way has ended.
-    Threads    one at a time.   Callback  no.   Capture  no.
-    Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
-               other threads, and a graph for fixed stages, the first time; then nothing.
-               set_host: pinned slots, when the first pageable array comes. */
-SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
-                                            spipe_failure_t *failure);
-SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
-SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
-SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
-SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
-
-/*  spipe_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
-
-    p          in/out  made by spipe_pipeline_create.
-    stream     in      the run starts after what is on it; what is queued on it afterwards, kernels
-                       or cuBLAS calls, starts after the run.
-    report     out     may be NULL; wall_ms is not measured for enqueued runs.
-    Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
-               spipe_run, for all enqueued runs since the last wait.
-    Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
-               host stages) until stream has come so far and the run has ended. wait: yes.
-    Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
-    Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
-               pipeline must outlive the graph and its arrays stay as they are.
-    Allocates  nothing. */
-SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
-
-/* ---- 10 >>report --------------------------------------------------------------------------- */
 /*  spipe_report_print -- a compact table for a terminal; of a failed run, why it failed.
     spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
 
@@ -736,7 +865,88 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *r
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
 
-/* ---- 11 >>launch --------------------------------------------------------------------------- */
+/* ---- src/public/execute.h ---- */
+/* ---- 13 >>execute --------------------------------------------------------------------------
+   Running a description: once, again and again, or in the order of a stream. */
+/* A pipeline made once and run many times: a pointer, whose memory the library owns. */
+typedef struct spipe_pipeline spipe_pipeline_t;
+
+/*  spipe_run -- run a description from the first element to the last.
+
+    d          in      checked first; not kept.
+    report     out     what happened, filled on failure too; may be NULL.
+    Returns    cudaSuccess; cudaErrorInvalidValue for a bad description (nothing was allocated);
+               SPIPE_STOPPED when the progress callback asked for it; what a stage, source or
+               sink returned; or the CUDA error met. report->failure says where and why.
+    Blocks     yes, until every output is whole, or the work begun has drained.
+    Threads    any; runs do not share anything.   Callback  no.   Capture  no.
+    Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
+               and events, threads for host work; all freed before return. 24 KB of stack. */
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
+
+/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
+    spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on;
+    the run is planned anew.
+    spipe_pipeline_plan, spipe_pipeline_failure -- what is chosen for the next run; what went wrong
+    last.
+
+    p          out/in  create: a pipeline on the current device, NULL on error; free it with
+                       destroy. The others: one that create gave; destroy takes NULL, too.
+    d          in      copied; names, arrays and user pointers are kept and stay yours.
+    report, failure out what happened; either may be NULL.
+    buffer     in      number of an input, output, in/out or resident buffer.
+    host       in      the new array.
+    count      in      elements in the whole; 0 or more.
+    Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
+               is one that ends the context). A NULL pipeline, and a run after set_host failed:
+               cudaErrorInvalidResourceHandle. plan, failure: valid until the next call; NULL for
+               NULL.
+    Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
+    Threads    one at a time.   Callback  no.   Capture  no.
+    Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
+               other threads, and a graph for replayable stages, the first time; then nothing.
+               set_host, set_count: memory, where the new plan needs more. */
+SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
+                                            spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
+SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
+SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *p);
+SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *p);
+
+/*  spipe_pipeline_set_timeline -- watch the runs from now on, or no longer.
+
+    p          in/out  made by spipe_pipeline_create.
+    timeline   in      begun with spipe_timeline_default of streampipe_timeline.h; NULL = do not
+                       watch. Yours; must live until it is replaced.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a timeline that was not begun);
+               cudaErrorInvalidResourceHandle (p is NULL).
+    Blocks     until work under way has ended.   Threads  one at a time.   Callback  no.
+    Capture    no.   Allocates  nothing. */
+SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
+                                                  struct spipe_timeline *timeline);
+
+/*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
+
+    p          in/out  made by spipe_pipeline_create.
+    stream     in      the run starts after what is on it; what is queued on it afterwards, kernels
+                       or cuBLAS calls, starts after the run.
+    report     out     may be NULL; wall_ms is not measured for enqueued runs.
+    Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
+               spipe_run, for all enqueued runs since the last wait.
+    Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
+               host stages) until stream has come so far and the run has ended. wait: yes.
+    Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
+    Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
+               pipeline must outlive the graph and its arrays stay as they are.
+    Allocates  nothing. */
+SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
+
+/* ---- src/public/launch.h ---- */
+/* ---- 14 >>launch ---------------------------------------------------------------------------
+   Launching kernels from a stage. C++ and .cu only, but for spipe_blocks. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 
     count      in      elements; 0 gives 1 block, so that a launch is always valid.
@@ -762,83 +972,128 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
     }
 #endif
 
+/* ---- src/private/threads.h ---- */
 /* ============================================================================================
    >>impl   the same layers, as code. Names beginning spipe_priv_ are not for callers.
    ============================================================================================ */
 
-/* ---- 1 config: threads and clock ----------------------------------------------------------- */
+/* ---- 1 config: threads and clock -----------------------------------------------------------
+   Locks, conditions, threads, CPUs and time. Knows pthreads; knows nothing of CUDA. */
 #if defined(SPIPE_NO_THREADS)
-typedef int spipe_priv_mutex_t, spipe_priv_cond_t, spipe_priv_thread_t;
-#define SPIPE_PRIV_PTHREAD(call) ((void)s)
+typedef int spipe_priv_mutex_t;
+typedef int spipe_priv_cond_t;
+
+SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { *m = 0; }
+
+SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { *m = 0; }
+
+SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)m; }
+
+SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)m; }
+
+SPIPE_API void spipe_priv_cond_create(spipe_priv_cond_t *c) { *c = 0; }
+
+SPIPE_API void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { *c = 0; }
+
+SPIPE_API void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
+    (void)c;
+    (void)m;
+}
+
+SPIPE_API void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)c; }
+
+SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)c; }
+
+SPIPE_API void spipe_priv_give_up_cpu(void) {}
+
+/* NULL: there are no threads. */
+SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+    (void)fn;
+    (void)arg;
+    return NULL;
+}
+
+SPIPE_API void spipe_priv_thread_join(void *thread) { (void)thread; }
 #else
 typedef pthread_mutex_t spipe_priv_mutex_t;
-typedef pthread_cond_t  spipe_priv_cond_t;
-typedef pthread_t       spipe_priv_thread_t;
-#define SPIPE_PRIV_PTHREAD(call) ((void)(call))
+typedef pthread_cond_t spipe_priv_cond_t;
+
+SPIPE_API void spipe_priv_mutex_create(spipe_priv_mutex_t *m) { (void)pthread_mutex_init(m, NULL); }
+
+SPIPE_API void spipe_priv_mutex_destroy(spipe_priv_mutex_t *m) { (void)pthread_mutex_destroy(m); }
+
+SPIPE_API void spipe_priv_mutex_lock(spipe_priv_mutex_t *m) { (void)pthread_mutex_lock(m); }
+
+SPIPE_API void spipe_priv_mutex_unlock(spipe_priv_mutex_t *m) { (void)pthread_mutex_unlock(m); }
+
+SPIPE_API void spipe_priv_cond_create(spipe_priv_cond_t *c) { (void)pthread_cond_init(c, NULL); }
+
+SPIPE_API void spipe_priv_cond_destroy(spipe_priv_cond_t *c) { (void)pthread_cond_destroy(c); }
+
+SPIPE_API void spipe_priv_cond_wait(spipe_priv_cond_t *c, spipe_priv_mutex_t *m) {
+    (void)pthread_cond_wait(c, m);
+}
+
+SPIPE_API void spipe_priv_cond_signal(spipe_priv_cond_t *c) { (void)pthread_cond_signal(c); }
+
+SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_cond_broadcast(c); }
+
+SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
+
+/* NULL: no thread can be had. */
+SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+    pthread_t *t = (pthread_t *)malloc(sizeof *t);
+    if (t && pthread_create(t, NULL, fn, arg) == 0) return t;
+    free(t);
+    return NULL;
+}
+
+SPIPE_API void spipe_priv_thread_join(void *thread) {
+    pthread_t *t = (pthread_t *)thread;
+    (void)pthread_join(*t, NULL);
+    free(t);
+}
 #endif
+
+/* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
-    spipe_priv_cond_t  changed;
-    int                lone; /* 1 = there is no second thread, so nothing to lock */
-    double             busy; /* until when other programs are taken to want all processors */
+    spipe_priv_cond_t changed;
+    int single_threaded; /* 1 = no second thread exists, so locking is skipped */
+    double busy_until;   /* other programs want all CPUs until then: do not yield */
 };
+
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
-    if (!s->lone) SPIPE_PRIV_PTHREAD(pthread_mutex_lock(&s->lock));
+    if (!s->single_threaded) spipe_priv_mutex_lock(&s->lock);
 }
+
 SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
-    if (!s->lone) SPIPE_PRIV_PTHREAD(pthread_mutex_unlock(&s->lock));
+    if (!s->single_threaded) spipe_priv_mutex_unlock(&s->lock);
 }
+
+/* Until somebody calls spipe_priv_wake; called with the lock held. */
 SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
-    SPIPE_PRIV_PTHREAD(pthread_cond_wait(&s->changed, &s->lock));
+    spipe_priv_cond_wait(&s->changed, &s->lock);
 }
-SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) {
-    SPIPE_PRIV_PTHREAD(pthread_cond_broadcast(&s->changed));
-}
-/* A thread that has work now and then. Who came to rest last is roused first, and nobody else: with
-   one condition for all, who signals at times waits for those that were signalled before. */
-typedef struct spipe_priv_hand {
-    spipe_priv_cond_t       work;
-    int                     roused;
-    struct spipe_priv_hand *next; /* that rests, too */
-} spipe_priv_hand_t;
-SPIPE_API void spipe_priv_rest(spipe_priv_sync_t *s, spipe_priv_hand_t **resting,
-                               spipe_priv_hand_t *hand) {
-    hand->roused = 0, hand->next = *resting, *resting = hand;
-    while (!hand->roused) SPIPE_PRIV_PTHREAD(pthread_cond_wait(&hand->work, &s->lock));
-}
-SPIPE_API void spipe_priv_rouse(spipe_priv_hand_t **resting) {
-    spipe_priv_hand_t *s = *resting;
-    if (!s) return;
-    *resting = s->next, s->roused = 1;
-    SPIPE_PRIV_PTHREAD(pthread_cond_signal(&s->work));
-}
+
+SPIPE_API void spipe_priv_wake(spipe_priv_sync_t *s) { spipe_priv_cond_broadcast(&s->changed); }
+
 SPIPE_API spipe_priv_sync_t *spipe_priv_sync_create(void) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)calloc(1, sizeof *s);
     if (!s) return NULL;
-    SPIPE_PRIV_PTHREAD(pthread_mutex_init(&s->lock, NULL));
-    SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->changed, NULL));
+    spipe_priv_mutex_create(&s->lock);
+    spipe_priv_cond_create(&s->changed);
     return s;
 }
+
 SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     if (!s) return;
-    SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->changed));
-    SPIPE_PRIV_PTHREAD(pthread_mutex_destroy(&s->lock));
+    spipe_priv_cond_destroy(&s->changed);
+    spipe_priv_mutex_destroy(&s->lock);
     free(s);
 }
-SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
-    spipe_priv_thread_t *t = (spipe_priv_thread_t *)malloc(sizeof *t);
-#if !defined(SPIPE_NO_THREADS)
-    if (t && pthread_create(t, NULL, fn, arg) == 0) return t;
-#endif
-    free(t);
-    (void)fn, (void)arg;
-    return NULL;
-}
-SPIPE_API void spipe_priv_thread_join(void *thread) {
-    spipe_priv_thread_t *s = (spipe_priv_thread_t *)thread;
-    SPIPE_PRIV_PTHREAD(pthread_join(*s, NULL));
-    free(s);
-}
+
+/* CPUs that this thread may run on. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
     long n = 0;
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
@@ -852,6 +1107,16 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 #endif
     return n > 0 ? (size_t)n : 1;
 }
+
+/* Bytes of the last-level cache; 0 = not known. */
+SPIPE_API size_t spipe_priv_cache_bytes(void) {
+    long n = 0;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return n > 0 ? (size_t)n : 0;
+}
+
 /* Seconds from an arbitrary start. Strict C99 hides the monotonic clock; then the time of day. */
 SPIPE_API double spipe_priv_seconds(void) {
 #if defined(CLOCK_MONOTONIC)
@@ -866,18 +1131,23 @@ SPIPE_API double spipe_priv_seconds(void) {
     return (double)now.tv_sec + 1e-6 * (double)now.tv_usec;
 #endif
 }
-/* Lets other threads run: the issuing thread polls, which must not keep a core from the workers.
-   Where that takes long other programs want every core, and runs that went on yielding among them
-   took 60 times as long (Linux 6.18; tests/bench), so then there are no more for a while. */
+
+/* Lets other threads run: the calling thread polls, which must not keep a CPU from the workers.
+   Where yielding takes more than a millisecond, other programs want every CPU. Runs that kept
+   yielding among them took 60 times as long (Linux 6.18), so then this stops for 32 times as long
+   as the yield took. */
 SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
     const double began = spipe_priv_seconds();
-    double       took;
-    if (began < s->busy) return;
-    SPIPE_PRIV_PTHREAD(sched_yield());
+    double took;
+    if (began < s->busy_until) return;
+    spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
-    if (took > 1e-3) s->busy = began + 32.0 * took;
+    if (took > 1e-3) s->busy_until = began + 32.0 * took;
 }
-/* ---- 2 errors ------------------------------------------------------------------------------ */
+
+/* ---- src/private/errors.h ---- */
+/* ---- 2 errors ------------------------------------------------------------------------------
+   Sentences for failures, and keeping the first error of a sequence. */
 SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                 const char *file, int line) {
     if (error == cudaSuccess) return;
@@ -885,21 +1155,25 @@ SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char 
             why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
     exit(EXIT_FAILURE);
 }
-SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
-                                    const char *file, int line) {
+
+SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report, const char *file,
+                                    int line) {
     spipe_report_t own;
     if (!report) report = &own;
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
+
 /* Keeps the first error of a sequence that must go on, as when freeing. */
-SPIPE_API void spipe_priv_keep(cudaError_t *first, cudaError_t e) {
+SPIPE_API void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
+
 SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;
     f->chunk = SPIPE_AUTO;
 }
+
 SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *text, ...) {
     va_list args;
     if (!f) return e;
@@ -910,12 +1184,15 @@ SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const
     va_end(args);
     return e;
 }
-/* ---- 3 device ------------------------------------------------------------------------------ */
+
+/* ---- src/private/device.h ---- */
+/* ---- 3 device ------------------------------------------------------------------------------
+   Facts of a GPU, its NUMA node, and making it the current one for a while. */
 SPIPE_API int spipe_priv_numa_node(int device) {
 #if defined(__linux__)
-    char   id[32], path[96];
-    int    node = -1, i;
-    FILE  *f;
+    char id[32], path[96];
+    int node = -1, i;
+    FILE *f;
     if (cudaDeviceGetPCIBusId(id, (int)sizeof id, device) != cudaSuccess) {
         (void)cudaGetLastError();
         return -1;
@@ -931,13 +1208,14 @@ SPIPE_API int spipe_priv_numa_node(int device) {
     return -1;
 #endif
 }
+
 /* Keeps this thread, and so the memory that it touches first, on a NUMA node of Linux. */
 SPIPE_API void spipe_priv_stay_on_node(int node) {
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
-    char      path[64], comma = ',';
-    int       first, last;
+    char path[64], comma = ',';
+    int first, last;
     cpu_set_t cpus, allowed;
-    FILE     *f;
+    FILE *f;
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
     f = node >= 0 ? fopen(path, "r") : NULL;
     if (!f) return;
@@ -957,6 +1235,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
     (void)node;
 #endif
 }
+
 /* What a run needs to know; the rest takes longer to find. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
@@ -978,6 +1257,7 @@ SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device)
     (void)cudaDriverGetVersion(&facts->driver_version);
     return cudaSuccess;
 }
+
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     if (!facts) return cudaErrorInvalidValue;
     memset(facts, 0, sizeof *facts);
@@ -988,14 +1268,19 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     facts->numa_node = spipe_priv_numa_node(device);
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_enter(int device, int *before) {
+
+SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
 }
-SPIPE_API void spipe_priv_leave(int device, int before) {
+
+SPIPE_API void spipe_priv_restore_device(int device, int before) {
     if (before != device) (void)cudaSetDevice(before);
 }
-/* ---- 4 streams ----------------------------------------------------------------------------- */
+
+/* ---- src/private/streams.h ---- */
+/* ---- 4 streams -----------------------------------------------------------------------------
+   Streams by priority and pools of them. Uses threads, errors. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value) {
     int least = 0, greatest = 0;
     if (!value) return cudaErrorInvalidValue;
@@ -1007,6 +1292,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     if (priority == SPIPE_PRIORITY_HIGH) *value = greatest;
     return cudaSuccess;
 }
+
 SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority) {
     int value = 0;
     if (!stream) return cudaErrorInvalidValue;
@@ -1014,26 +1300,29 @@ SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t
     SPIPE_TRY(spipe_priority_value(priority, &value));
     return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, value);
 }
+
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other) {
     cudaEvent_t event = NULL;
     cudaError_t e;
     SPIPE_TRY(spipe_event_create(&event));
     e = cudaEventRecord(event, other);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(waiter, event, 0);
-    spipe_priv_keep(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
+    spipe_priv_keep_error(&e, cudaEventDestroy(event)); /* a wait already queued stays valid */
     return e;
 }
+
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     cudaError_t e = cudaSuccess;
-    size_t      i;
+    size_t i;
     if (!pool) return cudaSuccess;
     for (i = 0; i < pool->num_streams; ++i) {
-        if (pool->streams[i]) spipe_priv_keep(&e, cudaStreamDestroy(pool->streams[i]));
+        if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
     spipe_priv_sync_destroy(pool->sync);
     memset(pool, 0, sizeof *pool);
     return e;
 }
+
 SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t num_streams,
                                                spipe_priority_t priority) {
     cudaError_t e = cudaSuccess;
@@ -1049,11 +1338,13 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     if (e != cudaSuccess) (void)spipe_stream_pool_destroy(pool);
     return e;
 }
+
 /* Whether a query said so. "Not ready" is no error, but CUDA may keep it as the last one. */
 SPIPE_API int spipe_priv_reached(cudaError_t query) {
     if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
     return query == cudaSuccess;
 }
+
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
@@ -1064,43 +1355,251 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
     spipe_priv_unlock(pool->sync);
     return cudaSuccess;
 }
-/* ---- 5 events ------------------------------------------------------------------------------ */
+
+/* ---- src/private/leases.h ---- */
+/* ---- 4 streams: leases and scopes ----------------------------------------------------------
+   A pool's stream for one thread, an idle one first. Uses streams. */
+/* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
+   lent last: the error is the context's and will surface in the holder's own calls. */
+SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
+    size_t i;
+    int found = 0;
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->leased[i]) continue;
+        if (spipe_priv_reached(cudaStreamQuery(pool->streams[i]))) {
+            *pick = i;
+            return 1;
+        }
+        if (!found) *pick = i;
+        found = 1;
+    }
+    return found;
+}
+
+SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStream_t *stream,
+                                            int may_wait) {
+    size_t pick = 0;
+    cudaError_t e = cudaSuccess;
+    if (!stream) return cudaErrorInvalidValue;
+    *stream = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    while (!spipe_priv_pool_pick(pool, &pick)) {
+#if defined(SPIPE_NO_THREADS)
+        may_wait = 0; /* nobody else could release one */
+#endif
+        if (!may_wait) {
+            e = cudaErrorNotReady;
+            break;
+        }
+        spipe_priv_wait(pool->sync);
+    }
+    if (e == cudaSuccess) {
+        pool->leased[pick] = 1;
+        *stream = pool->streams[pick];
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_stream_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    return spipe_priv_pool_lease(pool, stream, 1);
+}
+
+SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaStream_t *stream) {
+    return spipe_priv_pool_lease(pool, stream, 0);
+}
+
+SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
+    cudaError_t e = cudaErrorInvalidResourceHandle;
+    size_t i;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    for (i = 0; i < pool->num_streams; ++i) {
+        if (pool->streams[i] != stream || !pool->leased[i]) continue;
+        pool->leased[i] = 0;
+        e = cudaSuccess;
+    }
+    spipe_priv_wake(pool->sync);
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_t *pool,
+                                        cudaStream_t parent) {
+    cudaError_t e;
+    if (!scope) return cudaErrorInvalidValue;
+    memset(scope, 0, sizeof *scope);
+    SPIPE_TRY(spipe_stream_acquire(pool, &scope->stream));
+    scope->parent = parent;
+    scope->pool = pool;
+    e = spipe_stream_wait(scope->stream, parent);
+    if (e != cudaSuccess) {
+        (void)spipe_stream_release(pool, scope->stream);
+        memset(scope, 0, sizeof *scope);
+    }
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope) {
+    cudaError_t e;
+    if (!scope || !scope->pool) return cudaSuccess;
+    e = spipe_stream_wait(scope->parent, scope->stream);
+    spipe_priv_keep_error(&e, spipe_stream_release(scope->pool, scope->stream));
+    memset(scope, 0, sizeof *scope);
+    return e;
+}
+
+/* ---- src/private/events.h ---- */
+/* ---- 5 events ------------------------------------------------------------------------------
+   Untimed events, pools of them, timers. Uses threads. */
 SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event) {
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
     return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
 }
-/* ---- 6 memory ------------------------------------------------------------------------------ */
+
+SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
+    if (!pool) return cudaErrorInvalidValue;
+    memset(pool, 0, sizeof *pool);
+    SPIPE_TRY(cudaGetDevice(&pool->device));
+    pool->sync = spipe_priv_sync_create();
+    return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+/* Makes one more; with room for every event there is, release cannot fail for want of memory. */
+SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
+    const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
+    cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
+    if (!grown) return cudaErrorMemoryAllocation;
+    pool->free_events = grown;
+    SPIPE_TRY(spipe_event_create(event));
+    ++pool->num_total;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t *event) {
+    cudaError_t e = cudaSuccess;
+    if (!event) return cudaErrorInvalidValue;
+    *event = NULL;
+    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    spipe_priv_lock(pool->sync);
+    if (pool->num_free > 0)
+        *event = pool->free_events[--pool->num_free];
+    else
+        e = spipe_priv_event_pool_grow(pool, event);
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
+    cudaError_t e = cudaErrorInvalidValue;
+    if (!pool || !pool->sync || !event) return e;
+    spipe_priv_lock(pool->sync);
+    if (pool->num_free < pool->num_total) {
+        pool->free_events[pool->num_free++] = event;
+        e = cudaSuccess;
+    }
+    spipe_priv_unlock(pool->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
+    cudaError_t e = cudaSuccess;
+    size_t i;
+    if (!pool) return cudaSuccess;
+    if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
+    for (i = 0; i < pool->num_free; ++i) {
+        spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
+    }
+    free((void *)pool->free_events);
+    spipe_priv_sync_destroy(pool->sync);
+    memset(pool, 0, sizeof *pool);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
+    cudaError_t e = cudaSuccess;
+    if (!timer) return cudaSuccess;
+    if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
+    if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
+    memset(timer, 0, sizeof *timer);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
+    cudaError_t e;
+    if (!timer) return cudaErrorInvalidValue;
+    memset(timer, 0, sizeof *timer);
+    e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
+    if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
+    if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
+    return cudaEventRecord(timer->begin, stream);
+}
+
+SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
+    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    return cudaEventRecord(timer->end, stream);
+}
+
+SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
+    if (!ms) return cudaErrorInvalidValue;
+    *ms = 0.0f;
+    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    SPIPE_TRY(cudaEventSynchronize(timer->end));
+    return cudaEventElapsedTime(ms, timer->begin, timer->end);
+}
+
+/* ---- src/private/pinned.h ---- */
+/* ---- 6 memory ------------------------------------------------------------------------------
+   Pinned memory, and what kind of memory a pointer is. Uses the CUDA runtime only. */
 SPIPE_API cudaError_t spipe_pinned_alloc(void **ptr, size_t bytes) {
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (bytes == 0) return cudaSuccess;
     return cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
 }
+
 SPIPE_API cudaError_t spipe_pinned_free(void *ptr) { return ptr ? cudaFreeHost(ptr) : cudaSuccess; }
+
 SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes) {
     if (!ptr || bytes == 0) return cudaErrorInvalidValue;
     return cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
 }
+
 SPIPE_API cudaError_t spipe_unpin(void *ptr) {
     return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
 }
+
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
-enum { SPIPE_PRIV_PAGEABLE, SPIPE_PRIV_PINNED, SPIPE_PRIV_DEVICE };
+enum {
+    SPIPE_PRIV_PAGEABLE,
+    SPIPE_PRIV_PINNED,
+    SPIPE_PRIV_DEVICE
+};
+
 SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
     struct cudaPointerAttributes a;
-    cudaError_t                  e;
+    cudaError_t e;
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
     /* so toolkits before 11 called a pageable pointer */
     if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess;
     if (e != cudaSuccess) return e;
-    if (a.type == cudaMemoryTypeHost) *type = SPIPE_PRIV_PINNED;
-    else if (a.type != cudaMemoryTypeUnregistered) *type = SPIPE_PRIV_DEVICE;
+    if (a.type == cudaMemoryTypeHost)
+        *type = SPIPE_PRIV_PINNED;
+    else if (a.type != cudaMemoryTypeUnregistered)
+        *type = SPIPE_PRIV_DEVICE;
     if (device_pointer) *device_pointer = a.devicePointer;
     return cudaSuccess;
 }
+
 SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned) {
     int first = 0, last = 0;
     if (!pinned) return cudaErrorInvalidValue;
@@ -1112,21 +1611,234 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
     *pinned = first != SPIPE_PRIV_PAGEABLE && last != SPIPE_PRIV_PAGEABLE;
     return cudaSuccess;
 }
-/* ---- 7 host calls -------------------------------------------------------------------------- */
+
+/* ---- src/private/hostcalls.h ---- */
+/* ---- 7 host calls --------------------------------------------------------------------------
+   Host functions in a stream's order; a worker thread that may call CUDA. */
 SPIPE_API cudaError_t spipe_host_call(cudaStream_t stream, spipe_host_fn fn, void *user) {
     return fn ? cudaLaunchHostFunc(stream, (cudaHostFn_t)fn, user) : cudaErrorInvalidValue;
 }
-/* ---- 8 describe ---------------------------------------------------------------------------- */
+
+struct spipe_priv_job {
+    struct spipe_priv_job *next;
+    cudaEvent_t reached;
+    spipe_worker_fn fn;
+    void *user;
+};
+
+SPIPE_API void *spipe_priv_worker_main(void *arg) {
+    spipe_worker_t *w = (spipe_worker_t *)arg;
+    (void)cudaSetDevice(w->device);
+    spipe_priv_lock(w->sync);
+    while (w->first || !w->quit) {
+        struct spipe_priv_job *job = w->first;
+        if (!job) {
+            spipe_priv_wait(w->sync);
+            continue;
+        }
+        w->first = job->next;
+        w->busy = 1;
+        spipe_priv_unlock(w->sync);
+        job->fn(cudaEventSynchronize(job->reached), job->user);
+        (void)cudaEventDestroy(job->reached);
+        free(job);
+        spipe_priv_lock(w->sync);
+        w->busy = 0;
+        spipe_priv_wake(w->sync);
+    }
+    spipe_priv_unlock(w->sync);
+    return NULL;
+}
+
+SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
+    if (!worker) return cudaErrorInvalidValue;
+    memset(worker, 0, sizeof *worker);
+    SPIPE_TRY(cudaGetDevice(&worker->device));
+    worker->sync = spipe_priv_sync_create();
+    if (!worker->sync) return cudaErrorMemoryAllocation;
+    worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
+    if (!worker->thread) {
+        (void)spipe_worker_destroy(worker);
+        return cudaErrorNotSupported;
+    }
+    worker->running = 1;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t stream,
+                                        spipe_worker_fn fn, void *user) {
+    struct spipe_priv_job *job;
+    cudaError_t e;
+    if (!worker || !worker->running || !fn) return cudaErrorInvalidValue;
+    job = (struct spipe_priv_job *)calloc(1, sizeof *job);
+    if (!job) return cudaErrorMemoryAllocation;
+    job->fn = fn;
+    job->user = user;
+    /* blocking sync: the worker sleeps instead of burning a core while it waits */
+    e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
+    if (e != cudaSuccess) {
+        if (job->reached) (void)cudaEventDestroy(job->reached);
+        free(job);
+        return e;
+    }
+    spipe_priv_lock(worker->sync);
+    if (worker->first)
+        worker->last->next = job;
+    else
+        worker->first = job;
+    worker->last = job;
+    spipe_priv_wake(worker->sync);
+    spipe_priv_unlock(worker->sync);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
+    if (!worker || !worker->running) return cudaErrorInvalidValue;
+    spipe_priv_lock(worker->sync);
+    while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
+    spipe_priv_unlock(worker->sync);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
+    if (!worker) return cudaSuccess;
+    if (worker->running) {
+        (void)spipe_worker_wait(worker);
+        spipe_priv_lock(worker->sync);
+        worker->quit = 1;
+        spipe_priv_wake(worker->sync);
+        spipe_priv_unlock(worker->sync);
+        spipe_priv_thread_join(worker->thread);
+    }
+    spipe_priv_sync_destroy(worker->sync);
+    memset(worker, 0, sizeof *worker);
+    return cudaSuccess;
+}
+
+/* ---- src/private/channels.h ---- */
+/* ---- 8 channels ----------------------------------------------------------------------------
+   Values between two streams, in device memory. Uses events. */
+SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
+    cudaError_t e = cudaSuccess;
+    size_t i;
+    if (!c) return cudaSuccess;
+    for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
+        if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
+    }
+    if (c->device_memory) spipe_priv_keep_error(&e, cudaFree(c->device_memory));
+    free((void *)c->full);
+    spipe_priv_sync_destroy(c->sync);
+    memset(c, 0, sizeof *c);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, size_t capacity) {
+    cudaError_t e = cudaErrorMemoryAllocation;
+    size_t i;
+    if (!c) return cudaErrorInvalidValue;
+    memset(c, 0, sizeof *c);
+    if (bytes == 0 || capacity == 0 || bytes > SIZE_MAX / 2 - 256) return cudaErrorInvalidValue;
+    c->bytes = bytes;
+    c->stride = (bytes + 255) & ~(size_t)255;
+    c->capacity = capacity;
+    if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
+    SPIPE_TRY(cudaGetDevice(&c->device));
+    c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
+    c->sync = spipe_priv_sync_create();
+    if (c->full && c->sync) {
+        c->empty = c->full + capacity;
+        e = cudaMalloc((void **)&c->device_memory, c->stride * capacity);
+        for (i = 0; i < 2 * capacity && e == cudaSuccess; ++i) {
+            e = spipe_event_create(&c->full[i]);
+        }
+    }
+    if (e != cudaSuccess) (void)spipe_channel_destroy(c);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
+                                         const void *value) {
+    cudaError_t e = cudaErrorNotReady;
+    if (!c || !c->sync || !value) return cudaErrorInvalidValue;
+    spipe_priv_lock(c->sync);
+    if (c->num_sent - c->num_received < c->capacity) {
+        const size_t place = c->num_sent % c->capacity;
+        unsigned char *at = c->device_memory + place * c->stride;
+        e = cudaStreamWaitEvent(stream, c->empty[place], 0); /* never recorded: no wait */
+        if (e == cudaSuccess) {
+            e = cudaMemcpyAsync(at, value, c->bytes, cudaMemcpyDefault, stream);
+        }
+        if (e == cudaSuccess) e = cudaEventRecord(c->full[place], stream);
+        if (e == cudaSuccess) ++c->num_sent;
+    }
+    spipe_priv_unlock(c->sync);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
+    cudaError_t e = cudaErrorNotReady;
+    if (!c || !c->sync || !into) return cudaErrorInvalidValue;
+    spipe_priv_lock(c->sync);
+    if (c->num_sent != c->num_received) {
+        const size_t place = c->num_received % c->capacity;
+        const unsigned char *at = c->device_memory + place * c->stride;
+        e = cudaStreamWaitEvent(stream, c->full[place], 0);
+        if (e == cudaSuccess) {
+            e = cudaMemcpyAsync(into, at, c->bytes, cudaMemcpyDefault, stream);
+        }
+        if (e == cudaSuccess) e = cudaEventRecord(c->empty[place], stream);
+        if (e == cudaSuccess) ++c->num_received;
+    }
+    spipe_priv_unlock(c->sync);
+    return e;
+}
+
+/* ---- src/private/hooks.h ---- */
+/* ---- 9 describe: hooks ---------------------------------------------------------------------
+   What other headers of the library, and tests, may hang into a run. No code. */
+struct spipe_priv_pipeline;
+
+/* Behind desc.hooks; any member may be NULL. */
+typedef struct spipe_priv_hooks {
+    /* Takes the place of spipe_run (several GPUs). */
+    cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
+    /* Several GPUs: position in the whole of the next batch that this GPU does; with have > 0 the
+       outcome of reading the sources of the newest one (spipe_priv_reading_t). */
+    size_t (*next_batch)(struct spipe_priv_pipeline *p, int have);
+    void *user;
+    /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
+    void (*turn)(int place, int last);
+} spipe_priv_hooks_t;
+
+/* What spipe_timeline_t begins with: it is told of each run, operation and task, before (after = 0)
+   and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
+enum {
+    SPIPE_PRIV_WATCH_RUN,
+    SPIPE_PRIV_WATCH_OP,
+    SPIPE_PRIV_WATCH_TASK
+};
+
+typedef struct spipe_priv_watcher {
+    void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
+                   const void *about, size_t batch, int after);
+} spipe_priv_watcher_t;
+
+/* ---- src/private/describe.h ---- */
+/* ---- 9 describe ----------------------------------------------------------------------------
+   Adding buffers and stages to a description; mistakes are kept for the check. */
 SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
     memset(&d, 0, sizeof d);
     d.count = d.chunk = d.depth = d.threads = SPIPE_AUTO;
     return d;
 }
+
 SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
     if (d && !d->problem) d->problem = problem;
     return -1;
 }
+
 SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host, size_t bytes) {
     spipe_buffer_desc_t *b;
     if (!d) return -1;
@@ -1140,34 +1852,46 @@ SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *ho
     b->elem_bytes = bytes;
     return d->num_buffers++;
 }
+
 SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_INPUT, (void *)host, elem_bytes); /* never written */
 }
+
 SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_OUTPUT, host, elem_bytes);
 }
+
 SPIPE_API int spipe_add_inout(spipe_desc_t *d, void *host, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_INOUT, host, elem_bytes);
 }
+
 SPIPE_API int spipe_add_temp(spipe_desc_t *d, size_t elem_bytes) {
     return spipe_priv_add_buffer(d, SPIPE_TEMP, NULL, elem_bytes);
 }
+
 SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int how) {
     const int i = spipe_priv_add_buffer(d, SPIPE_RESIDENT, host, bytes);
     if (i >= 0) d->buffers[i].resident = how;
     return i;
 }
+
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
     const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
-    if (i >= 0) d->buffers[i].source = source, d->buffers[i].user = user;
+    if (i < 0) return i;
+    d->buffers[i].source = source;
+    d->buffers[i].user = user;
     return i;
 }
+
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes) {
     const int i = spipe_priv_add_buffer(d, SPIPE_SINK, NULL, elem_bytes);
-    if (i >= 0) d->buffers[i].sink = sink, d->buffers[i].user = user;
+    if (i < 0) return i;
+    d->buffers[i].sink = sink;
+    d->buffers[i].user = user;
     return i;
 }
+
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge) {
     if (!d) return -1;
@@ -1179,6 +1903,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     d->buffers[buffer].edge = edge;
     return buffer;
 }
+
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user) {
     spipe_stage_desc_t *s;
     if (!d) return -1;
@@ -1192,8 +1917,9 @@ SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn 
     s->user = user;
     return d->num_stages++;
 }
-SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
-                                   void *user, unsigned reads, unsigned writes) {
+
+SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user,
+                                   unsigned reads, unsigned writes) {
     const int i = spipe_add_stage(d, name, fn, user);
     if (i < 0) return i;
     d->stages[i].host = 1;
@@ -1201,11 +1927,13 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
     d->stages[i].writes = writes;
     return i;
 }
+
 SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
     if (d && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
     return NULL;
 }
+
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
     if (!s) return -1;
@@ -1216,37 +1944,55 @@ SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after) {
     if (after) s->after[s->num_after++] = after;
     return stage;
 }
+
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    return s ? (s->ordered = 1, stage) : -1;
+    if (!s) return -1;
+    s->ordered = 1;
+    return stage;
 }
-SPIPE_API int spipe_stage_once(spipe_desc_t *d, int stage) {
+
+SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    return s ? (s->once = 1, stage) : -1;
+    if (!s) return -1;
+    s->elementwise = 1;
+    return stage;
 }
-SPIPE_API int spipe_stage_fixed(spipe_desc_t *d, int stage) {
+
+SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
     spipe_stage_desc_t *s = spipe_priv_stage_at(d, stage);
-    return s ? (s->fixed = 1, stage) : -1;
+    if (!s) return -1;
+    s->replayable = 1;
+    return stage;
 }
+
 SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
     static const char *const names[] = {"unknown", "input",    "output", "in/out",
                                         "temp",    "resident", "source", "sink"};
     return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK ? (int)kind : 0];
 }
+
+/* ---- src/private/stages.h ---- */
+/* ---- 9 describe: what follows from a description --------------------------------------------
+   Kinds of buffers, which way they are copied, and the graph of stages. Reads descriptions only. */
 SPIPE_API int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
+
 SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
 }
+
 SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
+
 SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
     int i, sources = 0;
     for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
+
 /* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
 SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
@@ -1254,47 +2000,7 @@ SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t ch
     if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
     return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
 }
-/* One rule a paragraph; the first one broken is the one told. */
-#define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
-    do {                                                                                           \
-        if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
-    } while (0)
-SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
-    const spipe_buffer_desc_t *b = &d->buffers[i];
-    const char                *kind = spipe_priv_kind_name(b->kind);
-    const int                  array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
-    const int                  halo = b->halo_before || b->halo_after;
-    const size_t               chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
-    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
-        "buffer %d: its kind is not one of spipe_kind_t", i);
-    SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
-        kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
-        "buffer %d (%s): the host array is NULL; pass the array", i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d), "buffer %d (%s): an array needs a length; "
-        "set count to the number of its elements", i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes, "buffer %d (%s): %zu "
-        "elements of %zu bytes are more than SIZE_MAX bytes", i, kind, d->count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
-                         (b->kind == SPIPE_SINK && !b->sink),
-        "buffer %d (%s): its function is NULL", i, kind);
-    SPIPE_PRIV_REFUSE_IF(resident && b->resident != SPIPE_ZERO && !b->host, "buffer %d (resident): "
-        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO", i);
-    SPIPE_PRIV_REFUSE_IF(resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
-        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
-    SPIPE_PRIV_REFUSE_IF(halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
-        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
-        "chunks are not there yet", i, kind);
-    SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
-        "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i, kind);
-    SPIPE_PRIV_REFUSE_IF(d->chunk != SPIPE_AUTO &&
-                         (b->halo_before > chunk || b->halo_after > chunk),
-        "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
-        "elements; make chunk larger", i, kind, b->halo_before, b->halo_after, chunk);
-    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0, "buffer %d (%s): a "
-        "chunk with its halo is too many bytes; make chunk smaller", i, kind);
-    return cudaSuccess;
-}
+
 SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
     int i;
     for (i = 0; i < d->num_stages; ++i) {
@@ -1302,39 +2008,22 @@ SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
     }
     return -1;
 }
-SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
-    const spipe_stage_desc_t *s = &d->stages[i];
-    int                       j;
-    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
-    SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
-    SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
-        "stage '%s': two stages have this name; rename one", s->name);
-    for (j = 0; j < s->num_after; ++j) {
-        SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->after[j]) < 0,
-            "stage '%s': waits for '%s', and there is no stage of that name", s->name, s->after[j]);
-    }
-    for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
-        if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
-        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
-            "host stage '%s': buffer %d is %s; name buffers that travel in chunks", s->name, j,
-            j >= d->num_buffers ? "not there" : "resident");
-    }
-    return cudaSuccess;
-}
-/* Which stages each one waits for, as bits; a stage follows the one before it unless told. */
+
+/* The stages that stage i waits for, as bits: the one added before it, unless after was given. */
 SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     const spipe_stage_desc_t *s = &d->stages[i];
-    unsigned                  deps = 0;
-    int                       j;
+    unsigned deps = 0;
+    int j;
     if (!s->after_given) return i > 0 ? SPIPE_BIT(i - 1) : 0;
     for (j = 0; j < s->num_after; ++j) deps |= SPIPE_BIT(spipe_priv_find_stage(d, s->after[j]));
     return deps;
 }
-/* Puts the stages into an order in which each comes after those it waits for; returns how many
-   there are of them: fewer than num_stages means that some wait for each other in a circle. */
+
+/* Writes the stages to order so that each comes after those it waits for. Returns how many could be
+   placed: fewer than num_stages means that some wait for each other in a circle. */
 SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     unsigned done = 0;
-    int      n = 0, i, before = -1;
+    int n = 0, i, before = -1;
     while (n != before) {
         for (before = n, i = 0; i < d->num_stages; ++i) {
             if ((done & SPIPE_BIT(i)) || (spipe_priv_stage_deps(d, i) & ~done)) continue;
@@ -1344,638 +2033,2615 @@ SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     }
     return n;
 }
+
+/* ---- src/private/check.h ---- */
+/* ---- 9 describe: the check -----------------------------------------------------------------
+   All that can be wrong in a description, as sentences. Allocates nothing. */
+/* One rule each; the first broken rule is the one that is reported. */
+#define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
+    do {                                                                                           \
+        if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
+    } while (0)
+
+SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const char *kind = spipe_priv_kind_name(b->kind);
+    const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
+    const int halo = b->halo_before || b->halo_after;
+    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
+                         "buffer %d: its kind is not one of spipe_kind_t", i);
+    SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
+                         kind, resident ? "the buffer" : "an element");
+    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
+                         "buffer %d (%s): the host array is NULL; pass the array", i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
+                         "buffer %d (%s): an array needs a length; "
+                         "set count to the number of its elements",
+                         i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
+                         "buffer %d (%s): %zu "
+                         "elements of %zu bytes are more than SIZE_MAX bytes",
+                         i, kind, d->count, b->elem_bytes);
+    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
+                             (b->kind == SPIPE_SINK && !b->sink),
+                         "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && b->resident != SPIPE_ZERO && !b->host,
+        "buffer %d (resident): "
+        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
+        i);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
+        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
+    SPIPE_PRIV_REFUSE_IF(
+        halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
+        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
+        "chunks are not there yet",
+        i, kind);
+    SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
+                         "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
+                         kind);
+    SPIPE_PRIV_REFUSE_IF(
+        d->chunk != SPIPE_AUTO && (b->halo_before > chunk || b->halo_after > chunk),
+        "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
+        "elements; make chunk larger",
+        i, kind, b->halo_before, b->halo_after, chunk);
+    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0,
+                         "buffer %d (%s): a "
+                         "chunk with its halo is too many bytes; make chunk smaller",
+                         i, kind);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+    const spipe_stage_desc_t *s = &d->stages[i];
+    int j;
+    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
+    SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
+                         "stage '%s': two stages have this name; rename one", s->name);
+    for (j = 0; j < s->num_after; ++j) {
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->after[j]) < 0,
+                             "stage '%s': waits for '%s', and there is no stage of that name",
+                             s->name, s->after[j]);
+    }
+    for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
+        if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
+        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
+                             "host stage '%s': buffer %d is %s; name buffers that travel in chunks",
+                             s->name, j, j >= d->num_buffers ? "not there" : "resident");
+    }
+    return cudaSuccess;
+}
+
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
     spipe_failure_t *f = failure;
-    int              order[SPIPE_MAX_STAGES], i, sources = 0;
+    int order[SPIPE_MAX_STAGES], i, sources = 0;
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
     SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
-    SPIPE_PRIV_REFUSE_IF(d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS ||
-                         d->num_stages < 0 || d->num_stages > SPIPE_MAX_STAGES,
+    SPIPE_PRIV_REFUSE_IF(
+        d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
+            d->num_stages > SPIPE_MAX_STAGES,
         "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
         d->num_buffers, d->num_stages);
     SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
     SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
-        "chooses, or give 1 or more");
+                                        "chooses, or give 1 or more");
     SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
-        "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth, SPIPE_MAX_DEPTH);
+                         "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth,
+                         SPIPE_MAX_DEPTH);
     SPIPE_PRIV_REFUSE_IF(d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS,
-        "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads, SPIPE_MAX_THREADS);
-    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_MAPPED ||
-                         (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
-                         (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
-        "schedule, staging or priority is none of its enumeration's values");
-    SPIPE_PRIV_REFUSE_IF(d->timeline && !*(void *const *)(const void *)d->timeline,
+                         "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads,
+                         SPIPE_MAX_THREADS);
+    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
+                             (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
+                             (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
+                         "schedule, staging or priority is none of its enumeration's values");
+    SPIPE_PRIV_REFUSE_IF(
+        d->timeline && !*(void *const *)(const void *)d->timeline,
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
         SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
     }
-    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0, "count was not set, and there is "
-        "no source whose end would tell; set it to the number of elements");
+    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
+                         "count was not set, and there is "
+                         "no source whose end would tell; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
-    SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages, "some stages wait for "
-        "each other in a circle; look at the names given to spipe_stage_after");
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
+                         "some stages wait for "
+                         "each other in a circle; look at the names given to spipe_stage_after");
     return cudaSuccess;
 }
-/* ---- 9 execute: the plan ------------------------------------------------------------------- */
-/* How a buffer's elements get from the host to the device and back: not at all; copied from and
-   to the user's array; through a pinned slot that host threads fill and drain; used in place. */
-enum { SPIPE_PRIV_NONE, SPIPE_PRIV_DIRECT, SPIPE_PRIV_STAGED, SPIPE_PRIV_IN_PLACE };
-/* The steps of a load; the first two are routes as well. */
-enum { SPIPE_PRIV_IN, SPIPE_PRIV_OUT, SPIPE_PRIV_STAGE, SPIPE_PRIV_BEGIN, SPIPE_PRIV_END };
-SPIPE_API int spipe_priv_is_mapped(const spipe_pipeline_t *p) {
-    return p->desc.schedule == SPIPE_MAPPED;
+
+/* ---- src/private/costs.h ---- */
+/* ---- 10 costs ------------------------------------------------------------------------------
+   Every tuned number of the planner: the table of machines, and the planner's own limits. No other
+   file of the planner holds a number above 2; a check of tests/lint sees to that. */
+
+/* The figures of spipe_costs_t: member, unit it is written in, that unit in SI units. */
+#define SPIPE_PRIV_COST_FIGURES(X)                                                                 \
+    X(link_in, "GB/s", 1e9)                                                                        \
+    X(link_out, "GB/s", 1e9)                                                                       \
+    X(link_both, "GB/s", 1e9)                                                                      \
+    X(copy_s, "us", 1e-6)                                                                          \
+    X(latency_s, "us", 1e-6)                                                                       \
+    X(call_s, "us", 1e-6)                                                                          \
+    X(launch_s, "us", 1e-6)                                                                        \
+    X(zero_copy, "GB/s", 1e9)                                                                      \
+    X(pageable_in, "GB/s", 1e9)                                                                    \
+    X(pageable_out, "GB/s", 1e9)                                                                   \
+    X(pageable_s, "us", 1e-6)                                                                      \
+    X(fill, "GB/s", 1e9)                                                                           \
+    X(drain, "GB/s", 1e9)                                                                          \
+    X(memory, "GB/s", 1e9)                                                                         \
+    X(memory_uncached, "GB/s", 1e9)                                                                \
+    X(wake_s, "us", 1e-6)                                                                          \
+    X(start_s, "us", 1e-6)                                                                         \
+    X(staged_s, "us", 1e-6)                                                                        \
+    X(pin, "GB/s", 1e9)                                                                            \
+    X(pin_s, "us", 1e-6)                                                                           \
+    X(pin_arrays, "GB/s", 1e9)                                                                     \
+    X(setup_s, "us", 1e-6)                                                                         \
+    X(malloc_s, "us", 1e-6)                                                                        \
+    X(malloc_bytes, "GB/s", 1e9)
+
+enum {
+    SPIPE_PRIV_NUM_COSTS =
+        sizeof(spipe_costs_t) / sizeof(double) - offsetof(spipe_costs_t, link_in) / sizeof(double)
+};
+
+/* A row a machine kind; the name is looked for in the device's name. Values in the units above. */
+typedef struct spipe_priv_cost_row {
+    const char *name;
+    double figures[SPIPE_PRIV_NUM_COSTS];
+} spipe_priv_cost_row_t;
+
+SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
+    /* clang-format off */
+    static const spipe_priv_cost_row_t rows[] = {
+        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
+           link_both and copy_s fit a ring of slots; staged_s fits sweeps of tests/bench. */
+        {"H200",
+         /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
+         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+         /* pageable_in  pageable_out  pageable_s */
+            10.5,        14.0,         10.0,
+         /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
+         /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
+            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+        /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
+        {"H100",
+         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+            10.5,        14.0,         10.0,
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
+            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+        /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
+        {"unknown",
+         {  25.0,    25.0,     22.0,      4.2,    4.0,       1.9,    4.0,      19.0,
+            9.0,         9.0,          10.0,
+            5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
+            5.0,  38.0,   15.0,       25.0,    30.0,     800.0}},
+    };
+    /* clang-format on */
+    *num = sizeof rows / sizeof *rows;
+    return rows;
 }
-SPIPE_API cudaError_t spipe_priv_choose_path(spipe_pipeline_t *p, int i) {
-    spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const int            halo = b->halo_before || b->halo_after;
-    spipe_staging_t      staging = p->desc.staging;
-    int                  type = SPIPE_PRIV_PAGEABLE;
-    void                *device_pointer = NULL;
-    p->path[i] = SPIPE_PRIV_NONE;
-    p->mapped[i] = NULL;
-    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) p->path[i] = SPIPE_PRIV_STAGED;
-    if (b->kind == SPIPE_RESIDENT && b->host) {
-        SPIPE_TRY(spipe_priv_memory_type(b->host, &type, NULL));
-        if (type == SPIPE_PRIV_PAGEABLE) p->path[i] = SPIPE_PRIV_STAGED;
+
+/* What the planner considers. */
+enum {
+    SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
+    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
+    SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
+                                           begins as aligned as the array */
+    SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
+    SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
+    SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
+    SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
+    SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
+    SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
+    SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_ARENA_SLACK =
+        128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
+};
+
+#define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
+#define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
+#define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING   1.30 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_CLEARLY_WORSE  1.15 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
+#define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
+#define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
+
+/* The member number i, counted from link_in. */
+SPIPE_API double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
+    return &costs->link_in + i;
+}
+
+SPIPE_API int spipe_priv_same_letter(char a, char b) {
+    const char lower_a = (char)(a >= 'A' && a <= 'Z' ? a | 32 : a);
+    const char lower_b = (char)(b >= 'A' && b <= 'Z' ? b | 32 : b);
+    return lower_a == lower_b;
+}
+
+/* Whether a name contains a word, in capital or small letters. */
+SPIPE_API int spipe_priv_names(const char *name, const char *word) {
+    for (; *name; ++name) {
+        size_t i = 0;
+        while (word[i] && spipe_priv_same_letter(name[i], word[i])) ++i;
+        if (!word[i]) return 1;
     }
-    if (!spipe_priv_is_array(b)) return cudaSuccess;
-    p->path[i] = SPIPE_PRIV_DIRECT;
-    if (!b->host) return cudaSuccess; /* no elements, so nothing will be copied */
-    SPIPE_TRY(spipe_priv_memory_type(b->host, &type, &device_pointer));
-    if (type == SPIPE_PRIV_PAGEABLE && staging == SPIPE_STAGING_REGISTER && p->desc.count > 0) {
-        if (spipe_pin(b->host, p->desc.count * b->elem_bytes) == cudaSuccess) {
-            p->registered[i] = 1;
-            SPIPE_TRY(spipe_priv_memory_type(b->host, &type, &device_pointer));
-        } else {
-            (void)cudaGetLastError(); /* failing to pin is never fatal: stage instead */
+    return 0;
+}
+
+/* The row for a device's name; the last row is for names that no other row has. */
+SPIPE_API spipe_costs_t spipe_priv_costs_for(const char *device) {
+    static const double scale[] = {
+#define SPIPE_PRIV_COST_SCALE(member, unit, si) si,
+        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_SCALE)
+#undef SPIPE_PRIV_COST_SCALE
+    };
+    spipe_costs_t costs;
+    size_t num, k = 0, i;
+    const spipe_priv_cost_row_t *rows = spipe_priv_cost_rows(&num);
+    while (k + 1 < num && !spipe_priv_names(device, rows[k].name)) ++k;
+    memset(&costs, 0, sizeof costs);
+    (void)snprintf(costs.name, sizeof costs.name, "%s", rows[k].name);
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * scale[i];
+    }
+    return costs;
+}
+
+SPIPE_API cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device, int *driver) {
+    struct cudaDeviceProp properties;
+    if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
+    SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
+    SPIPE_TRY(cudaDriverGetVersion(driver));
+    (void)snprintf(name, bytes, "%s", properties.name);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device) {
+    char name[256];
+    int driver = 0;
+    if (!costs) return cudaErrorInvalidValue;
+    memset(costs, 0, sizeof *costs);
+    SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
+    *costs = spipe_priv_costs_for(name);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
+    if (!costs || !to) return cudaErrorInvalidValue;
+    fprintf(to, "costs of %s\n", costs->name);
+#define SPIPE_PRIV_COST_PRINT(member, unit, si)                                                    \
+    fprintf(to, "  %-16s %10.3f %s\n", #member, costs->member / (si), unit);
+    SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_PRINT)
+#undef SPIPE_PRIV_COST_PRINT
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}
+
+/* What a line begins with: whom its figures are for. */
+SPIPE_API cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
+    char name[256];
+    int driver = 0;
+    SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
+    (void)snprintf(stamp, bytes, "streampipe costs %d.%d.%d; %s; driver %d; %zu CPUs;",
+                   SPIPE_VERSION_MAJOR, SPIPE_VERSION_MINOR, SPIPE_VERSION_PATCH, name, driver,
+                   spipe_priv_num_cpus());
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, char *line,
+                                        size_t bytes) {
+    spipe_costs_t copy;
+    char stamp[400];
+    size_t used, i;
+    if (!costs || !line || bytes == 0) return cudaErrorInvalidValue;
+    *line = 0;
+    SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
+    copy = *costs;
+    used = (size_t)snprintf(line, bytes, "%s %.31s;", stamp, costs->name);
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS && used < bytes; ++i) {
+        used +=
+            (size_t)snprintf(line + used, bytes - used, " %.6g", *spipe_priv_cost_figure(&copy, i));
+    }
+    if (used < bytes) return cudaSuccess;
+    *line = 0;
+    return cudaErrorInvalidValue;
+}
+
+/* The figures after the stamp and the name; 0 = that is not what stands there. */
+SPIPE_API int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
+    const char *end = strchr(text, ';');
+    size_t i;
+    memset(costs, 0, sizeof *costs);
+    while (*text == ' ') ++text;
+    if (!end || (size_t)(end - text) >= sizeof costs->name) return 0;
+    memcpy(costs->name, text, (size_t)(end - text));
+    for (text = end + 1, i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        char *after = NULL;
+        const double figure = strtod(text, &after);
+        if (after == text || !(figure > 0.0) || figure > 1e15) return 0;
+        *spipe_priv_cost_figure(costs, i) = figure;
+        text = after;
+    }
+    return 1;
+}
+
+SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const char *line) {
+    static const char first[] = "streampipe costs ";
+    spipe_costs_t read;
+    char stamp[400], row[sizeof read.name];
+    if (!costs) return cudaErrorInvalidValue;
+    memset(costs, 0, sizeof *costs);
+    if (!line || strncmp(line, first, sizeof first - 1) != 0) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
+    if (strncmp(line, stamp, strlen(stamp)) == 0) {
+        if (!spipe_priv_costs_parse(&read, line + strlen(stamp))) return cudaErrorInvalidValue;
+        *costs = read;
+        return cudaSuccess;
+    }
+    SPIPE_TRY(spipe_costs_get(costs, device));
+    memcpy(row, costs->name, sizeof row);
+    (void)snprintf(costs->name, sizeof costs->name, "%.8s (stale line ignored)", row);
+    return cudaErrorNotSupported;
+}
+
+/* ---- src/private/work.h ---- */
+/* ---- 11 plan: the work ---------------------------------------------------------------------
+   What the planner has to know of a request, as numbers: taken from the description, the device's
+   facts and the kinds of memory. Reads only; nothing here depends on a choice. */
+
+/* What kind of memory a host array is; of other buffers nothing is known. */
+typedef struct spipe_priv_array {
+    int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
+    int registered;        /* 1 = this run pinned it, and will unpin it */
+    unsigned char *mapped; /* where kernels find it, or NULL */
+} spipe_priv_array_t;
+
+/* Promises and wishes that rule ways out. */
+enum {
+    SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
+    SPIPE_PRIV_MAY_BATCH = 2,     /* nobody looks at single chunks, and memory is not limited */
+    SPIPE_PRIV_MAY_TRY = 4,       /* runs may differ in how they cut the whole */
+    SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
+    SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
+    SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
+    SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
+    SPIPE_PRIV_SEQUENTIAL = 128   /* a source or sink sees chunks in order */
+};
+
+/* Bytes are of one element unless said otherwise. */
+typedef struct spipe_priv_work {
+    size_t count;                     /* elements; of an unknown total an assumed number */
+    unsigned flags;                   /* SPIPE_PRIV_MAY_... */
+    double in, out;                   /* copied each way */
+    double pageable_in, pageable_out; /* of these, from and to pageable arrays */
+    double hosted_in, hosted_out;     /* of these, from sources and to sinks: always staged */
+    double held;                      /* device memory in a slot */
+    double halo;                      /* bytes copied in for each chunk beside its own elements */
+    size_t least_chunk;               /* elements of the widest halo */
+    int copies_in, copies_out;        /* buffers: calls for each chunk */
+    int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
+    size_t cpus;
+    double cache;    /* bytes of the last-level cache; 0 = not known */
+    double memory;   /* bytes of device memory that slots may take */
+    double kernel_s; /* of all kernels for the whole */
+} spipe_priv_work_t;
+
+SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
+    unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
+    int i, chains = 0;
+    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
+        flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+    for (i = 0; i < d->num_stages; ++i) {
+        const spipe_stage_desc_t *s = &d->stages[i];
+        const unsigned after = spipe_priv_stage_deps(d, i);
+        if (!s->elementwise || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+        if (!s->replayable || s->host) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+        chains += i > 0 && after != SPIPE_BIT(i - 1);
+        if (s->ordered || s->host || chains) flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
+    }
+    return flags;
+}
+
+/* Flags that sizes and callbacks decide. */
+SPIPE_API unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
+    const int watched = d->sync_each || d->progress != NULL;
+    const int shared = d->hooks && d->hooks->next_batch;
+    if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
+        flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
+    }
+    if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
+    return flags;
+}
+
+SPIPE_API void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
+    if (b->halo_before == 0 && b->halo_after == 0) return;
+    w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
+    if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
+    if (w->least_chunk < b->halo_after) w->least_chunk = b->halo_after;
+    w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+}
+
+SPIPE_API void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
+                                      const spipe_priv_array_t *a) {
+    const double bytes = (double)b->elem_bytes;
+    const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+    const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
+    if (b->kind == SPIPE_RESIDENT) {
+        w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_TRY | SPIPE_PRIV_MAY_REPLAY);
+        return;
+    }
+    w->held += bytes;
+    if (b->kind == SPIPE_TEMP) w->zero_copy_passes = 0;
+    if (spipe_priv_goes_in(b)) {
+        w->in += bytes;
+        ++w->copies_in;
+        if (pageable) w->pageable_in += bytes;
+        if (hosted) w->hosted_in += bytes;
+    }
+    if (spipe_priv_goes_out(b)) {
+        w->out += bytes;
+        ++w->copies_out;
+        if (pageable) w->pageable_out += bytes;
+        if (hosted) w->hosted_out += bytes;
+    }
+    if (hosted) w->flags |= SPIPE_PRIV_SEQUENTIAL;
+    if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
+    if (hosted) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
+    if (b->kind == SPIPE_TEMP) return;
+    if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+}
+
+/* Rounds of host stages: a chunk leaves the GPU once for each, so its steps come in segments. */
+SPIPE_API int spipe_priv_num_segments(const spipe_desc_t *d) {
+    int order[SPIPE_MAX_STAGES] = {0}, round[SPIPE_MAX_STAGES] = {0};
+    int n, j, most = 0;
+    (void)spipe_priv_sort_stages(d, order);
+    for (n = 0; n < d->num_stages; ++n) {
+        const unsigned after = spipe_priv_stage_deps(d, order[n]);
+        for (j = 0; j < d->num_stages; ++j) {
+            if ((after & SPIPE_BIT(j)) && round[order[n]] < round[j]) round[order[n]] = round[j];
         }
+        round[order[n]] += d->stages[order[n]].host != 0;
+        if (most < round[order[n]]) most = round[order[n]];
     }
-    if (type == SPIPE_PRIV_PAGEABLE) {
-        if (staging == SPIPE_STAGING_DIRECT || p->small) p->direct_pageable = 1;
-        else p->path[i] = SPIPE_PRIV_STAGED;
-    }
-    if (spipe_priv_goes_out(b)) { /* CUDA comes back from such a copy when it is done */
-        p->out_blocks = type == SPIPE_PRIV_PAGEABLE && !p->facts.pageable_access;
-    }
-    if (spipe_priv_is_mapped(p)) {
-        const int in_place = type != SPIPE_PRIV_PAGEABLE && !halo && device_pointer;
-        p->path[i] = in_place ? SPIPE_PRIV_IN_PLACE : SPIPE_PRIV_STAGED;
-        p->mapped[i] = (unsigned char *)device_pointer;
-    }
-    return cudaSuccess;
+    return most + 1;
 }
-SPIPE_API cudaError_t spipe_priv_unregister(spipe_pipeline_t *p, int i) {
-    if (!p->registered[i]) return cudaSuccess;
-    p->registered[i] = 0;
-    return spipe_unpin(p->desc.buffers[i].host);
+
+/* Bytes of an element in the busier direction; without copies those in a slot. */
+SPIPE_API double spipe_priv_busier(const spipe_priv_work_t *w) {
+    const double most = w->in > w->out ? w->in : w->out;
+    if (most > 0.0) return most;
+    return w->held > 0.0 ? w->held : 1.0;
 }
-SPIPE_API cudaError_t spipe_priv_choose_paths(spipe_pipeline_t *p) {
+
+SPIPE_API spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d, const spipe_device_t *facts,
+                                               const spipe_priv_array_t *arrays, int kept,
+                                               size_t cpus) {
+    spipe_priv_work_t w;
     int i;
-    p->needs_fill = p->needs_drain = p->has_source = p->has_sink = p->has_resident = 0;
-    p->direct_pageable = p->host_work = p->out_blocks = 0, p->staged_in = p->staged_out = 0;
-    for (i = 0; i < p->desc.num_stages; ++i) p->host_work |= p->desc.stages[i].host;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        SPIPE_TRY(spipe_priv_unregister(p, i));
-        SPIPE_TRY(spipe_priv_choose_path(p, i));
-        p->has_source |= b->kind == SPIPE_SOURCE;
-        p->has_sink |= b->kind == SPIPE_SINK;
-        p->has_resident |= b->kind == SPIPE_RESIDENT;
-        if (p->path[i] != SPIPE_PRIV_STAGED) continue;
-        p->host_work = 1;
-        p->needs_fill |= spipe_priv_goes_in(b);
-        p->needs_drain |= spipe_priv_goes_out(b);
-        if (!spipe_priv_is_array(b)) continue;
-        if (spipe_priv_goes_in(b)) p->staged_in += b->elem_bytes;
-        if (spipe_priv_goes_out(b)) p->staged_out += b->elem_bytes;
-    }
-    return cudaSuccess;
-}
-/* Whether stages work on the user's own memory and nothing is copied; 2: with memory in between. */
-SPIPE_API int spipe_priv_all_in_place(const spipe_pipeline_t *p) {
-    int i, others = 0, temps = 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_kind_t kind = p->desc.buffers[i].kind;
-        others |= p->path[i] != SPIPE_PRIV_IN_PLACE && kind != SPIPE_RESIDENT && kind != SPIPE_TEMP;
-        temps |= kind == SPIPE_TEMP;
-    }
-    return spipe_priv_is_mapped(p) && !others ? 1 + temps : 0;
-}
-/* Bytes one element moves in the busier direction, in both, and what it takes in a slot. */
-SPIPE_API void spipe_priv_element_bytes(spipe_pipeline_t *p) {
-    size_t in = 0, out = 0, held = 0;
-    int    i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) continue;
-        held += b->elem_bytes;
-        if (spipe_priv_goes_in(b)) in += b->elem_bytes;
-        if (spipe_priv_goes_out(b)) out += b->elem_bytes;
-    }
-    p->elem_moved = in > out ? in : out > 0 ? out : held > 0 ? held : 1;
-    p->elem_both = in + out;
-    p->elem_held = held;
-}
-#define SPIPE_PRIV_MIB 1048576.0
-#define SPIPE_PRIV_LITTLE (1.5 * SPIPE_PRIV_MIB) /* few threads do; for a quarter of it none */
-/* Each copy loses about 120 KB worth of time and the first and last chunk run alone, so the best
-   chunk of a total is near sqrt(total x 120 KB / 2), more for short kernels, less for long ones. 1,
-   1.5, 2, 3, ... : within 2 % of a sweep's best on an H200, 16 MiB to 4 GiB (tests/bench). */
-SPIPE_API size_t spipe_priv_best_bytes(double total) {
-    size_t bytes = (size_t)128 << 10;
-    while (bytes < (size_t)16 << 20 && 0.6 * (double)bytes * (double)bytes < 60e3 * total) {
-        bytes += (bytes & (bytes - 1)) ? bytes / 3 : bytes / 2;
-    }
-    return bytes;
-}
-SPIPE_API size_t spipe_priv_part(const spipe_pipeline_t *p, double part) {
-    const size_t chunk = (size_t)((double)(p->desc.count - 1) * part) + 1;
-    return chunk > 64 ? (chunk + 31) & ~(size_t)31 : chunk;
-}
-/* In place two side by side: one reads while another writes, and a small third fills the end. */
-SPIPE_API size_t spipe_priv_side_by_side(const spipe_pipeline_t *p) {
-    return spipe_priv_part(p, p->bytes < 3 * SPIPE_PRIV_MIB || p->desc.num_stages > 1 ? 0.5 : 0.47);
-}
-/* Slots that the cache holds, in a single run such as are soon pinned; larger if a way is light. */
-SPIPE_API size_t spipe_priv_staged_bytes(const spipe_pipeline_t *p) {
-    const double all = p->bytes / SPIPE_PRIV_MIB;
-    double       mib = all <= 100.0 ? 1.0 : all <= 1000.0 ? 1.5 : 2.0;
-    if (p->one_shot && all < 150.0) mib = all < 20.0 ? 0.375 : all < 32.0 ? 0.5 : 1.0;
-    if (all > 40.0 && 2 * p->elem_both <= 3 * p->elem_moved) mib *=
-        p->elem_both > p->elem_moved ? 1.5 : all > 100.0 && !p->one_shot ? 2.0 : 1.0;
-    while (mib > 0.25 && mib > all / 8.0) mib /= 2.0;
-    return (size_t)(mib * SPIPE_PRIV_MIB);
-}
-SPIPE_API size_t spipe_priv_choose_chunk(spipe_pipeline_t *p) {
-    const spipe_desc_t *d = &p->desc;
-    const size_t        mib = (size_t)1 << 20;
-    const double        all = p->bytes / SPIPE_PRIV_MIB;
-    const int           in_place = spipe_priv_all_in_place(p);
-    size_t              bytes = 4 * mib, chunk;
-    int                 i;
-    if (d->count > 0 && (in_place == 1 || (in_place && all <= 2.0))) {
-        const int whole = p->one_shot || all < 0.5 || (in_place == 1 && all > 1.25 && all < 5.0);
-        p->report.why_chunk = whole ? "the whole: without copies nothing is to overlap"
-                                    : "without copies, a few side by side";
-        return whole ? d->count : spipe_priv_side_by_side(p);
-    }
-    p->report.why_chunk = "no total is known";
-    if (d->count != SPIPE_AUTO) {
-        p->report.why_chunk = "the whole: CUDA would wait between chunks";
-        if (p->small && p->direct_pageable && d->count > 0) return d->count;
-        bytes = spipe_priv_best_bytes(p->bytes);
-        if (d->num_stages > 1 && all >= 3.0 && bytes < mib) bytes = mib;
-        p->report.why_chunk = "least lost to copies' ends and to the first and the last chunk";
-        if (p->staged_in + p->staged_out > 0) {
-            p->report.why_chunk = "pinned slots that the cache holds";
-            bytes = spipe_priv_staged_bytes(p);
-            if (d->count > 0 && (p->parts > 0 || (!d->threads && p->bytes < SPIPE_PRIV_LITTLE))) {
-                bytes = spipe_priv_part(p, p->parts > 0 ? 1.0 / (double)p->parts
-                                           : p->bytes < 49152.0 ? 1.0 : 0.5) * p->elem_moved;
-            }
-        }
-    }
-    chunk = bytes / p->elem_moved;
-    while (chunk > 1 && (double)chunk * (double)p->elem_held * (double)d->depth >
-                            0.25 * (double)p->facts.memory_bytes) {
-        chunk /= 2;
-    }
-    if (chunk > 64) chunk &= ~(size_t)31; /* so that every chunk starts as aligned as the array */
+    memset(&w, 0, sizeof w);
+    w.flags = spipe_priv_size_flags(d, spipe_priv_stage_flags(d, facts));
+    w.flags |= SPIPE_PRIV_MAY_REGISTER;
+    if (facts->host_page_tables) w.flags |= SPIPE_PRIV_PAGE_TABLES;
+    if (kept) w.flags |= SPIPE_PRIV_KEPT;
+    w.num_stages = d->num_stages;
+    w.num_segments = spipe_priv_num_segments(d);
+    w.zero_copy_passes = d->num_stages;
+    w.cpus = cpus;
+    w.cache = (double)spipe_priv_cache_bytes();
+    w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
     for (i = 0; i < d->num_buffers; ++i) {
-        if (chunk < d->buffers[i].halo_before) chunk = d->buffers[i].halo_before;
-        if (chunk < d->buffers[i].halo_after) chunk = d->buffers[i].halo_after;
+        spipe_priv_work_halo(&w, &d->buffers[i]);
+        spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
     }
+    w.count = d->count;
+    if (spipe_priv_endless(d)) {
+        w.count = (size_t)((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
+    }
+    return w;
+}
+
+/* ---- src/private/predict.h ---- */
+/* ---- 11 plan: the law ----------------------------------------------------------------------
+   How long one way of doing the work takes. Pure arithmetic on costs and work: no choice is made.
+
+   A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
+   the copy engine out, host threads that drain, and the calling thread that issues. So a run takes
+
+       set-up + the time of one batch through all engines + (n - 1) x the busiest engine's time
+
+   and no more than depth batches may be under way at once. */
+
+/* One way of doing the work: what the planner varies, what the law says, what runs measured. */
+typedef struct spipe_priv_way {
+    spipe_schedule_t schedule;
+    spipe_staging_t staging;
+    size_t chunk, batch, depth; /* elements, chunks, slots */
+    size_t fill_threads, drain_threads;
+    int caller_helps;
+    int replay;
+    double predicted_s;
+    double best_s; /* the least time measured; 0 = not run yet */
+    int tries;     /* runs measured */
+} spipe_priv_way_t;
+
+/* Seconds of each engine for one batch. */
+typedef struct spipe_priv_engines {
+    double in, out; /* copy engines */
+    double kernel;
+    double fill, drain; /* one thread's time for a batch */
+    double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
+    double issue;       /* the calling thread */
+    double busiest;
+} spipe_priv_engines_t;
+
+SPIPE_API double spipe_priv_max(double a, double b) { return a > b ? a : b; }
+
+SPIPE_API double spipe_priv_min(double a, double b) { return a < b ? a : b; }
+
+/* How many batches a way makes of the whole. */
+SPIPE_API double spipe_priv_num_batches(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const size_t batch = y->chunk * y->batch;
+    return w->count == 0 ? 1.0 : (double)((w->count - 1) / batch + 1);
+}
+
+SPIPE_API int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const double pageable = w->pageable_in + w->pageable_out;
+    return w->hosted_in + w->hosted_out > 0.0 ||
+           (pageable > 0.0 && y->staging == SPIPE_STAGING_COPY);
+}
+
+/* Bytes of an element that host threads copy into slots, and out of them. */
+SPIPE_API double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return w->hosted_in + (y->staging == SPIPE_STAGING_COPY ? w->pageable_in : 0.0);
+}
+
+SPIPE_API double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
+}
+
+/* Bytes of pinned memory that the slots take. */
+SPIPE_API double spipe_priv_ring_bytes(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const double elements = (double)y->chunk * (double)y->batch;
+    return (double)y->depth * elements * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
+}
+
+/* The copy engines: both directions are slower while both are busy. */
+SPIPE_API void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w, double in,
+                                     double out, spipe_priv_engines_t *e) {
+    const double both = spipe_priv_min(in, out) / c->link_both;
+    const double shared = spipe_priv_min(in, out);
+    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies_in : 0.0;
+    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies_out : 0.0;
+}
+
+/* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
+SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                        const spipe_priv_way_t *y, double elements,
+                                        spipe_priv_engines_t *e) {
+    const double in = elements * spipe_priv_filled(w, y);
+    const double out = elements * spipe_priv_drained(w, y);
+    const double help = y->caller_helps ? 0.5 : 0.0;
+    const int cached = spipe_priv_ring_bytes(w, y) <= 0.5 * w->cache;
+    const double rate = cached ? c->memory : c->memory_uncached;
+    const double wake = y->fill_threads + y->drain_threads > 0 ? c->wake_s : 0.0;
+    e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
+    e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
+    e->staging = (in + out) / rate;
+    if (y->fill_threads + y->drain_threads == 0) {
+        e->issue += e->fill + e->drain;
+        return;
+    }
+    e->issue += c->staged_s;
+    e->staging = spipe_priv_max(e->staging, e->fill / ((double)y->fill_threads + help));
+    e->staging = spipe_priv_max(e->staging, e->drain / ((double)y->drain_threads + help));
+}
+
+/* One batch's time through all engines: what the first one takes, and what limits the slots. */
+SPIPE_API double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                    const spipe_priv_way_t *y, const spipe_priv_engines_t *e) {
+    const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
+    const double wakes = y->caller_helps ? c->wake_s * ((e->fill > 0.0) + (e->drain > 0.0)) : 0.0;
+    return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
+           wakes;
+}
+
+SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
+                                                     const spipe_priv_work_t *w,
+                                                     const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y);
+    const double elements = (double)w->count / n;
+    const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
+    spipe_priv_engines_t e;
+    double limit;
+    memset(&e, 0, sizeof e);
+    spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
+    e.kernel = w->kernel_s / n;
+    e.issue =
+        c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
+    if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
+    e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
+    e.busiest = spipe_priv_max(e.busiest, e.staging);
+    limit = spipe_priv_latency(c, w, y, &e) / (double)y->depth;
+    e.busiest = spipe_priv_max(e.busiest, limit);
+    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, y, &e);
+    return e;
+}
+
+/* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
+SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                  const spipe_priv_way_t *y) {
+    const double ring = spipe_priv_ring_bytes(w, y);
+    const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
+    const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
+    double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
+    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
+    if (ring > 0.0) s += 2.0 * c->pin_s + ring / c->pin;
+    s += c->start_s * (double)(y->fill_threads + y->drain_threads);
+    if (y->staging == SPIPE_STAGING_REGISTER) {
+        s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
+        s += arrays / c->pin_arrays;
+    }
+    return s;
+}
+
+/* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
+SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
+    const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
+    const double held = w->held * (double)y->depth * (double)y->chunk;
+    const double once = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->malloc_s + held / c->malloc_bytes;
+    return once + count * w->in / in + count * w->out / out + w->kernel_s +
+           n * (c->pageable_s * (w->copies_in + w->copies_out) + c->launch_s * w->num_stages);
+}
+
+/* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
+   writes; without them every stage reads and writes the output across the link. */
+SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
+    const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
+    const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
+    const double setup = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->setup_s;
+    double one, busiest;
+    if (w->zero_copy_passes > 0) {
+        one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
+        one = spipe_priv_max(one, kernel);
+        busiest = one;
+    } else {
+        one = in + kernel + out;
+        busiest = spipe_priv_max(spipe_priv_max(in, out), kernel);
+    }
+    return setup + launches + one + (n - 1.0) * (busiest + c->launch_s);
+}
+
+/* Seconds that a way takes, as far as the costs are right. */
+SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                    const spipe_priv_way_t *y) {
+    const int blocks = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
+    spipe_priv_engines_t e;
+    if (w->count == 0) return 0.0;
+    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
+        return spipe_priv_predict_zero_copy(c, w, y);
+    }
+    if (blocks) return spipe_priv_predict_direct(c, w, y);
+    e = spipe_priv_engines_of(c, w, y);
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, y, &e) +
+           (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
+}
+
+/* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
+SPIPE_API double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                         const spipe_priv_way_t *y, double measured_s) {
+    spipe_priv_work_t trial = *w;
+    double low = 0.0, high = measured_s;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
+        trial.kernel_s = 0.5 * (low + high);
+        if (spipe_priv_predict(c, &trial, y) > measured_s)
+            high = trial.kernel_s;
+        else
+            low = trial.kernel_s;
+    }
+    return low;
+}
+
+/* ---- src/private/plan.h ---- */
+/* ---- 11 plan: choosing ---------------------------------------------------------------------
+   Lists ways to do the work, predicts each by the law, keeps the best few. Pure: no state, no
+   allocation, no CUDA call, so it runs again whenever the work changes. */
+typedef struct spipe_priv_planner {
+    const spipe_costs_t *costs;
+    const spipe_priv_work_t *work;
+    const spipe_desc_t *desc; /* what the user fixed */
+    spipe_priv_way_t *best;   /* the best ways so far, best first */
+    size_t num, capacity;
+    size_t device_bytes; /* memory there is, 0 = take what is needed */
+    size_t pinned_bytes;
+    int num_compared;
+} spipe_priv_planner_t;
+
+/* Whether two numbers of threads are so close that one run of them is enough. */
+SPIPE_API int spipe_priv_close(size_t a, size_t b) {
+    const double x = (double)a, y = (double)b;
+    return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
+}
+
+/* Whether two ways are so alike that only one is worth running. */
+SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+    const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
+    const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
+    if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    if (a->replay) return 1; /* one graph is enough */
+    return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
+           spipe_priv_close(a->fill_threads, b->fill_threads) &&
+           spipe_priv_close(a->drain_threads, b->drain_threads);
+}
+
+/* Whether the slots of a way fit into the memory there is. */
+SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+    const double slots = (double)y->depth * (double)(y->chunk * y->batch);
+    const double device = slots * p->work->held;
+    if (device > p->work->memory) return 0;
+    if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
+    return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
+}
+
+/* Puts a way among the best, in order; of two that are alike the better one stays. */
+SPIPE_API void spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    size_t k = 0;
+    y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
+    if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
+    ++p->num_compared;
+    while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
+    if (k == p->capacity) --k;
+    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return;
+    if (k == p->num) ++p->num;
+    for (; k > 0 && p->best[k - 1].predicted_s > y.predicted_s; --k) p->best[k] = p->best[k - 1];
+    p->best[k] = y;
+}
+
+/* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
+SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
+    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    if (chunk > 2 * align) chunk -= chunk % align;
+    if (chunk < w->least_chunk) chunk = w->least_chunk;
     return chunk > 0 ? chunk : 1;
 }
-/* Chunks that somebody wants far smaller than a copy is worth are copied several at a time, unless
-   something looks at each of them, or depth says how much memory there may be. */
-SPIPE_API size_t spipe_priv_choose_batch(const spipe_pipeline_t *p) {
-    const spipe_desc_t *d = &p->desc;
-    size_t              bytes, batch, mib = (size_t)1 << 20;
-    int                 i, ordered = 0;
-    for (i = 0; i < d->num_stages; ++i) ordered |= d->stages[i].ordered;
-    if (ordered || d->depth != SPIPE_AUTO || d->sync_each || d->progress || spipe_priv_endless(d) ||
-        d->schedule != SPIPE_ENGINES || p->num_lanes > 1 || p->num_segments > 1 || p->needs_fill ||
-        p->needs_drain || d->chunk > mib / 4 / p->elem_moved || d->devices.claim) {
-        return 1;
-    }
-    bytes = spipe_priv_best_bytes(p->bytes);
-    batch = (bytes < mib ? bytes : mib) / (d->chunk * p->elem_moved);
-    if (batch > d->count / d->chunk / 8) batch = d->count / d->chunk / 8; /* 8 loads to overlap */
-    return batch > 0 ? batch : 1;
+
+/* A part of the whole, aligned. */
+SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
+    size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
+    if (parts > 1 && chunk > 2 * align) chunk += (align - chunk % align) % align;
+    return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
-/* Small totals in pinned memory are worked on in place where all stages allow that: one that reads
-   and writes it ends before copies would up to 16 MiB, several up to 2, long ones far above. */
-SPIPE_API cudaError_t spipe_priv_choose_schedule(spipe_pipeline_t *p) {
-    spipe_desc_t *d = &p->desc;
-    const double  most = (d->num_stages == 1 ? 16 : 2) * SPIPE_PRIV_MIB;
-    const int     kept = !p->one_shot && d->staging != SPIPE_STAGING_REGISTER;
-    const double  far = !kept ? most : d->num_stages == 1 ? 16.0 * most : 3.0 * most;
-    int           i, once = d->chunk == SPIPE_AUTO && p->facts.map_host_memory;
-    const spipe_buffer_desc_t *b = d->buffers;
-    for (i = 0; i < d->num_stages; ++i) once = once && d->stages[i].once && !d->stages[i].host;
-    for (i = 0; i < d->num_buffers; ++i) once = once && !b[i].halo_before && !b[i].halo_after;
-    p->report.why_schedule = "as asked";
-    if (d->schedule != SPIPE_SCHEDULE_AUTO) return spipe_priv_choose_paths(p);
-    if (once && kept) p->cuts[1].schedule = SPIPE_ENGINES;
-    if (once && p->bytes <= far) {
-        p->report.why_schedule = "a small total, touched once: copies would take longer";
-        d->schedule = SPIPE_MAPPED;
-        SPIPE_TRY(spipe_priv_choose_paths(p));
-        if (kept && spipe_priv_all_in_place(p)) p->cuts[1].schedule = SPIPE_MAPPED;
-        if (spipe_priv_all_in_place(p) && p->bytes <= most) return cudaSuccess;
-    }
-    p->report.why_schedule = NULL; /* the report knows how many chunks there were */
-    d->schedule = SPIPE_ENGINES;
-    return spipe_priv_choose_paths(p);
+
+/* The fewest slots, in even number, that do not hold the busiest engine up. */
+SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    double period, latency;
+    size_t depth;
+    spipe_priv_engines_t e;
+    if (p->desc->schedule == SPIPE_SERIAL) return 1;
+    if (p->desc->depth != SPIPE_AUTO) return p->desc->depth;
+    if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
+    y.depth = SPIPE_MAX_DEPTH;
+    e = spipe_priv_engines_of(p->costs, w, &y);
+    latency = spipe_priv_latency(p->costs, w, &y, &e);
+    period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
+    depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
+    if (depth < y.fill_threads) depth = y.fill_threads;
+    if (depth < y.drain_threads) depth = y.drain_threads;
+    depth += depth % 2; /* chunks alternate between two kernel streams */
+    if (depth < least) depth = least;
+    return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
-/* A stage continues the lane (its kernel streams) of the first stage it waits for whose lane
-   nobody has continued; otherwise, and for a host stage, it opens a new one. */
-SPIPE_API void spipe_priv_choose_lanes(spipe_pipeline_t *p, const int *order) {
-    const int serial = p->desc.schedule == SPIPE_SERIAL;
-    int       continued[SPIPE_MAX_STAGES] = {0}, n, j;
-    p->num_lanes = serial;
-    for (n = 0; n < p->desc.num_stages; ++n) {
-        const int s = order[n];
-        p->lane[s] = -1;
-        for (j = 0; j < p->desc.num_stages && p->lane[s] < 0 && !p->desc.stages[s].host; ++j) {
-            if (!(p->deps[s] & SPIPE_BIT(j)) || continued[j] || p->desc.stages[j].host) continue;
-            continued[j] = 1;
-            p->lane[s] = p->lane[j];
+
+/* Completes a way whose chunk and staging are known, and compares it. */
+SPIPE_API void spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    y.depth = spipe_priv_depth_for(p, y);
+    if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
+        const double n = spipe_priv_num_batches(w, &y);
+        if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
+    }
+    spipe_priv_consider(p, y);
+}
+
+/* Shares threads between filling and draining by the time that each takes. */
+SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                        size_t threads) {
+    const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
+    const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
+    const double share = fill / (fill + drain);
+    y->fill_threads = fill > 0.0 ? (size_t)((double)threads * share + 0.5) : 0;
+    if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
+    if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
+    y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
+    if (y->drain_threads == 0) y->drain_threads = 1;
+    if (!(drain > 0.0)) y->drain_threads = 0;
+    if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
+}
+
+/* The most staging threads: all CPUs, or three quarters when data moves one way only, which leaves
+   some for the calling thread and the stages. */
+SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
+    return both ? w->cpus - w->cpus % 2 : w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
+}
+
+/* Every number of threads for a staged way whose chunk is known. */
+SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
+    const size_t step = both ? 2 : 1, asked = p->desc->threads;
+    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
+    size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : step;
+    if (w->pageable_in + w->pageable_out <= 0.0) most = step; /* sources and sinks take turns */
+    if (asked != SPIPE_AUTO) threads = most = step * asked;
+    for (; threads <= most; threads += step) {
+        y.fill_threads = y.drain_threads = 0;
+        if (threads > 0) spipe_priv_share_threads(p, &y, threads);
+        if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
+        if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
+        y.caller_helps = threads == 0;
+        spipe_priv_consider_ring(p, y);
+        if (threads == 0 || !may_help) continue;
+        y.caller_helps = 1;
+        spipe_priv_consider_ring(p, y);
+    }
+}
+
+/* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
+SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const double chunk = (double)y.chunk * spipe_priv_busier(w);
+    double bytes;
+    y.batch = 1;
+    spipe_priv_consider_ring(p, y);
+    if (!(w->flags & SPIPE_PRIV_MAY_BATCH) || y.schedule != SPIPE_ENGINES) return;
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
+        y.batch = (size_t)(bytes / chunk);
+        if (y.batch > 1 && y.batch * y.chunk < w->count) spipe_priv_consider_ring(p, y);
+    }
+}
+
+/* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
+SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    if (spipe_priv_is_staged(p->work, &y))
+        spipe_priv_consider_staged(p, y);
+    else if (p->desc->chunk != SPIPE_AUTO)
+        spipe_priv_consider_batches(p, y);
+    else
+        spipe_priv_consider_ring(p, y);
+    if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
+    if (spipe_priv_num_batches(p->work, &y) > SPIPE_PRIV_MAX_REPLAY) return;
+    if (spipe_priv_num_batches(p->work, &y) < 2.0) return;
+    y.replay = 1;
+    spipe_priv_consider_ring(p, y);
+}
+
+/* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
+SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const double total = (double)w->count * spipe_priv_busier(w);
+    size_t parts;
+    double bytes;
+    y.chunk = p->desc->chunk;
+    if (y.chunk != SPIPE_AUTO) {
+        spipe_priv_consider_chunk(p, y);
+        return;
+    }
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
+        if (total > (double)parts * SPIPE_PRIV_MOST_CHUNK) continue;
+        y.chunk = spipe_priv_part_of(w, parts);
+        spipe_priv_consider_chunk(p, y);
+    }
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
+        y.chunk = spipe_priv_chunk_of(w, bytes);
+        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+        y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
+        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+    }
+}
+
+/* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
+SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    size_t parts;
+    y.schedule = SPIPE_ZERO_COPY;
+    y.depth = SPIPE_PRIV_COPY_SLOTS;
+    if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+        y.chunk = spipe_priv_part_of(p->work, parts);
+        if (!(p->work->flags & SPIPE_PRIV_KEPT)) y.depth = parts;
+        spipe_priv_consider(p, y);
+    }
+}
+
+/* What may be done about pageable arrays. */
+SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
+    if (w->pageable_in + w->pageable_out <= 0.0) {
+        y.staging = SPIPE_STAGING_AUTO;
+    } else if (p->desc->staging != SPIPE_STAGING_AUTO) {
+        y.staging = p->desc->staging;
+    } else if (w->flags & SPIPE_PRIV_PAGE_TABLES) {
+        y.staging = SPIPE_STAGING_DIRECT;
+    } else {
+        y.staging = SPIPE_STAGING_COPY;
+    }
+    if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
+        y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
+    }
+    spipe_priv_consider_chunks(p, y);
+    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) return;
+    y.staging = SPIPE_STAGING_DIRECT;
+    spipe_priv_consider_chunks(p, y);
+    y.staging = SPIPE_STAGING_REGISTER;
+    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_chunks(p, y);
+}
+
+/* Lists the best ways, best first; returns how many, 1 at the least. */
+SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+    const spipe_schedule_t asked = p->desc->schedule;
+    spipe_priv_way_t y;
+    memset(&y, 0, sizeof y);
+    y.batch = 1;
+    y.schedule = asked == SPIPE_SCHEDULE_AUTO ? SPIPE_ENGINES : asked;
+    p->num = 0;
+    p->num_compared = 0;
+    if (asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
+        p->work->pageable_in + p->work->pageable_out <= 0.0 && p->work->halo <= 0.0) {
+        spipe_priv_consider_zero_copy(p, y);
+        return p->num;
+    }
+    spipe_priv_consider_stagings(p, y);
+    if (asked == SPIPE_SCHEDULE_AUTO && (p->work->flags & SPIPE_PRIV_MAY_ZERO_COPY)) {
+        spipe_priv_consider_zero_copy(p, y);
+    }
+    return p->num;
+}
+
+/* ---- src/private/explain.h ---- */
+/* ---- 11 plan: saying why -------------------------------------------------------------------
+   A way as a spipe_plan_t, with a sentence for each choice. Pure. */
+SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y) {
+    const int whole = y->chunk >= w->count;
+    if (d->chunk != SPIPE_AUTO)
+        return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
+    if (spipe_priv_endless(d)) return "no total is known, so for a long run";
+    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
+        return whole ? "the whole: without copies there is nothing to overlap"
+                     : "without copies, a few parts side by side";
+    }
+    if (whole && y->staging == SPIPE_STAGING_DIRECT)
+        return "the whole: CUDA would wait between chunks";
+    if (whole) return "the whole: for so little, overlapping costs more than it saves";
+    if (w->halo > 0.0)
+        return "balances per-copy overhead and halos against pipeline fill and drain";
+    return "balances per-copy overhead against pipeline fill and drain";
+}
+
+/* NULL: the report knows how many chunks there were, and says what overlapped. */
+SPIPE_API const char *spipe_priv_why_schedule(const spipe_desc_t *d, const spipe_priv_way_t *y) {
+    if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
+    if (y->schedule == SPIPE_ZERO_COPY) {
+        return "elementwise stages on pinned memory: copies would take longer";
+    }
+    return NULL;
+}
+
+SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                             const spipe_priv_way_t *y) {
+    if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
+    if (d->staging != SPIPE_STAGING_AUTO) {
+        return d->staging == y->staging ? "as asked"
+                                        : "the system refused to pin the arrays in place";
+    }
+    if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads the host's pages at full speed";
+    switch (y->staging) {
+    case SPIPE_STAGING_DIRECT: return "plain cudaMemcpy: too little data for staging to pay";
+    case SPIPE_STAGING_REGISTER: return "pinned in place: setting up staging would take longer";
+    default: return "through pinned slots by host threads: CUDA's own copies block";
+    }
+}
+
+SPIPE_API spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
+                                          const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    spipe_plan_t plan;
+    memset(&plan, 0, sizeof plan);
+    plan.count = d->count;
+    plan.chunk = y->chunk;
+    plan.batch = y->batch;
+    plan.depth = y->depth;
+    plan.schedule = y->schedule;
+    plan.staging = y->staging;
+    plan.fill_threads = y->fill_threads;
+    plan.drain_threads = y->drain_threads;
+    plan.caller_helps = y->caller_helps;
+    plan.replay = y->replay;
+    plan.predicted_ms = 1e3 * y->predicted_s;
+    plan.kernel_ms = 1e3 * w->kernel_s;
+    plan.why_chunk = spipe_priv_why_chunk(d, w, y);
+    plan.why_schedule = spipe_priv_why_schedule(d, y);
+    plan.why_staging = spipe_priv_why_staging(d, w, y);
+    memcpy(plan.costs, costs->name, sizeof costs->name);
+    return plan;
+}
+
+/* Kernels' time while nobody has measured it. */
+SPIPE_API double spipe_priv_assumed_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w) {
+    return SPIPE_PRIV_ASSUMED_KERNEL * (double)w->count * spipe_priv_busier(w) / c->link_both;
+}
+
+SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
+    if (!plan || !to) return cudaErrorInvalidValue;
+    fprintf(to, "  plan      %zu element%s in a chunk, %zu chunk%s a copy, %zu slot%s\n",
+            plan->chunk, plan->chunk == 1 ? "" : "s", plan->batch, plan->batch == 1 ? "" : "s",
+            plan->depth, plan->depth == 1 ? "" : "s");
+    fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
+    fprintf(to, "  schedule  %s%s%s%s\n", spipe_schedule_name(plan->schedule),
+            plan->replay ? ", replayed" : "", plan->why_schedule ? ": " : "",
+            plan->why_schedule ? plan->why_schedule : "");
+    fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
+    fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads,
+            plan->drain_threads, plan->caller_helps ? ", and the calling thread" : "");
+    fprintf(to,
+            "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
+            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",
+            plan->costs, plan->num_candidates);
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}
+
+/* ---- src/private/pipeline_types.h ---- */
+/* ---- 13 execute: what a pipeline is ---------------------------------------------------------
+   The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
+
+/* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
+typedef struct spipe_priv_request {
+    spipe_desc_t desc; /* the user's, with his arrays and count of today; choices stay AUTO */
+    spipe_device_t facts;
+    spipe_costs_t costs;
+    spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
+    int device;
+    int kept;         /* 0 = a one-shot run */
+    int may_register; /* 0 = the system refused to pin an array */
+    int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
+    int incomplete;   /* 1 = an array could not be set, so nothing may run */
+    size_t cpus;
+} spipe_priv_request_t;
+
+/* How a buffer's elements get to the device and back. */
+typedef enum spipe_priv_path {
+    SPIPE_PRIV_PATH_NONE,     /* not at all: temporary, resident */
+    SPIPE_PRIV_PATH_COPIED,   /* copied from and to the user's array */
+    SPIPE_PRIV_PATH_STAGED,   /* through pinned slots that host threads fill and drain */
+    SPIPE_PRIV_PATH_ZERO_COPY /* used where it is */
+} spipe_priv_path_t;
+
+/* When a staged slot may be filled again. */
+typedef enum spipe_priv_refill {
+    SPIPE_PRIV_REFILL_NEVER,      /* nothing is filled */
+    SPIPE_PRIV_REFILL_COPIED_IN,  /* when it was copied to the device */
+    SPIPE_PRIV_REFILL_CHUNK_DONE, /* when the stages, which read it in place, are done */
+    SPIPE_PRIV_REFILL_DRAINED     /* when it was drained, too */
+} spipe_priv_refill_t;
+
+/* What one batch goes through. */
+typedef enum spipe_priv_step {
+    SPIPE_PRIV_STEP_IN,
+    SPIPE_PRIV_STEP_OUT,
+    SPIPE_PRIV_STEP_STAGE,
+    SPIPE_PRIV_STEP_HOST_BEGIN,
+    SPIPE_PRIV_STEP_HOST_END
+} spipe_priv_step_t;
+
+enum {
+    SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
+    SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
+    SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
+    SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
+                                         progress is reported */
+    SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
+    SPIPE_PRIV_QUEUE = 512,    /* > tasks that can wait at once: depth x (host stages + 1) */
+    SPIPE_PRIV_POSITIONS = 512 /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
+};
+
+/* route: paths of buffers, and the stages as steps on streams. Follows from request and plan. */
+typedef struct spipe_priv_route {
+    spipe_priv_path_t path[SPIPE_MAX_BUFFERS];
+    spipe_priv_refill_t refill;
+    int drains;          /* 1 = staged slots are drained by host work */
+    int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
+    int pageable_copies; /* 1 = CUDA copies pageable arrays, which blocks */
+    int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
+    int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
+    int num_chains;      /* chains of stages; each has a pair of kernel streams */
+    int chain[SPIPE_MAX_STAGES];
+    unsigned after[SPIPE_MAX_STAGES]; /* stages that stage i waits for, as bits */
+    unsigned leaves;                  /* stages that no other waits for, as bits */
+    int num_steps, num_segments;
+
+    struct {
+        spipe_priv_step_t what;
+        int stage; /* -1 for copies */
+    } steps[SPIPE_PRIV_MAX_STEPS];
+
+    int segment_start[SPIPE_MAX_STAGES + 2];
+    size_t stage_distance; /* batches that a segment is issued behind the one before it */
+} spipe_priv_route_t;
+
+/* One batch's place in memory, and how far it is. */
+typedef struct spipe_priv_slot {
+    unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
+    unsigned char *pin_in[SPIPE_MAX_BUFFERS];    /* pinned twin that is filled, or NULL */
+    unsigned char *pin_out[SPIPE_MAX_BUFFERS];   /* pinned twin that is drained, or NULL */
+    unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
+    cudaEvent_t in_done, out_done;
+    cudaEvent_t stage_done[SPIPE_MAX_STAGES];
+    size_t filled, drained, whole; /* batch number + 1, when so */
+    size_t host_done[SPIPE_MAX_STAGES];
+    spipe_chunk_t view; /* what a stage on the device sees */
+} spipe_priv_slot_t;
+
+/* memory: device and pinned arenas, and the slots laid out in them. */
+typedef struct spipe_priv_memory {
+    unsigned char *device, *pinned;
+    unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
+    unsigned char *pinned_alias; /* pinned as kernels see it */
+    size_t device_bytes, pinned_bytes;
+    int ring_cached; /* 1 = the last-level cache holds the pinned slots */
+    unsigned char *resident[SPIPE_MAX_BUFFERS];
+    spipe_priv_slot_t *slots;
+    size_t num_slots;
+    spipe_priv_slot_t single; /* the only slot of a run that needs no other, so no allocation */
+} spipe_priv_memory_t;
+
+/* streams: streams and events, all of them to be destroyed but for a borrowed stream 0. */
+typedef struct spipe_priv_streams {
+    int num, first_owned, num_events;
+    size_t num_slot_events; /* slots that have theirs */
+    cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
+    cudaEvent_t end;        /* of an enqueued run */
+    cudaEvent_t checkpoints[SPIPE_PRIV_CHECKPOINTS];
+    cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* the large arrays last: they are */
+    cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* never cleared */
+} spipe_priv_streams_t;
+
+/* One operation of a slot's program: a wait, an action and a record in one stream. */
+typedef struct spipe_priv_op {
+    cudaStream_t stream;
+    cudaEvent_t wait, done; /* or NULL */
+    size_t since;           /* waits from this batch on */
+    int what;               /* SPIPE_PRIV_OP_... */
+    int step, stage;        /* for messages: spipe_priv_step_t, and a stage or -1 */
+    int out, num;           /* 1 = from the device; copies to issue as one */
+    unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
+    const unsigned char *from;
+    size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
+    size_t elem_bytes, more;
+} spipe_priv_op_t;
+
+/* program: the operations of each slot on each of two kernel streams, written down once. */
+typedef struct spipe_priv_program {
+    spipe_priv_op_t *ops;
+    size_t capacity;
+    size_t num_rows; /* slots, twice if their number is odd: then slots change streams */
+    size_t num_ops;  /* of a row */
+    size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
+    int one_stream, watched; /* what it was written for */
+} spipe_priv_program_t;
+
+/* Host work for one batch. */
+enum {
+    SPIPE_PRIV_FILL = 0, /* also the numbers of the queues of each kind */
+    SPIPE_PRIV_DRAIN,
+    SPIPE_PRIV_HOST,
+    SPIPE_PRIV_NUM_QUEUES,
+    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* pinned pages, by the workers of any queue */
+};
+
+typedef struct spipe_priv_task {
+    int what, stage;
+    size_t batch;
+    double began; /* only where a timeline watches */
+} spipe_priv_task_t;
+
+/* A thread that has work now and then. The one that parked last is woken first, by a condition of
+   its own: with one condition for all, whoever signals at times waits for threads signalled
+   before. */
+typedef struct spipe_priv_worker {
+    spipe_priv_cond_t work;
+    int woken;
+    struct spipe_priv_worker *next; /* that is parked, too */
+} spipe_priv_worker_t;
+
+/* Tasks of one kind, and the threads that do them. */
+typedef struct spipe_priv_queue {
+    struct spipe_priv_pipeline *pipeline;
+    spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
+    size_t head, num_tasks, num_busy;
+    size_t num_threads; /* started */
+    size_t num_begun;   /* of these, those that took a worker struct */
+    size_t limit;       /* of these, those that may take tasks in this run */
+    void *threads[SPIPE_MAX_THREADS];
+    spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
+    spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
+} spipe_priv_queue_t;
+
+/* workers: the threads that fill, drain and run host stages. */
+typedef struct spipe_priv_workers {
+    spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
+    void *block; /* memory of the queues' rings and worker structs */
+    int quit;
+    int started;  /* threads were asked for once */
+    int all_cpus; /* they take all CPUs, so a waiting caller should help */
+} spipe_priv_workers_t;
+
+/* trial: the candidates of a kept pipeline, and what runs of them took. */
+typedef struct spipe_priv_trial {
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    size_t num, current;
+    int num_runs;          /* measured since the work was planned */
+    int over;              /* 1 = the fastest is known, or nothing may be tried */
+    int arranged;          /* 1 = the plan in use is that of candidate current */
+    double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
+    cudaGraphExec_t graph; /* a run as a graph, or NULL */
+    size_t graph_moved[2];
+    size_t graph_chunk; /* of the plan that it replays */
+    int graph_failed;   /* 1 = it cannot be captured */
+} spipe_priv_trial_t;
+
+/* How far a run is. What several threads touch is under the lock. */
+typedef struct spipe_priv_progress_counts {
+    size_t completed;             /* batches whose outputs are whole */
+    size_t fill_turn, drain_turn; /* whose turn it is at sources and sinks */
+    size_t issued_in, issued_out; /* batches whose copies are in the streams */
+    size_t polled_in, polled_out; /* and seen to have ended */
+    size_t reported;              /* to the progress callback */
+    size_t num_positions;         /* batches that were handed a position */
+} spipe_priv_progress_counts_t;
+
+/* run: state of the run under way. */
+typedef struct spipe_priv_run {
+    spipe_priv_progress_counts_t at;
+    int enqueued; /* 1 = in a stream's order; nobody counts what is whole */
+    int capturing, endless, one_stream;
+    int running_enqueued; /* an enqueued run has not been waited for */
+    int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
+    size_t failed, drain_failed, stop_asked; /* flags under the lock */
+    cudaError_t stale_error;                 /* the thread's last error when the run began */
+    size_t total;                            /* elements; SPIPE_AUTO = not known yet */
+    size_t batch_elems, full_batches, num_batches;
+    size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
+    size_t moved[2];     /* bytes to the device, from it */
+
+    struct {
+        size_t got; /* elements that a source gave */
+        int ended;
+    } sources[SPIPE_MAX_BUFFERS];
+
+    double began;
+    size_t *positions; /* where batches lie in the whole, where several GPUs share it */
+} spipe_priv_run_t;
+
+/* A pipeline. Each member belongs to the file named like it. */
+typedef struct spipe_priv_pipeline {
+    spipe_priv_request_t request;
+    spipe_plan_t plan;
+    spipe_priv_route_t route;
+    spipe_priv_program_t program;
+    spipe_priv_workers_t workers;
+    spipe_priv_trial_t trial;
+    spipe_priv_run_t run;
+    spipe_failure_t failure;
+    spipe_report_t report;
+    spipe_priv_sync_t *sync;
+    const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
+    spipe_priv_memory_t memory;
+    spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
+} spipe_priv_pipeline_t;
+
+/* ---- src/private/request.h ---- */
+/* ---- 13 execute: the request ---------------------------------------------------------------
+   The description as it is kept, what kind of memory its arrays are, and planning it. The one place
+   that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
+SPIPE_API cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    spipe_priv_array_t *a = &r->arrays[i];
+    void *mapped = NULL;
+    a->type = SPIPE_PRIV_PAGEABLE;
+    a->mapped = NULL;
+    if (!b->host) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_memory_type(b->host, &a->type, &mapped));
+    if (a->type != SPIPE_PRIV_PAGEABLE) a->mapped = (unsigned char *)mapped;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
+    if (!r->arrays[i].registered) return cudaSuccess;
+    r->arrays[i].registered = 0;
+    return spipe_unpin(r->desc.buffers[i].host);
+}
+
+/* Pins the pageable arrays in place. 0: the system refuses, which is no failure. */
+SPIPE_API cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
+    int i;
+    *done = 1;
+    for (i = 0; i < r->desc.num_buffers && r->desc.count > 0; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (!spipe_priv_is_array(b) || !b->host) continue;
+        if (r->arrays[i].type != SPIPE_PRIV_PAGEABLE) continue;
+        if (spipe_pin(b->host, r->desc.count * b->elem_bytes) != cudaSuccess) {
+            (void)cudaGetLastError();
+            *done = 0;
+            continue;
         }
-        if (p->lane[s] < 0) p->lane[s] = serial ? 0 : p->num_lanes++;
-    }
-}
-SPIPE_API void spipe_priv_add_step(spipe_pipeline_t *p, int what, int stage) {
-    p->steps[p->num_steps].what = what;
-    p->steps[p->num_steps++].stage = stage;
-}
-/* The steps of a chunk in order: in, stages, out. The end of a host stage comes as late as
-   possible and opens a new segment, so that other chunks are issued while the host works. */
-SPIPE_API void spipe_priv_choose_steps(spipe_pipeline_t *p, const int *order) {
-    unsigned begun = 0, done = 0;
-    int      n, ended = 1;
-    p->num_segments = 1;
-    spipe_priv_add_step(p, SPIPE_PRIV_IN, -1);
-    while (ended) {
-        for (n = 0; n < p->desc.num_stages; ++n) {
-            const int s = order[n], host = p->desc.stages[s].host;
-            if ((begun & SPIPE_BIT(s)) || (p->deps[s] & ~done)) continue;
-            begun |= SPIPE_BIT(s);
-            if (!host) done |= SPIPE_BIT(s);
-            spipe_priv_add_step(p, host ? SPIPE_PRIV_BEGIN : SPIPE_PRIV_STAGE, s);
-        }
-        for (ended = 0, n = 0; n < p->desc.num_stages; ++n) {
-            const int s = order[n];
-            if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
-            if (!ended) p->segment_start[p->num_segments++] = p->num_steps;
-            ended = 1;
-            done |= SPIPE_BIT(s);
-            spipe_priv_add_step(p, SPIPE_PRIV_END, s);
-        }
-    }
-    spipe_priv_add_step(p, SPIPE_PRIV_OUT, -1);
-    p->segment_start[p->num_segments] = p->num_steps;
-}
-SPIPE_API void spipe_priv_measure(spipe_pipeline_t *p) {
-    const size_t n = p->desc.count, size = p->load;
-    p->endless = spipe_priv_endless(&p->desc);
-    p->total = p->endless ? SPIPE_AUTO : n;
-    p->full_loads = p->endless ? 0 : n / size;
-    p->num_loads = p->endless || p->desc.devices.claim ? SIZE_MAX : p->full_loads + (n % size != 0);
-    p->one_stream = p->desc.schedule == SPIPE_SERIAL ||
-                    (p->num_loads <= 1 && p->num_lanes == 1 && p->num_segments == 1);
-}
-/* What a kept pipeline tries beside its plan. Planned with copies: in place where it can be, else
-   chunks of half the size. In place: whole or in parts, the other one; from 12 MiB on copies. Then,
-   beside the faster of the two: of parts in place half, of copies 2/3, for long kernels; if half a
-   copy has lost, and little is to be done, a stream for each slot, for short ones in a row. */
-SPIPE_API void spipe_priv_choose_others(spipe_pipeline_t *p) {
-    const int    parts = spipe_priv_is_mapped(p) && p->desc.chunk < p->desc.count;
-    const int    copies = parts && p->bytes >= 12 * SPIPE_PRIV_MIB;
-    const int    few = p->bytes <= 32 * SPIPE_PRIV_MIB && p->num_lanes * (int)p->desc.depth <= 4;
-    const size_t n = copies ? spipe_priv_best_bytes(p->bytes) / p->elem_moved : p->desc.chunk / 2;
-    int          i;
-    p->halves = p->staged_in + p->staged_out > 0 && !p->parts && p->desc.threads > 0 &&
-                p->bytes < 100 * SPIPE_PRIV_MIB && !p->has_source && !p->has_sink;
-    if (copies) p->cuts[1].schedule = SPIPE_ENGINES;
-    p->cuts[1].chunk = parts ? p->desc.count : spipe_priv_side_by_side(p);
-    if (p->cuts[1].schedule == SPIPE_ENGINES) p->cuts[1].chunk = n & ~(size_t)31;
-    for (i = 0; i < 2; ++i) {
-        const size_t chunk = p->cuts[i].chunk, in_place = p->cuts[i].schedule == SPIPE_MAPPED;
-        p->cuts[2 + i] = p->cuts[i];
-        p->cuts[2 + i].chunk = (in_place ? chunk / 2 : chunk / 3 * 2) & ~(size_t)31;
-        if (in_place && chunk >= p->desc.count) p->cuts[2 + i].chunk = 0;
-    }
-    if (p->cuts[2].schedule == SPIPE_MAPPED || p->cuts[3].schedule == SPIPE_MAPPED) return;
-    p->cuts[2].schedule = SPIPE_DEPTH_FIRST;
-    p->cuts[2].chunk = few ? p->desc.chunk : 0;
-}
-SPIPE_API void spipe_priv_choose_staging(spipe_pipeline_t *p) {
-    const int        little = p->one_shot && p->bytes < 7 * SPIPE_PRIV_MIB;
-    spipe_staging_t *staging = &p->desc.staging;
-    p->report.why_staging = "as asked";
-    p->small = *staging == SPIPE_STAGING_DIRECT && little && !p->facts.host_page_tables ? 2 : 0;
-    if (*staging != SPIPE_STAGING_AUTO) return;
-    p->report.why_staging = "through pinned slots by threads: CUDA's own way blocks";
-    if (p->facts.host_page_tables) {
-        p->report.why_staging = "the GPU reads the host's pages at full speed";
-        *staging = SPIPE_STAGING_DIRECT;
-    } else if (p->one_shot && p->bytes < 12 * SPIPE_PRIV_MIB) {
-        p->report.why_staging = "pinned in place: for so little, setting up to stage takes longer";
-        p->small = 1;
-        *staging = little ? SPIPE_STAGING_DIRECT : SPIPE_STAGING_REGISTER;
-    }
-}
-/* Half fill, half drain; three quarters if arrays go one way only. More than 7 each, 6 where a way
-   is light or up to 100 MiB, gain nothing; once, what is worth its start: from[k] MiB for k + 2.
-   Kept, up to 12 MiB the caller copies, too, where it would wait: waking one more takes longer. */
-SPIPE_API void spipe_priv_choose_threads(spipe_pipeline_t *p) {
-    static const int from[] = {9, 20, 32, 150, 400, 400};
-    const size_t cpus = p->host_work || !p->one_shot ? spipe_priv_num_cpus() : 1;
-    const int    lone = !p->one_shot && p->num_segments == 1 && !p->has_source && !p->has_sink;
-    const int    ways = (p->staged_in > 0) + (p->staged_out > 0);
-    const int    light = ways == 2 && 2 * p->elem_both <= 3 * p->elem_moved;
-    const size_t n = cpus < 4 ? 1 : ways == 1 ? cpus * 3 / 4 : cpus / 2;
-    size_t       most = light || p->bytes <= 100 * SPIPE_PRIV_MIB ? 6 : 7;
-    while (p->one_shot && most > 1 && from[most - 2] * SPIPE_PRIV_MIB > p->bytes) --most;
-    if (lone && p->bytes < SPIPE_PRIV_LITTLE) most = n > 1 && p->bytes >= 393216.0 ? 3 : 0;
-    if (p->desc.threads == SPIPE_AUTO) p->desc.threads = n > most ? most : n;
-    if (!lone || !ways || !p->desc.threads || p->bytes >= 12 * SPIPE_PRIV_MIB) return;
-    p->parts = p->bytes < SPIPE_PRIV_LITTLE ? 4 : p->bytes < 6 * SPIPE_PRIV_MIB ? 8 : 16;
-}
-/* Even, for two kernel streams. What 2, 4, 6, 7 threads a way do best with; once, less to pin. */
-SPIPE_API void spipe_priv_choose_depth(spipe_pipeline_t *p) {
-    const size_t t = p->desc.threads, kept = p->parts ? p->parts : t < 3 ? 10 : t == 7 ? 14 : 16;
-    const size_t n = p->one_shot || !t ? (t == 6 ? 12 : t + t % 2 + 4) : kept;
-    size_t depth = (p->has_source && p->desc.devices.claim ? 6 : 4) * (size_t)p->num_segments;
-    if (p->staged_in + p->staged_out > 0 && depth < n) depth = n;
-    p->desc.depth = depth > SPIPE_MAX_DEPTH ? SPIPE_MAX_DEPTH : depth;
-}
-SPIPE_API cudaError_t spipe_priv_plan(spipe_pipeline_t *p) {
-    spipe_desc_t *d = &p->desc;
-    int           order[SPIPE_MAX_STAGES], i;
-    size_t        n;
-    if (spipe_priv_is_mapped(p) && !p->facts.map_host_memory) return spipe_priv_refuse(
-            &p->failure, cudaErrorNotSupported, "the MAPPED schedule needs a device that can map "
-            "host memory; leave schedule to the library");
-    spipe_priv_element_bytes(p);
-    p->bytes = (double)d->count * (double)p->elem_moved;
-    spipe_priv_choose_staging(p);
-    SPIPE_TRY(spipe_priv_choose_schedule(p));
-    (void)spipe_priv_sort_stages(d, order);
-    p->leaves = (1u << d->num_stages) - 1;
-    for (i = 0; i < d->num_stages; ++i) {
-        p->deps[i] = spipe_priv_stage_deps(d, i);
-        p->leaves &= ~p->deps[i];
-    }
-    spipe_priv_choose_lanes(p, order);
-    spipe_priv_choose_steps(p, order);
-    spipe_priv_choose_threads(p);
-    if (d->schedule == SPIPE_SERIAL) d->depth = 1;
-    p->batch = d->chunk == SPIPE_AUTO ? 1 : spipe_priv_choose_batch(p);
-    if (d->depth == SPIPE_AUTO) spipe_priv_choose_depth(p);
-    p->report.why_chunk = p->batch == 1 ? "as asked" : "as asked; several are copied at once";
-    if (d->chunk == SPIPE_AUTO) d->chunk = spipe_priv_choose_chunk(p);
-    p->cuts[0].schedule = d->schedule, p->cuts[0].chunk = d->chunk;
-    p->why_planned[0] = p->report.why_chunk, p->why_planned[1] = p->report.why_schedule;
-    if (p->cuts[1].schedule) spipe_priv_choose_others(p);
-    p->load = d->chunk * p->batch;
-    n = d->count > 0 ? (d->count - 1) / p->load + 1 : 1;
-    /* no slot for a load that will not come: CUDA is slow to give a second two MiB */
-    if (p->one_shot && !spipe_priv_endless(d) && d->depth > n) d->depth = n;
-    p->lag = p->num_segments > 1 ? (d->depth - 1) / (size_t)(p->num_segments - 1) : 0;
-    p->num_rows = d->depth << (d->depth % 2);
-    spipe_priv_measure(p);
-    return cudaSuccess;
-}
-/* ---- 9 execute: what a pipeline owns ------------------------------------------------------- */
-/* Inside, loads are counted: a load is one chunk, or a batch of small ones that a slot carries. */
-/* Which stream carries a load's copies in, copies out and lanes: all that schedules differ in. */
-enum { SPIPE_PRIV_ROUTE_IN, SPIPE_PRIV_ROUTE_OUT, SPIPE_PRIV_ROUTE_LANE };
-SPIPE_API int spipe_priv_by_slot(const spipe_pipeline_t *p) {
-    return p->desc.schedule == SPIPE_DEPTH_FIRST || p->desc.schedule == SPIPE_BREADTH_FIRST;
-}
-SPIPE_API cudaStream_t spipe_priv_route(const spipe_pipeline_t *p, size_t row, int route) {
-    const int lane = route < SPIPE_PRIV_ROUTE_LANE ? 0 : route - SPIPE_PRIV_ROUTE_LANE;
-    const int slot = (int)(row % p->desc.depth);
-    if (p->one_stream) return p->streams[0];
-    if (spipe_priv_by_slot(p)) return p->streams[slot * p->num_lanes + lane];
-    if (route == SPIPE_PRIV_ROUTE_OUT) return p->streams[route]; /* the ends, in order */
-    if (route == SPIPE_PRIV_ROUTE_IN && !spipe_priv_all_in_place(p)) return p->streams[route];
-    return p->streams[2 + 2 * lane + (int)(row & 1)];
-}
-/* A small run goes through the stream that this thread has anyway, which saves 10 us, where its
-   stages are fixed: no other thread uses the handle, which would be another stream there. */
-SPIPE_API int spipe_priv_borrows(const spipe_pipeline_t *p) {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    int                          i, may = p->small && p->one_stream && !p->desc.priority;
-    for (i = 0; i < p->desc.num_stages; ++i) may = may && p->desc.stages[i].fixed;
-    return may && cudaStreamIsCapturing(cudaStreamPerThread, &status) == cudaSuccess &&
-           status == cudaStreamCaptureStatusNone;
-}
-/* All of the pipeline's priority: copies do not care. */
-SPIPE_API cudaError_t spipe_priv_create_streams(spipe_pipeline_t *p) {
-    int total = p->num_lanes * (int)p->desc.depth;
-    p->own = spipe_priv_borrows(p);
-    p->streams[0] = cudaStreamPerThread;
-    if (!spipe_priv_by_slot(p)) total = 2 + 2 * p->num_lanes;
-    if (p->desc.schedule == SPIPE_SERIAL || (p->one_shot && p->one_stream)) total = 1;
-    for (p->num_streams = p->own; p->num_streams < total; ++p->num_streams) {
-        SPIPE_TRY(spipe_stream_create(&p->streams[p->num_streams], p->desc.priority));
+        r->arrays[i].registered = 1;
+        SPIPE_TRY(spipe_priv_look_at_array(r, i));
     }
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_new_event(spipe_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(spipe_event_create(event));
-    p->events[p->num_events++] = *event;
+
+SPIPE_API cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
+    int i;
+    for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i));
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_create_events(spipe_pipeline_t *p) {
-    const int few = p->one_shot && p->num_loads < SPIPE_PRIV_MARK && !p->desc.progress;
-    const int lone = p->one_shot && p->one_stream && !p->host_work && !p->desc.devices.claim;
-    size_t    k;
-    int       s;
-    if (!p->one_shot || p->has_resident) SPIPE_TRY(spipe_priv_new_event(p, &p->fork));
-    if (!p->one_shot) SPIPE_TRY(spipe_priv_new_event(p, &p->end));
-    for (k = 0; k < SPIPE_PRIV_WINDOW && !few; ++k) SPIPE_TRY(spipe_priv_new_event(p, &p->done[k]));
-    for (k = 0; k < p->desc.depth && !lone; ++k) { /* a lone stream tells when all is done */
-        spipe_priv_slot_t *slot = &p->slots[k];
-        cudaEvent_t       *done = slot->stage_done;
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
-        for (s = 0; s < p->desc.num_stages; ++s) SPIPE_TRY(spipe_priv_new_event(p, &done[s]));
+
+/* The device's facts, its costs, and the arrays: all that planning needs. */
+SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
+                                               int kept) {
+    r->desc = *d;
+    r->kept = kept;
+    r->may_register = 1;
+    r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
+    SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
+    r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
+    return spipe_priv_look_at_arrays(r);
+}
+
+/* Asking how many CPUs there are takes a microsecond, so not where no thread may be wanted. */
+SPIPE_API void spipe_priv_request_cpus(spipe_priv_request_t *r) {
+    if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
+}
+
+/* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
+SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
+                                                    double kernel_s) {
+    spipe_priv_work_t w =
+        spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
+    if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
+    return w;
+}
+
+/* Lists the best ways, best first, and explains the first one. */
+SPIPE_API size_t spipe_priv_request_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
+                                         spipe_priv_way_t *ways, size_t capacity,
+                                         spipe_plan_t *plan) {
+    spipe_priv_planner_t planner;
+    size_t num;
+    memset(&planner, 0, sizeof planner);
+    planner.costs = &r->costs;
+    planner.work = w;
+    planner.desc = &r->desc;
+    planner.best = ways;
+    planner.capacity = capacity;
+    num = spipe_priv_list_ways(&planner);
+    *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
+    plan->num_candidates = planner.num_compared;
+    return num;
+}
+
+SPIPE_API cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
+                                                  spipe_failure_t *f) {
+    if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
+    return spipe_priv_refuse(f, cudaErrorNotSupported,
+                             "the schedule SPIPE_ZERO_COPY needs a device that can map host "
+                             "memory; leave schedule to the library");
+}
+
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
+                                 spipe_failure_t *failure) {
+    spipe_priv_request_t r;
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    spipe_priv_work_t w;
+    cudaError_t e;
+    if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
+    memset(plan, 0, sizeof *plan);
+    SPIPE_TRY(spipe_desc_check(d, failure));
+    memset(&r, 0, sizeof r);
+    e = cudaGetDevice(&r.device);
+    if (e == cudaSuccess) e = spipe_priv_request_begin(&r, d, kept);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(failure, e, "planning failed: %s", cudaGetErrorString(e));
     }
+    SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
+    spipe_priv_request_cpus(&r);
+    w = spipe_priv_request_work(&r, -1.0);
+    (void)spipe_priv_request_plan(&r, &w, ways, kept ? SPIPE_PRIV_CANDIDATES : 1, plan);
     return cudaSuccess;
 }
-/* A window of a load from an arena, its first own element aligned; base NULL only counts. */
-SPIPE_API unsigned char *spipe_priv_take(unsigned char *base, size_t *used,
-                                         const spipe_buffer_desc_t *b, size_t load) {
-    const size_t before = b->halo_before * b->elem_bytes;
-    const size_t at = (*used + before + 255) & ~(size_t)255;
-    *used = at - before + spipe_priv_window_bytes(b, load);
-    return base ? base + at : NULL;
+
+/* ---- src/private/failures.h ---- */
+/* ---- 13 execute: failures ------------------------------------------------------------------
+   The first failure of a run, for any thread to record; and where a batch lies in the whole. */
+
+/* Batches follow each other, unless several GPUs share the whole. */
+SPIPE_API size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
+    return p->run.positions ? p->run.positions[batch % SPIPE_PRIV_POSITIONS] : batch;
 }
-/* Slots for the plan, and what crews and several devices need; the least run needs no memory. */
-SPIPE_API cudaError_t spipe_priv_make_slots(spipe_pipeline_t *p) {
-    const size_t depth = p->desc.depth, bytes = depth * sizeof *p->slots;
-    const size_t more = SPIPE_PRIV_CLAIMS * sizeof depth + SPIPE_PRIV_NUM_CREWS *
-                        (sizeof *p->rings + SPIPE_MAX_THREADS * sizeof *p->hands);
-    const int    least = p->one_shot && depth == 1 && !p->host_work && !p->desc.devices.claim;
-    p->slots = least ? &p->single : (spipe_priv_slot_t *)malloc(bytes + more);
-    if (!p->slots) return cudaErrorMemoryAllocation;
-    memset((void *)p->slots, 0, bytes);
-    p->rings = (spipe_priv_task_t (*)[SPIPE_PRIV_RING])(void *)(p->slots + depth);
-    p->claimed = (size_t *)(void *)(p->rings + SPIPE_PRIV_NUM_CREWS);
-    p->hands = (spipe_priv_hand_t *)(void *)(p->claimed + SPIPE_PRIV_CLAIMS);
-    return cudaSuccess;
+
+/* The number of a batch's first chunk. */
+SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_position(p, batch) * p->plan.batch;
 }
-/* Lays out device and pinned memory; called once to count and once to hand out. */
-SPIPE_API void spipe_priv_layout(spipe_pipeline_t *p, size_t *device, size_t *pinned) {
-    size_t k;
-    int    i, s;
-    *device = *pinned = 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        if (b->kind != SPIPE_RESIDENT) continue;
-        p->resident[i] = p->device_memory ? p->device_memory + *device : NULL;
-        *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
-    }
-    for (k = 0; k < p->desc.depth; ++k) {
-        spipe_priv_slot_t *slot = &p->slots[k];
-        for (i = 0; i < p->desc.num_buffers; ++i) {
-            const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-            const int staged = p->path[i] == SPIPE_PRIV_STAGED, mapped = spipe_priv_is_mapped(p);
-            slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
-            if (b->kind == SPIPE_RESIDENT) continue;
-            if (!mapped || b->kind == SPIPE_TEMP) {
-                slot->dev[i] = spipe_priv_take(p->device_memory, device, b, p->load);
-            }
-            if (staged && spipe_priv_goes_in(b)) {
-                slot->pin_in[i] = spipe_priv_take(p->pinned_memory, pinned, b, p->load);
-            }
-            if (staged && spipe_priv_goes_out(b)) {
-                slot->pin_out[i] = mapped && slot->pin_in[i] ? slot->pin_in[i]
-                                 : spipe_priv_take(p->pinned_memory, pinned, b, p->load);
-            }
-            for (s = 0; s < p->desc.num_stages; ++s) { /* its own: two may run side by side */
-                const spipe_stage_desc_t *st = &p->desc.stages[s];
-                slot->mirror[s][i] = NULL;
-                if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
-                slot->mirror[s][i] = spipe_priv_take(p->pinned_memory, pinned, b, p->load);
-            }
-        }
-    }
-}
-/* Where a load lies in the whole: loads follow each other, unless several devices share them. */
-SPIPE_API size_t spipe_priv_piece(const spipe_pipeline_t *p, size_t load) {
-    return p->desc.devices.claim ? p->claimed[load % SPIPE_PRIV_CLAIMS] : load;
-}
-/* Takes the next piece for a load whose slot is free, so that a slow device takes fewer. */
-SPIPE_API void spipe_priv_claim(spipe_pipeline_t *p, size_t load) {
-    const size_t depth = p->desc.depth;
-    if (load >= depth && !p->needs_fill &&
-        cudaEventSynchronize(p->slots[load % depth].out_done) != cudaSuccess) {
-        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
-    }
-    p->claimed[load % SPIPE_PRIV_CLAIMS] = p->desc.devices.claim(p, 0);
-    p->num_claimed = load + 1;
-}
-/* ---- 9 execute: failures ------------------------------------------------------------------- */
-/* Records the first failure of a run; every thread looks at p->failed and winds down. */
-SPIPE_API cudaError_t spipe_priv_fail(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
-                                      const char *format, ...) {
+
+/* Records a failure; every thread looks at run.failed and winds down. The first one is reported;
+   a later one may still be at an earlier batch. */
+SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                      size_t batch, const char *format, ...) {
     va_list args;
     spipe_priv_lock(p->sync);
-    if (!p->failed) {
-        p->failed = 1;
+    if (!p->run.failed) {
+        p->run.failed = 1;
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
-        p->failure.chunk = load == SPIPE_AUTO ? load : spipe_priv_piece(p, load) * p->batch;
+        p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         va_start(args, format);
         vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
         va_end(args);
     }
-    if (load < p->failed_load) p->failed_load = load; /* a later failure at an earlier chunk */
+    if (batch < p->run.failed_batch) p->run.failed_batch = batch;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
     return e;
 }
-SPIPE_API size_t spipe_priv_locked_get(spipe_pipeline_t *p, const size_t *of) {
+
+/* Passes on the outcome of a step; what = NULL names the stage itself. */
+SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *what) {
+    const char *name = stage < 0 ? "" : p->request.desc.stages[stage].name;
+    if (e == cudaSuccess) return e;
+    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    return spipe_priv_fail(p, e, stage, batch, "%s%s%s failed at chunk %zu: %s",
+                           what ? what : "stage '", name, stage < 0 ? "" : "'",
+                           spipe_priv_chunk_index(p, batch), cudaGetErrorString(e));
+}
+
+SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
     size_t value;
     spipe_priv_lock(p->sync);
     value = *of;
     spipe_priv_unlock(p->sync);
     return value;
 }
-/* Passes on the outcome of a step; what is NULL for a stage itself, whose name follows. */
-SPIPE_API cudaError_t spipe_priv_did(spipe_pipeline_t *p, cudaError_t e, int stage, size_t load,
-                                     const char *what) {
-    if (e == cudaSuccess) return e;
-    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, load, "%s%s%s failed at chunk %zu: %s",
-                           what ? what : "stage '", stage < 0 ? "" : p->desc.stages[stage].name,
-                           stage < 0 ? "" : "'", spipe_priv_piece(p, load) * p->batch,
-                           cudaGetErrorString(e));
-}
-/* ---- 9 execute: host work, one task a function; none of it knows which thread it is on ------ */
-SPIPE_API void spipe_priv_locked_set(spipe_pipeline_t *p, size_t *flag, size_t value) {
+
+SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
     spipe_priv_lock(p->sync);
-    *flag = value;
+    *to = value;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-SPIPE_API size_t spipe_priv_total(spipe_pipeline_t *p) {
-    return p->endless ? spipe_priv_locked_get(p, &p->total) : p->total;
+
+/* Whether the run has failed at this batch or before it. Batches before may still be finished. */
+SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
 }
-/* Elements of a load: all are full but the last, and that one is read after the total is known. */
-SPIPE_API size_t spipe_priv_count_at(spipe_pipeline_t *p, size_t piece) {
-    const size_t size = p->load;
-    size_t       total;
-    if (piece < p->full_loads) return size;
+
+/* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
+SPIPE_API size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
+    return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
+}
+
+/* Elements of the batch at a position: all are full but the last, and that one is read after the
+   total is known. */
+SPIPE_API size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
+    const size_t size = p->run.batch_elems;
+    size_t total;
+    if (position < p->run.full_batches) return size;
     total = spipe_priv_total(p);
-    if (total == SPIPE_AUTO) return piece == SPIPE_AUTO ? 0 : size;
-    if (total / size < piece || piece * size >= total) return 0;
-    return total - piece * size < size ? total - piece * size : size;
+    if (total == SPIPE_AUTO) return position == SPIPE_AUTO ? 0 : size;
+    if (total / size < position || position * size >= total) return 0;
+    return total - position * size < size ? total - position * size : size;
 }
-SPIPE_API size_t spipe_priv_count_of(spipe_pipeline_t *p, size_t load) {
-    return spipe_priv_count_at(p, spipe_priv_piece(p, load));
+
+SPIPE_API size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_count_at(p, spipe_priv_position(p, batch));
 }
-/* How many elements of a window lie before the first and after the last of the whole. */
+
+/* A batch on its way: where it lies in the whole, and its slot. */
+typedef struct spipe_priv_at {
+    size_t batch, position, first, count;
+    spipe_priv_slot_t *slot;
+} spipe_priv_at_t;
+
+/* Finds a batch; returns its row of the program. */
+SPIPE_API size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch, spipe_priv_at_t *at) {
+    const size_t row = batch % p->program.num_rows, depth = p->plan.depth;
+    at->batch = batch;
+    at->position = spipe_priv_position(p, batch);
+    at->first = at->position * p->run.batch_elems;
+    at->count = spipe_priv_count_at(p, at->position);
+    at->slot = &p->memory.slots[row < depth ? row : row - depth];
+    return row;
+}
+
+/* What a stage sees of a batch, in a slot whose memory is known since it was laid out. */
+SPIPE_API void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                               spipe_chunk_t *c) {
+    int i;
+    c->index = at->position * p->plan.batch;
+    c->first = at->first;
+    c->count = at->count;
+    c->total = p->run.total;
+    if (p->run.endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
+    if (p->plan.schedule != SPIPE_ZERO_COPY) return;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        c->data[i] = p->request.arrays[i].mapped + c->first * p->request.desc.buffers[i].elem_bytes;
+    }
+}
+
+SPIPE_API void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
+                                 size_t batch, int after) {
+    if (!p->watcher) return;
+    p->watcher->notify(p->request.desc.timeline, p, what, about, batch, after);
+}
+
+/* ---- src/private/route.h ---- */
+/* ---- 13 execute: the route -----------------------------------------------------------------
+   From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
+   spipe_priv_route_t. */
+SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
+                                               const spipe_plan_t *plan, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    const spipe_priv_array_t *a = &r->arrays[i];
+    const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
+    const int halo = b->halo_before || b->halo_after;
+    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) return SPIPE_PRIV_PATH_STAGED;
+    if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
+    if (b->kind == SPIPE_RESIDENT) {
+        return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
+    }
+    if (plan->schedule == SPIPE_ZERO_COPY && b->host) {
+        return pageable || halo || !a->mapped ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_ZERO_COPY;
+    }
+    if (!b->host || !pageable) return SPIPE_PRIV_PATH_COPIED;
+    return plan->staging == SPIPE_STAGING_DIRECT ? SPIPE_PRIV_PATH_COPIED : SPIPE_PRIV_PATH_STAGED;
+}
+
+/* What a buffer's path means for the run as a whole. */
+SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                       int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
+    const int array = spipe_priv_is_array(b);
+    if (array && pageable && t->path[i] == SPIPE_PRIV_PATH_COPIED) t->pageable_copies = 1;
+    if (array && b->host && spipe_priv_goes_out(b)) {
+        t->out_blocks = pageable && !r->facts.pageable_access;
+    }
+    if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
+    t->host_work = 1;
+    if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
+    t->drains |= spipe_priv_goes_out(b);
+}
+
+/* Where stages read slots in place, or another GPU may need what a source gave, a slot is filled
+   again only when its batch is done. */
+SPIPE_API void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                       const spipe_plan_t *plan) {
+    const int shared = r->desc.hooks && r->desc.hooks->next_batch;
+    int i, kept_for_others = 0;
+    if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        kept_for_others |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
+    }
+    if (plan->schedule != SPIPE_ZERO_COPY && !kept_for_others) return;
+    t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
+}
+
+SPIPE_API void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                        const spipe_plan_t *plan) {
+    int i;
+    t->refill = SPIPE_PRIV_REFILL_NEVER;
+    t->drains = 0;
+    t->host_work = 0;
+    t->pageable_copies = 0;
+    t->out_blocks = 0;
+    for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        t->path[i] = spipe_priv_path_of(r, plan, i);
+        spipe_priv_route_buffer(t, r, i);
+    }
+    spipe_priv_route_refill(t, r, plan);
+}
+
+/* The chain that a stage continues: that of the first stage it waits for whose chain nobody has
+   continued; -1 = none. Host stages begin chains of their own. */
+SPIPE_API int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d, int s,
+                                      int *continued) {
+    int j;
+    if (d->stages[s].host) return -1;
+    for (j = 0; j < d->num_stages; ++j) {
+        if (!(t->after[s] & SPIPE_BIT(j)) || continued[j] || d->stages[j].host) continue;
+        continued[j] = 1;
+        return t->chain[j];
+    }
+    return -1;
+}
+
+SPIPE_API void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                       const int *order) {
+    const int serial = d->schedule == SPIPE_SERIAL;
+    int continued[SPIPE_MAX_STAGES] = {0}, n;
+    t->num_chains = serial;
+    for (n = 0; n < d->num_stages; ++n) {
+        const int s = order[n];
+        t->chain[s] = spipe_priv_chain_before(t, d, s, continued);
+        if (t->chain[s] < 0) t->chain[s] = serial ? 0 : t->num_chains++;
+    }
+}
+
+SPIPE_API void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
+    t->steps[t->num_steps].what = what;
+    t->steps[t->num_steps++].stage = stage;
+}
+
+/* Begins every stage that may; returns those whose work is done in this segment. */
+SPIPE_API unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                           const int *order, unsigned *begun, unsigned done) {
+    int n;
+    for (n = 0; n < d->num_stages; ++n) {
+        const int s = order[n], host = d->stages[s].host;
+        if ((*begun & SPIPE_BIT(s)) || (t->after[s] & ~done)) continue;
+        *begun |= SPIPE_BIT(s);
+        if (!host) done |= SPIPE_BIT(s);
+        spipe_priv_add_step(t, host ? SPIPE_PRIV_STEP_HOST_BEGIN : SPIPE_PRIV_STEP_STAGE, s);
+    }
+    return done;
+}
+
+/* The steps of a chunk in order: in, stages, out. A host stage ends as late as possible, and its
+   end opens a new segment, so that other chunks are issued while the host works. */
+SPIPE_API void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                      const int *order) {
+    unsigned begun = 0, done = 0;
+    int n, ended = 1;
+    t->num_steps = 0;
+    t->num_segments = 1;
+    t->segment_start[0] = 0;
+    spipe_priv_add_step(t, SPIPE_PRIV_STEP_IN, -1);
+    while (ended) {
+        done = spipe_priv_begin_stages(t, d, order, &begun, done);
+        for (ended = 0, n = 0; n < d->num_stages; ++n) {
+            const int s = order[n];
+            if (!(begun & SPIPE_BIT(s)) || (done & SPIPE_BIT(s))) continue;
+            if (!ended) t->segment_start[t->num_segments++] = t->num_steps;
+            ended = 1;
+            done |= SPIPE_BIT(s);
+            spipe_priv_add_step(t, SPIPE_PRIV_STEP_HOST_END, s);
+        }
+    }
+    spipe_priv_add_step(t, SPIPE_PRIV_STEP_OUT, -1);
+    t->segment_start[t->num_segments] = t->num_steps;
+}
+
+/* The stages' part of the route, which no choice changes. */
+SPIPE_API void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
+    int order[SPIPE_MAX_STAGES] = {0}, i;
+    (void)spipe_priv_sort_stages(d, order);
+    t->leaves = (1u << d->num_stages) - 1;
+    for (i = 0; i < d->num_stages; ++i) {
+        t->after[i] = spipe_priv_stage_deps(d, i);
+        t->leaves &= ~t->after[i];
+    }
+    spipe_priv_route_chains(t, d, order);
+    spipe_priv_route_steps(t, d, order);
+}
+
+/* Stages work on the user's own memory, and nothing is copied either way. */
+SPIPE_API int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_priv_route_t *t,
+                                   const spipe_plan_t *plan) {
+    int i, copied = 0;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_kind_t kind = r->desc.buffers[i].kind;
+        if (kind == SPIPE_RESIDENT || kind == SPIPE_TEMP) continue;
+        copied |= t->path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+    }
+    return plan->schedule == SPIPE_ZERO_COPY && !copied;
+}
+
+SPIPE_API void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                     const spipe_plan_t *plan) {
+    spipe_priv_route_buffers(t, r, plan);
+    t->no_copies = spipe_priv_no_copies(r, t, plan);
+    t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
+}
+
+/* ---- src/private/pipeline_streams.h ---- */
+/* ---- 13 execute: streams and events --------------------------------------------------------
+   Which stream carries a batch's copies and stages; making the streams and events of a pipeline.
+   Writes spipe_priv_streams_t. */
+enum {
+    SPIPE_PRIV_ON_IN,   /* copies in */
+    SPIPE_PRIV_ON_OUT,  /* copies out */
+    SPIPE_PRIV_ON_CHAIN /* + the number of a chain of stages */
+};
+
+SPIPE_API int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
+    return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
+}
+
+/* All that schedules differ in: the stream of one kind of work, for a row of the program. */
+SPIPE_API cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row, int on) {
+    const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
+    const int slot = (int)(row % p->plan.depth);
+    const cudaStream_t *streams = p->streams.streams;
+    if (p->run.one_stream) return streams[0];
+    if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
+    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends, in order */
+    if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
+    return streams[2 + 2 * chain + (int)(row & 1)];
+}
+
+/* A small run may go through the stream that this thread has anyway, which saves 10 us, where all
+   stages are replayable: a stage that keeps the handle for another thread would mean another
+   stream there. */
+SPIPE_API int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
+    int i;
+    if (!direct || !p->run.one_stream || p->request.desc.priority) return 0;
+    for (i = 0; i < p->request.desc.num_stages; ++i) {
+        if (!p->request.desc.stages[i].replayable) return 0;
+    }
+    return cudaStreamIsCapturing(cudaStreamPerThread, &status) == cudaSuccess &&
+           status == cudaStreamCaptureStatusNone;
+}
+
+/* All have the pipeline's priority: copies do not care. */
+SPIPE_API cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int total = 2 + 2 * p->route.num_chains;
+    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
+    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
+    if (p->run.one_stream && !p->request.kept) total = 1;
+    s->first_owned = spipe_priv_may_borrow(p);
+    if (s->first_owned > 0) s->streams[0] = cudaStreamPerThread;
+    for (s->num = s->first_owned; s->num < total; ++s->num) {
+        SPIPE_TRY(spipe_stream_create(&s->streams[s->num], p->request.desc.priority));
+    }
+    return cudaSuccess;
+}
+
+/* More streams for a plan with more slots, where each slot has its own. */
+SPIPE_API cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    const int total = p->route.num_chains * (int)p->plan.depth;
+    if (!spipe_priv_stream_a_slot(&p->plan)) return cudaSuccess;
+    for (; s->num < total; ++s->num) {
+        SPIPE_TRY(spipe_stream_create(&s->streams[s->num], p->request.desc.priority));
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
+    SPIPE_TRY(spipe_event_create(event));
+    s->events[s->num_events++] = *event;
+    return cudaSuccess;
+}
+
+/* Events of slots that have none yet. Slots keep theirs when the plan changes. */
+SPIPE_API cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int i;
+    for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
+        spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
+        SPIPE_TRY(spipe_priv_new_event(s, &slot->out_done));
+        SPIPE_TRY(spipe_priv_new_event(s, &slot->in_done));
+        for (i = 0; i < p->request.desc.num_stages; ++i) {
+            SPIPE_TRY(spipe_priv_new_event(s, &slot->stage_done[i]));
+        }
+    }
+    return cudaSuccess;
+}
+
+/* A one-shot run in one stream without host work needs no event: the stream says when all is
+   done. */
+SPIPE_API int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
+    const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
+    return p->request.kept || !p->run.one_stream || p->route.host_work || shared;
+}
+
+SPIPE_API int spipe_priv_has_resident(const spipe_desc_t *d) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (d->buffers[i].kind == SPIPE_RESIDENT) return 1;
+    }
+    return 0;
+}
+
+SPIPE_API cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    const int many = p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY;
+    size_t k;
+    if (p->request.kept || spipe_priv_has_resident(&p->request.desc)) {
+        SPIPE_TRY(spipe_priv_new_event(s, &s->sync_event));
+    }
+    if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(s, &s->end));
+    if (p->request.kept || many || p->request.desc.progress) {
+        for (k = 0; k < SPIPE_PRIV_CHECKPOINTS; ++k) {
+            SPIPE_TRY(spipe_priv_new_event(s, &s->checkpoints[k]));
+        }
+    }
+    return spipe_priv_needs_events(p) ? spipe_priv_create_slot_events(p) : cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
+    int i;
+    for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
+}
+
+SPIPE_API void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
+    int i;
+    for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
+    for (i = s->first_owned; i < s->num; ++i) {
+        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
+    }
+}
+
+/* ---- src/private/memory.h ---- */
+/* ---- 13 execute: memory --------------------------------------------------------------------
+   Device and pinned arenas, and the slots laid out in them from the plan. Writes
+   spipe_priv_memory_t. */
+
+/* A buffer's part of a slot from an arena, its first own element aligned; base NULL only counts. */
+SPIPE_API unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
+                                          const spipe_buffer_desc_t *b, size_t elements) {
+    const size_t before = b->halo_before * b->elem_bytes;
+    const size_t at = (*used + before + 255) & ~(size_t)255;
+    *used = at - before + spipe_priv_window_bytes(b, elements);
+    return base ? base + at : NULL;
+}
+
+/* How many slots a pipeline keeps structs for: a kept one may change its plan. */
+SPIPE_API size_t spipe_priv_num_slots(const spipe_priv_pipeline_t *p) {
+    return p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
+}
+
+SPIPE_API int spipe_priv_has_host_stage(const spipe_desc_t *d) {
+    int i;
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].host) return 1;
+    }
+    return 0;
+}
+
+/* The slots' structs in one block; the smallest run needs none but its own. */
+SPIPE_API cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    const size_t num = spipe_priv_num_slots(p), stages = (size_t)p->request.desc.num_stages;
+    const size_t mirror = stages * sizeof *m->slots->mirror;
+    const int mirrors = spipe_priv_has_host_stage(&p->request.desc);
+    const size_t bytes = num * (sizeof *m->slots + (mirrors ? mirror : 0));
+    size_t k;
+    m->num_slots = num;
+    if (num == 1 && !spipe_priv_needs_events(p)) {
+        memset((void *)&m->single, 0, sizeof m->single);
+        m->slots = &m->single;
+        return cudaSuccess;
+    }
+    m->slots = (spipe_priv_slot_t *)calloc(1, bytes);
+    if (!m->slots) return cudaErrorMemoryAllocation;
+    for (k = 0; k < num && mirrors; ++k) {
+        unsigned char *at = (unsigned char *)(m->slots + num) + k * mirror;
+        m->slots[k].mirror = (unsigned char *(*)[SPIPE_MAX_BUFFERS])(void *)at;
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *device) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (b->kind != SPIPE_RESIDENT) continue;
+        p->memory.resident[i] = p->memory.device ? p->memory.device + *device : NULL;
+        *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
+    }
+}
+
+/* What host stages see of a buffer, each its own: two may run side by side. */
+SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot, int i,
+                                         size_t elements, size_t *pinned) {
+    int s;
+    if (!slot->mirror) return;
+    for (s = 0; s < p->request.desc.num_stages; ++s) {
+        const spipe_stage_desc_t *st = &p->request.desc.stages[s];
+        slot->mirror[s][i] = NULL;
+        if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
+        slot->mirror[s][i] =
+            spipe_priv_carve(p->memory.pinned, pinned, &p->request.desc.buffers[i], elements);
+    }
+}
+
+SPIPE_API void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                      size_t *device, size_t *pinned) {
+    const size_t elements = p->plan.chunk * p->plan.batch;
+    const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const int staged = p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
+        slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
+        if (b->kind == SPIPE_RESIDENT) continue;
+        if (!zero_copy || b->kind == SPIPE_TEMP) {
+            slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements);
+        }
+        if (staged && spipe_priv_goes_in(b)) {
+            slot->pin_in[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+        }
+        if (staged && spipe_priv_goes_out(b)) {
+            slot->pin_out[i] = slot->pin_in[i];
+            if (!zero_copy || !slot->pin_in[i]) {
+                slot->pin_out[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+            }
+        }
+        spipe_priv_layout_mirrors(p, slot, i, elements, pinned);
+    }
+}
+
+/* Lays everything out; called once to count and once to hand out. */
+SPIPE_API void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
+    size_t k;
+    *device = *pinned = 0;
+    spipe_priv_layout_resident(p, device);
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_layout_slot(p, &p->memory.slots[k], device, pinned);
+    }
+}
+
+/* Frees both arenas. */
+SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
+    cudaError_t e = cudaSuccess;
+    if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
+    if (m->pinned_base)
+        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
+    else
+        spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
+    free(m->pinned_base);
+    m->device = m->pinned = m->pinned_base = NULL;
+    m->device_bytes = m->pinned_bytes = 0;
+    return e;
+}
+
+/* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
+SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p);
+
+/* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
+   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
+SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
+    spipe_priv_memory_t *m = &p->memory;
+    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
+    m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
+    if (m->pinned_base) {
+        m->pinned = m->pinned_base + (page - ((uintptr_t)m->pinned_base & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+        (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
+#endif
+        spipe_priv_touch(p);
+        if (spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
+        (void)cudaGetLastError();
+        free(m->pinned_base);
+        m->pinned_base = NULL;
+    }
+    return spipe_pinned_alloc((void **)&m->pinned, bytes);
+}
+
+SPIPE_API cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e, size_t bytes,
+                                           const char *of) {
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(&p->failure, e,
+                             "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
+                             "lower chunk or depth",
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch);
+}
+
+/* Makes the arenas as large as the plan needs; they never shrink. */
+SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                             size_t pinned) {
+    spipe_priv_memory_t *m = &p->memory;
+    cudaError_t e = cudaSuccess;
+    if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
+    if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
+    if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
+    if (device < m->device_bytes) device = m->device_bytes;
+    if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
+    SPIPE_TRY(spipe_priv_free_arenas(m));
+    if (device > 0) e = cudaMalloc((void **)&m->device, device);
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
+    m->device_bytes = device;
+    m->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
+    m->pinned_bytes = pinned;
+    e = spipe_priv_pin_ring(p, pinned);
+    if (e == cudaSuccess) return e;
+    m->pinned_bytes = 0;
+    return spipe_priv_no_memory(p, e, pinned, "pinned host");
+}
+
+/* What stages on the device see of each slot; only count and position change from batch to batch.
+ */
+SPIPE_API void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    size_t k;
+    int i;
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *slot = &m->slots[k];
+        slot->view.slot = (int)k;
+        slot->view.num_buffers = p->request.desc.num_buffers;
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
+            unsigned char *at = slot->dev[i];
+            if (!at && pin) at = m->pinned_alias + (pin - m->pinned);
+            if (p->request.desc.buffers[i].kind == SPIPE_RESIDENT) at = m->resident[i];
+            slot->view.data[i] = at;
+        }
+    }
+}
+
+/* Memory for the plan in use. Allocates nothing where the arenas are large enough. */
+SPIPE_API cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    size_t device, pinned;
+    spipe_priv_layout(p, &device, &pinned);
+    SPIPE_TRY(spipe_priv_grow_arenas(p, device, pinned));
+    m->pinned_alias = m->pinned;
+    if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
+        SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
+    }
+    spipe_priv_layout(p, &device, &pinned);
+    spipe_priv_prepare_views(p);
+    return cudaSuccess;
+}
+
+/* ---- src/private/program.h ---- */
+/* ---- 13 execute: the program ---------------------------------------------------------------
+   The operations of each slot, written down once from plan and route: what a choice means is
+   decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
+enum {
+    SPIPE_PRIV_OP_NONE,        /* only a wait or a record */
+    SPIPE_PRIV_OP_COPY,        /* one copy */
+    SPIPE_PRIV_OP_CALL,        /* a stage is called */
+    SPIPE_PRIV_OP_BATCH,       /* all stages are called for each chunk of a batch */
+    SPIPE_PRIV_OP_COPIES,      /* the num copies that follow, in one call */
+    SPIPE_PRIV_OP_FILLED,      /* the calling thread waits until the slot is filled */
+    SPIPE_PRIV_OP_DRAINED,     /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_HALO,        /* a copy in with the edges of a halo */
+    SPIPE_PRIV_OP_HOST_BEGIN,  /* a host stage may begin */
+    SPIPE_PRIV_OP_HOST_END,    /* the calling thread waits until it has ended */
+    SPIPE_PRIV_OP_IN_END,      /* the copies in are issued */
+    SPIPE_PRIV_OP_SYNC,        /* sync_each: wait for the stream */
+    SPIPE_PRIV_OP_WATCHED = 32 /* or-ed where a timeline watches, so that others need not ask */
+};
+
+/* Where operations are written to; beyond capacity they are only counted. */
+typedef struct spipe_priv_writer {
+    spipe_priv_pipeline_t *p;
+    size_t row, num_ops;
+    spipe_priv_slot_t *slot;
+    spipe_priv_op_t *last; /* of this step, or NULL */
+    spipe_priv_op_t spare;
+    int step;
+} spipe_priv_writer_t;
+
+/* An action; it takes over a wait that stands alone before it in its stream. */
+SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
+                                            cudaStream_t stream) {
+    spipe_priv_program_t *g = &w->p->program;
+    spipe_priv_op_t *op = w->last;
+    const int only_wait = op && op->what == SPIPE_PRIV_OP_NONE && op->stream == stream && !op->done;
+    if (!only_wait || what == SPIPE_PRIV_OP_NONE) {
+        op = w->num_ops < g->capacity ? &g->ops[w->num_ops] : &w->spare;
+        memset(op, 0, sizeof *op);
+        ++w->num_ops;
+    }
+    op->what = what && g->watched ? what | SPIPE_PRIV_OP_WATCHED : what;
+    op->step = w->step;
+    op->stage = stage;
+    op->stream = stream;
+    w->last = op;
+    return op;
+}
+
+/* A stream waits for an event of another, from a batch on; within one stream order does it. */
+SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                     cudaStream_t other, cudaEvent_t event, size_t since) {
+    spipe_priv_op_t *op;
+    if (stream == other) return;
+    op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
+    op->wait = event;
+    op->since = since;
+}
+
+SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                       cudaEvent_t event) {
+    if (!event) return;
+    if (!w->last || w->last->stream != stream || w->last->done) {
+        (void)spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
+    }
+    w->last->done = event;
+}
+
+/* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
+   twin that is read for the device, or by a host stage, has the halo, too. */
+SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, unsigned char *pin,
+                                     int out, cudaStream_t stream) {
+    const spipe_priv_request_t *r = &w->p->request;
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    spipe_priv_op_t *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
+    const int zero_copy = w->p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY;
+    const int window = pin && (!out || stage >= 0);
+    const size_t bytes = b->elem_bytes, before = window ? b->halo_before * bytes : 0;
+    unsigned char *dev = zero_copy ? r->arrays[i].mapped : (unsigned char *)w->slot->view.data[i];
+    unsigned char *host = pin ? pin : (unsigned char *)b->host;
+    const size_t host_moves = pin ? 0 : bytes, dev_moves = zero_copy ? bytes : 0;
+    op->out = out;
+    op->elem_bytes = bytes;
+    op->more = window ? (b->halo_before + b->halo_after) * bytes : 0;
+    op->to = (out ? host : dev) - before;
+    op->from = (out ? dev : host) - before;
+    op->to_elem = out ? host_moves : dev_moves;
+    op->from_elem = out ? dev_moves : host_moves;
+}
+
+/* How a buffer is copied this way. */
+enum {
+    SPIPE_PRIV_NOT_COPIED,
+    SPIPE_PRIV_ONE_COPY,
+    SPIPE_PRIV_COPY_WITH_EDGES
+};
+
+SPIPE_API int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
+    const spipe_buffer_desc_t *b = &w->p->request.desc.buffers[i];
+    if (!w->slot->dev[i]) return SPIPE_PRIV_NOT_COPIED;
+    if (out) return spipe_priv_goes_out(b) ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
+    if (!spipe_priv_goes_in(b)) return SPIPE_PRIV_NOT_COPIED;
+    if (w->slot->pin_in[i] || !(b->halo_before || b->halo_after)) return SPIPE_PRIV_ONE_COPY;
+    return SPIPE_PRIV_COPY_WITH_EDGES;
+}
+
+/* All copies of one direction. Several in one call lose less time between them: 1.5 x as fast for
+   two of 64 KiB, 1.1 x for 1 MiB (H200, tests/bench/NOTES.md). */
+SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
+    unsigned char **twins = out ? w->slot->pin_out : w->slot->pin_in;
+    int i, num = 0;
+    for (i = 0; i < w->p->request.desc.num_buffers; ++i) {
+        const int how = spipe_priv_how_copied(w, i, out);
+        if (how == SPIPE_PRIV_COPY_WITH_EDGES) spipe_priv_write(w, SPIPE_PRIV_OP_HALO, i, stream);
+        num += how == SPIPE_PRIV_ONE_COPY;
+    }
+    if (num > 1) spipe_priv_write(w, SPIPE_PRIV_OP_COPIES, -1, stream)->num = num;
+    for (i = 0; i < w->p->request.desc.num_buffers; ++i) {
+        if (spipe_priv_how_copied(w, i, out) != SPIPE_PRIV_ONE_COPY) continue;
+        spipe_priv_write_copy(w, -1, i, twins[i], out, stream);
+    }
+}
+
+SPIPE_API cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
+    return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
+}
+
+SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
+    spipe_priv_pipeline_t *p = w->p;
+    const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
+    const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    if (fills) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
+    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, p->plan.depth);
+    if (p->route.drains && p->plan.schedule == SPIPE_ZERO_COPY) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
+    }
+    spipe_priv_write_copies(w, 0, in);
+    if (!p->run.one_stream || fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
+    if (fills) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
+}
+
+/* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for
+   the batch before, too. */
+SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
+    spipe_priv_pipeline_t *p = w->p;
+    const size_t before = (w->row + p->plan.depth - 1) % p->plan.depth;
+    int i;
+    if (p->route.after[s] == 0) {
+        spipe_priv_write_wait(w, s, stream, spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN),
+                              w->slot->in_done, 0);
+    }
+    for (i = 0; i < p->request.desc.num_stages; ++i) {
+        if (!(p->route.after[s] & SPIPE_BIT(i))) continue;
+        spipe_priv_write_wait(w, s, stream, spipe_priv_stage_stream(w, i), w->slot->stage_done[i],
+                              0);
+    }
+    if (p->request.desc.stages[s].ordered) {
+        spipe_priv_write_wait(w, s, stream, NULL, p->memory.slots[before].stage_done[s], 1);
+    }
+}
+
+/* The buffers that a host stage reads are brought to its mirror, or those it wrote back. */
+SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
+                                       cudaStream_t stream) {
+    int i;
+    for (i = 0; mask; ++i, mask >>= 1) {
+        if (mask & 1) spipe_priv_write_copy(w, s, i, w->slot->mirror[s][i], out, stream);
+    }
+}
+
+SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
+    spipe_priv_pipeline_t *p = w->p;
+    const cudaStream_t stream = spipe_priv_stage_stream(w, s);
+    spipe_priv_write_waits(w, s, stream);
+    if (p->plan.batch == 1)
+        spipe_priv_write(w, SPIPE_PRIV_OP_CALL, s, stream);
+    else if (s == p->route.steps[1].stage)
+        spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
+    if (!p->run.one_stream) spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
+}
+
+SPIPE_API void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) {
+    const cudaStream_t stream = spipe_priv_stage_stream(w, s);
+    spipe_priv_write_waits(w, s, stream);
+    spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].reads, 1, stream);
+    spipe_priv_write(w, SPIPE_PRIV_OP_HOST_BEGIN, s, stream);
+}
+
+SPIPE_API void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
+    const cudaStream_t stream = spipe_priv_stage_stream(w, s);
+    spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
+    spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].writes, 0, stream);
+    spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
+}
+
+SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
+    spipe_priv_pipeline_t *p = w->p;
+    const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
+    int i;
+    if (p->route.drains && p->plan.schedule != SPIPE_ZERO_COPY) {
+        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, out);
+    }
+    for (i = 0; i < p->request.desc.num_stages; ++i) {
+        if (!(p->route.leaves & SPIPE_BIT(i))) continue;
+        spipe_priv_write_wait(w, -1, out, spipe_priv_stage_stream(w, i), w->slot->stage_done[i], 0);
+    }
+    spipe_priv_write_copies(w, 1, out);
+    spipe_priv_write_record(w, -1, out, w->slot->out_done);
+}
+
+SPIPE_API void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
+    switch (w->step) {
+    case SPIPE_PRIV_STEP_IN: spipe_priv_write_in(w); break;
+    case SPIPE_PRIV_STEP_OUT: spipe_priv_write_out(w); break;
+    case SPIPE_PRIV_STEP_STAGE: spipe_priv_write_stage(w, s); break;
+    case SPIPE_PRIV_STEP_HOST_BEGIN: spipe_priv_write_host_begin(w, s); break;
+    default: spipe_priv_write_host_end(w, s); break;
+    }
+}
+
+SPIPE_API void spipe_priv_write_row(spipe_priv_writer_t *w) {
+    spipe_priv_pipeline_t *p = w->p;
+    spipe_priv_program_t *g = &p->program;
+    const size_t before = w->num_ops;
+    int i;
+    for (i = 0; i < p->route.num_steps; ++i) {
+        const int s = p->route.steps[i].stage, what = (int)p->route.steps[i].what;
+        const int on = s >= 0 ? SPIPE_PRIV_ON_CHAIN + p->route.chain[s]
+                              : what == SPIPE_PRIV_STEP_OUT; /* ON_IN, ON_OUT */
+        g->step_start[i] = w->num_ops - before;
+        w->last = NULL;
+        w->step = what;
+        spipe_priv_write_step(w, s);
+        if (!p->request.desc.sync_each) continue;
+        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on));
+    }
+    g->num_ops = g->step_start[i] = w->num_ops - before;
+}
+
+/* Writes the program for the streams in use; all rows have the same number of operations. Returns
+   how many there are in all. */
+SPIPE_API size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
+    spipe_priv_program_t *g = &p->program;
+    spipe_priv_writer_t w;
+    memset(&w, 0, sizeof w);
+    w.p = p;
+    g->one_stream = p->run.one_stream;
+    g->watched = p->request.desc.timeline != NULL;
+    g->num_rows = p->plan.depth << (p->plan.depth % 2);
+    for (w.row = 0; w.row < g->num_rows; ++w.row) {
+        w.slot = &p->memory.slots[w.row % p->plan.depth];
+        spipe_priv_write_row(&w);
+    }
+    return w.num_ops;
+}
+
+/* Memory for the operations of the most streams there can be, so that a run need not ask for
+   more. */
+SPIPE_API cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
+    spipe_priv_program_t *g = &p->program;
+    const int one_stream = p->run.one_stream;
+    size_t num;
+    if (p->request.kept) p->run.one_stream = p->plan.schedule == SPIPE_SERIAL;
+    num = spipe_priv_write_program(p);
+    p->run.one_stream = one_stream;
+    if (num > g->capacity) {
+        spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)g->ops, num * sizeof *more);
+        if (!more) return cudaErrorMemoryAllocation;
+        g->ops = more;
+        g->capacity = num;
+    }
+    (void)spipe_priv_write_program(p);
+    return cudaSuccess;
+}
+
+/* Whether the program is written for the run to come. */
+SPIPE_API int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
+    return p->program.one_stream == p->run.one_stream &&
+           p->program.watched == (p->request.desc.timeline != NULL);
+}
+
+/* ---- src/private/workers.h ---- */
+/* ---- 13 execute: workers -------------------------------------------------------------------
+   The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
+   only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
+
+/* Does a task; in hostwork.h. */
+SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
+
+/* Lies down until there is work; called with the lock held. */
+SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_queue_t *q,
+                               spipe_priv_worker_t *w) {
+    w->woken = 0;
+    w->next = q->parked;
+    q->parked = w;
+    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
+}
+
+/* Wakes the worker that parked last; called with the lock held. */
+SPIPE_API void spipe_priv_wake_one(spipe_priv_queue_t *q) {
+    spipe_priv_worker_t *w = q->parked;
+    if (!w) return;
+    q->parked = w->next;
+    w->woken = 1;
+    spipe_priv_cond_signal(&w->work);
+}
+
+/* Does the oldest task of a queue; called and returns with the lock held. */
+SPIPE_API void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+    const spipe_priv_task_t t = q->tasks[q->head];
+    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
+    --q->num_tasks;
+    ++q->num_busy;
+    spipe_priv_unlock(p->sync);
+    spipe_priv_do_task(p, t);
+    spipe_priv_lock(p->sync);
+    --q->num_busy;
+}
+
+SPIPE_API void *spipe_priv_worker_thread(void *arg) {
+    spipe_priv_queue_t *q = (spipe_priv_queue_t *)arg;
+    spipe_priv_pipeline_t *p = q->pipeline;
+    spipe_priv_worker_t *w;
+    size_t number;
+    spipe_priv_stay_on_node(p->request.facts.numa_node);
+    (void)cudaSetDevice(p->request.device);
+    spipe_priv_lock(p->sync);
+    number = q->num_begun++;
+    w = &q->workers[number];
+    spipe_priv_cond_create(&w->work);
+    while (!p->workers.quit) {
+        if (q->num_tasks > 0 && number < q->limit)
+            spipe_priv_do_next(p, q);
+        else
+            spipe_priv_park(p->sync, q, w);
+    }
+    spipe_priv_unlock(p->sync);
+    spipe_priv_cond_destroy(&w->work);
+    return NULL;
+}
+
+/* Hands out a task. A caller who helps does the first batch to fill and the last one to drain
+   himself: nobody comes sooner. */
+SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+    const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
+    const int own = (what == SPIPE_PRIV_FILL && batch == 0) ||
+                    (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
+    spipe_priv_queue_t *q = &p->workers.queues[number];
+    spipe_priv_task_t *t;
+    spipe_priv_lock(p->sync);
+    if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
+        t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
+        t->what = what;
+        t->stage = stage;
+        t->batch = batch;
+        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(q);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* Threads that the plan wants of each kind. Host stages get one. */
+SPIPE_API void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
+    wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
+    wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
+    wanted[SPIPE_PRIV_HOST] = p->route.num_segments > 1 && p->request.desc.threads != 0;
+}
+
+/* Memory for the queues, once there is host work. */
+SPIPE_API cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
+    const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
+    const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
+    unsigned char *at;
+    int i;
+    if (p->workers.block || !p->route.host_work) return cudaSuccess;
+    at = (unsigned char *)calloc(SPIPE_PRIV_NUM_QUEUES, ring + workers);
+    if (!at) return cudaErrorMemoryAllocation;
+    p->workers.block = at;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i, at += ring + workers) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        q->pipeline = p;
+        q->tasks = (spipe_priv_task_t *)(void *)at;
+        q->workers = (spipe_priv_worker_t *)(void *)(at + ring);
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                      size_t wanted) {
+    size_t k;
+    if (wanted > p->plan.depth) wanted = p->plan.depth;
+    for (k = q->num_threads; k < wanted; ++k) {
+        void *thread = spipe_priv_thread_start(spipe_priv_worker_thread, q);
+        if (!thread) break;
+        spipe_priv_lock(p->sync);
+        q->threads[q->num_threads++] = thread;
+        spipe_priv_unlock(p->sync);
+    }
+    spipe_priv_lock(p->sync);
+    if (q->limit != wanted) { /* a worker beyond the limit parks again, so all look */
+        q->limit = wanted;
+        while (q->parked) spipe_priv_wake_one(q);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* Starts the threads that the plan wants and that do not run yet; fewer, down to none, will do. */
+SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
+    size_t wanted[SPIPE_PRIV_NUM_QUEUES];
+    int i;
+    spipe_priv_wanted_threads(p, wanted);
+    if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
+    p->sync->single_threaded = 0; /* before there is a second thread */
+    if (!p->workers.started) {
+        p->workers.started = 1;
+        p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
+    }
+    spipe_priv_request_cpus(&p->request);
+    p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
+        spipe_priv_start_queue(p, &p->workers.queues[i], wanted[i]);
+    }
+}
+
+SPIPE_API void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+    size_t k;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        spipe_priv_lock(p->sync);
+        p->workers.quit = 1;
+        while (q->parked) spipe_priv_wake_one(q);
+        spipe_priv_unlock(p->sync);
+        for (k = q->num_threads; k > 0;) spipe_priv_thread_join(q->threads[--k]);
+        q->num_threads = 0;
+    }
+    free(p->workers.block);
+    p->workers.block = NULL;
+}
+
+/* Workers that may take tasks of this queue in this run. */
+SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
+    return q->num_threads < q->limit ? q->num_threads : q->limit;
+}
+
+/* A queue that a waiting caller should help: its workers are missing or take all CPUs, or the plan
+   says so, but then it drains only when CUDA need not be asked about more. Host stages take one
+   thread at a time, so the caller runs them only where there is none. */
+SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+    const int all_polled = p->run.at.polled_out >= p->run.num_batches;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST;
+        if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
+        if ((help || spipe_priv_num_workers(q) == 0) && q->num_tasks > 0) return q;
+    }
+    return NULL;
+}
+
+/* Does a task where one should be helped with; returns 0 where there is none. */
+SPIPE_API int spipe_priv_help(spipe_priv_pipeline_t *p) {
+    spipe_priv_queue_t *q;
+    spipe_priv_lock(p->sync);
+    q = spipe_priv_queue_to_help(p);
+    if (q) spipe_priv_do_next(p, q);
+    spipe_priv_unlock(p->sync);
+    return q != NULL;
+}
+
+SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
+    int i, busy = 0;
+    spipe_priv_lock(p->sync);
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        busy |= p->workers.queues[i].num_tasks > 0 || p->workers.queues[i].num_busy > 0;
+    }
+    spipe_priv_unlock(p->sync);
+    return busy;
+}
+
+/* ---- src/private/filling.h ---- */
+/* ---- 13 execute: filling slots --------------------------------------------------------------
+   Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
+   thread it is on. */
+
+/* How many elements of a batch's window lie before the first and after the last of the whole. */
 SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
                                   size_t total, size_t *left, size_t *right) {
     const size_t end = first + count + b->halo_after;
     *left = first < b->halo_before ? b->halo_before - first : 0;
     *right = total != SPIPE_AUTO && end > total ? end - total : 0;
 }
-SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times,
-                                 const unsigned char *element, const spipe_buffer_desc_t *b) {
+
+SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times, const unsigned char *element,
+                                 const spipe_buffer_desc_t *b) {
     for (; times > 0; --times, dst += b->elem_bytes) {
-        if (b->edge == SPIPE_EDGE_ZERO) memset(dst, 0, b->elem_bytes);
-        else memcpy(dst, element, b->elem_bytes);
+        if (b->edge == SPIPE_EDGE_ZERO)
+            memset(dst, 0, b->elem_bytes);
+        else
+            memcpy(dst, element, b->elem_bytes);
     }
 }
+
 /* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
 SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
                                      size_t first, size_t count, size_t total) {
+    unsigned char *past;
     size_t left, right;
     spipe_priv_outside(b, first, count, total, &left, &right);
     spipe_priv_repeat(data - b->halo_before * b->elem_bytes, left, data, b);
-    if (right > 0) {
-        unsigned char *past = data + (total - first) * b->elem_bytes;
-        spipe_priv_repeat(past, right, past - b->elem_bytes, b);
-    }
+    if (right == 0) return;
+    past = data + (total - first) * b->elem_bytes;
+    spipe_priv_repeat(past, right, past - b->elem_bytes, b);
 }
-SPIPE_API size_t spipe_priv_cache_bytes(void) {
-    long n = 0;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-    return n > 0 ? (size_t)n : 0;
-}
+
 /* memcpy by stores that pass the caches: memory need not read what is overwritten. */
 SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
 #if SPIPE_PRIV_STREAM_STORES
@@ -1991,692 +4657,482 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 #endif
     memcpy(to, from, n);
 }
-/* A ring that the cache holds is filled and read by the GPU there: half as long (tests/bench). */
+
+/* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
 SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     size_t first, size_t count, size_t total, int cached) {
+                                     const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
-    size_t                   left, right, lo, n;
-    spipe_priv_outside(b, first, count, total, &left, &right);
-    lo = first - (b->halo_before - left);
-    n = first + count + b->halo_after - right - lo;
-    data -= (first - lo) * b->elem_bytes;
-    if (cached) memcpy(data, host + lo * b->elem_bytes, n * b->elem_bytes);
-    else spipe_priv_copy(data, host + lo * b->elem_bytes, n * b->elem_bytes);
-    data += (first - lo) * b->elem_bytes;
-    spipe_priv_fill_edges(b, data, first, count, total);
+    size_t left, right, low, n;
+    spipe_priv_outside(b, at->first, at->count, total, &left, &right);
+    low = at->first - (b->halo_before - left);
+    n = at->first + at->count + b->halo_after - right - low;
+    data -= (at->first - low) * b->elem_bytes;
+    if (cached)
+        memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    else
+        spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    data += (at->first - low) * b->elem_bytes;
+    spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
-SPIPE_API cudaError_t spipe_priv_read(spipe_pipeline_t *p, int i, unsigned char *dst,
-                                      size_t want, size_t load, size_t total) {
-    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    if (total != SPIPE_AUTO && want > total - p->source_got[i]) want = total - p->source_got[i];
-    while (want > 0 && !p->source_ended[i]) {
-        size_t            n = 0;
+
+/* Reads up to want elements of a source; fewer only at its end. */
+SPIPE_API cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
+                                      size_t want, size_t batch) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    size_t *got = &p->run.sources[i].got;
+    if (total != SPIPE_AUTO && want > total - *got) want = total - *got;
+    while (want > 0 && !p->run.sources[i].ended) {
+        size_t n = 0;
         const cudaError_t e = b->source(dst, want, &n, b->user);
-        if (e != cudaSuccess) return spipe_priv_fail(p, e, -1, load, "the source of buffer %d "
-                                                     "failed at chunk %zu (element %zu): %s", i,
-                                                     spipe_priv_piece(p, load), p->source_got[i],
-                                                     cudaGetErrorString(e));
-        if (n > want) return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of "
-                                             "buffer %d said that it gave %zu elements where "
-                                             "there was room for %zu", i, n, want);
-        if (n == 0) p->source_ended[i] = 1;
-        p->source_got[i] += n;
+        if (e != cudaSuccess) {
+            return spipe_priv_fail(p, e, -1, batch,
+                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
+                                   i, spipe_priv_position(p, batch), *got, cudaGetErrorString(e));
+        }
+        if (n > want) {
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d said that it gave %zu elements where "
+                                   "there was room for %zu",
+                                   i, n, want);
+        }
+        if (n == 0) p->run.sources[i].ended = 1;
+        *got += n;
         dst += n * b->elem_bytes;
         want -= n;
     }
-    if (want > 0 && !spipe_priv_endless(&p->desc)) {
-        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the source of buffer %d ended "
-                               "after %zu of %zu elements; leave count SPIPE_AUTO to run until the "
-                               "end", i, p->source_got[i], p->desc.count);
-    }
-    return cudaSuccess;
+    if (want == 0 || spipe_priv_endless(&p->request.desc)) return cudaSuccess;
+    return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                           "the source of buffer %d ended after %zu of %zu elements; leave count "
+                           "SPIPE_AUTO to run until the end",
+                           i, *got, p->request.desc.count);
 }
+
 /* A source's window: what it shares with the window before it is taken from there. */
-SPIPE_API cudaError_t spipe_priv_fill_source(spipe_pipeline_t *p, int i, size_t load, size_t end) {
-    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const size_t               size = p->load, depth = p->desc.depth;
-    unsigned char         *data = p->slots[load % depth].pin_in[i];
-    const size_t               shared = (b->halo_before + b->halo_after) * b->elem_bytes;
-    unsigned char         *base = data - b->halo_before * b->elem_bytes, *before;
-    if (load == 0 || p->desc.devices.claim) {
-        p->source_got[i] = spipe_priv_piece(p, load) * size;
-        p->source_ended[i] = 0;
-        return spipe_priv_read(p, i, data, size + b->halo_after, load, end);
+SPIPE_API cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t size = p->run.batch_elems, depth = p->plan.depth;
+    unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
+    const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
+    unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
+    if (batch == 0 || p->run.positions) {
+        p->run.sources[i].got = spipe_priv_position(p, batch) * size;
+        p->run.sources[i].ended = 0;
+        return spipe_priv_read(p, i, data, size + b->halo_after, batch);
     }
-    before = p->slots[(load - 1) % depth].pin_in[i];
+    before = p->memory.slots[(batch - 1) % depth].pin_in[i];
     if (shared > 0) {
         memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
     }
-    return spipe_priv_read(p, i, base + shared, size, load, end);
+    return spipe_priv_read(p, i, base + shared, size, batch);
 }
-/* Reads all sources for a load, finds the end, and writes their edges; in turn. */
-SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_pipeline_t *p, size_t load) {
-    const size_t first = spipe_priv_piece(p, load) * p->load;
-    size_t       total = spipe_priv_locked_get(p, &p->total), count;
-    int          i, ended = -1;
-    if (spipe_priv_count_of(p, load) == 0) return cudaSuccess;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        SPIPE_TRY(spipe_priv_fill_source(p, i, load, total));
-        if (p->source_ended[i]) ended = i;
-    }
-    if (total == SPIPE_AUTO && ended >= 0) total = p->source_got[ended];
-    for (i = 0; i < p->desc.num_buffers && ended >= 0; ++i) {
-        const size_t got = p->source_got[i]; /* less, where another's wider halo is read ahead */
-        if (p->desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
-        if (got < total && !p->source_ended[i]) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, load, "the sources disagree: one "
-                               "ended after %zu elements, buffer %d gave %zu", total, i, got);
-    }
-    if (ended >= 0) spipe_priv_locked_set(p, &p->total, total);
-    count = spipe_priv_count_of(p, load);
-    for (i = 0; i < p->desc.num_buffers && count > 0; ++i) {
-        if (p->desc.buffers[i].kind != SPIPE_SOURCE) continue;
-        spipe_priv_fill_edges(&p->desc.buffers[i], p->slots[load % p->desc.depth].pin_in[i],
-                              first, count, total);
+
+/* Where a source ended, all must have given as much; less only where the others' wider halo is
+   read ahead. */
+SPIPE_API cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
+                                                 size_t total) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const size_t got = p->run.sources[i].got;
+        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
+        if (got < total && !p->run.sources[i].ended) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                               "the sources disagree: one ended after %zu elements, buffer %d gave "
+                               "%zu",
+                               total, i, got);
     }
     return cudaSuccess;
 }
-/* Waits until it is this load's turn: sources and sinks see chunks in order. */
-SPIPE_API void spipe_priv_take_turn(spipe_pipeline_t *p, const size_t *turn, size_t load) {
+
+/* Reads all sources for a batch, finds the end, and writes their edges; in turn. */
+SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
+    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
+    size_t total = spipe_priv_locked_get(p, &p->run.total), count;
+    int i, ended = -1;
+    if (spipe_priv_count_of(p, batch) == 0) return cudaSuccess;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
+        SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
+        if (p->run.sources[i].ended) ended = i;
+    }
+    if (ended >= 0) {
+        if (total == SPIPE_AUTO) total = p->run.sources[ended].got;
+        SPIPE_TRY(spipe_priv_compare_sources(p, batch, total));
+        spipe_priv_locked_set(p, &p->run.total, total);
+    }
+    count = spipe_priv_count_of(p, batch);
+    for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (b->kind == SPIPE_SOURCE) spipe_priv_fill_edges(b, slot->pin_in[i], first, count, total);
+    }
+    return cudaSuccess;
+}
+
+/* Waits until it is this batch's turn: sources and sinks see chunks in order. */
+SPIPE_API void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn, size_t batch) {
     spipe_priv_lock(p->sync);
-    while (*turn != load) spipe_priv_wait(p->sync);
+    while (*turn != batch) spipe_priv_wait(p->sync);
     spipe_priv_unlock(p->sync);
 }
-/* Whether the run has failed at this load or one before it; those before may still be finished. */
-SPIPE_API int spipe_priv_is_lost(spipe_pipeline_t *p, size_t load) {
-    return spipe_priv_locked_get(p, &p->failed_load) <= load;
+
+/* Whether nothing need be read for a batch any more. */
+SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
-SPIPE_API int spipe_priv_is_idle(spipe_pipeline_t *p, size_t load) {
-    return spipe_priv_is_lost(p, load) || spipe_priv_locked_get(p, &p->stop_asked);
-}
-SPIPE_API void spipe_priv_fill(spipe_pipeline_t *p, size_t load) {
-    spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    const int          claim = p->desc.devices.claim != NULL;
-    size_t             first, total, count;
-    int                i, have = 1; /* 2: not read, 3: reading failed */
-    if (p->has_source || claim) {
-        spipe_priv_take_turn(p, &p->fill_turn, load);
-        if (claim) spipe_priv_claim(p, load);
-        if (p->has_source && spipe_priv_is_idle(p, load)) have = 2;
-        else if (p->has_source && spipe_priv_fill_sources(p, load) != cudaSuccess) have = 3;
-        if (claim) (void)p->desc.devices.claim(p, have);
-        spipe_priv_locked_set(p, &p->fill_turn, load + 1);
+
+SPIPE_API int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (d->buffers[i].kind == kind) return 1;
     }
-    first = spipe_priv_piece(p, load) * p->load;
-    total = spipe_priv_locked_get(p, &p->total);
-    count = spipe_priv_count_of(p, load);
-    for (i = 0; i < p->desc.num_buffers && count > 0 && !spipe_priv_is_idle(p, load); ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    return 0;
+}
+
+/* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
+   fewer. */
+SPIPE_API void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t depth = p->plan.depth;
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    if (batch >= depth && !fills &&
+        cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
+        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
+    }
+    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p, 0);
+    p->run.at.num_positions = batch + 1;
+}
+
+/* What became of reading the sources for a batch, for those who share them. */
+enum {
+    SPIPE_PRIV_READ_OK = 1,
+    SPIPE_PRIV_NOT_READ,
+    SPIPE_PRIV_READ_FAILED
+};
+
+SPIPE_API int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
+    if (!spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return SPIPE_PRIV_READ_OK;
+    if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
+    if (spipe_priv_fill_sources(p, batch) != cudaSuccess) return SPIPE_PRIV_READ_FAILED;
+    return SPIPE_PRIV_READ_OK;
+}
+
+/* What happens in turn: sources are read; several GPUs ask where the batch lies. */
+SPIPE_API void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
+    const int shared = p->run.positions != NULL;
+    int outcome;
+    if (!shared && !spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return;
+    spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
+    if (shared) spipe_priv_take_position(p, batch);
+    outcome = spipe_priv_read_sources(p, batch);
+    if (shared) (void)p->request.desc.hooks->next_batch(p, outcome);
+    spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
+}
+
+SPIPE_API void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
+    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    spipe_priv_at_t at;
+    size_t total;
+    int i;
+    spipe_priv_fill_in_turn(p, batch);
+    spipe_priv_locate(p, batch, &at);
+    total = spipe_priv_locked_get(p, &p->run.total);
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
-        spipe_priv_fill_array(b, slot->pin_in[i], first, count, total, p->ring_cached);
+        if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
+        spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
     }
-    spipe_priv_locked_set(p, &slot->filled, load + 1);
+    spipe_priv_locked_set(p, &slot->filled, batch + 1);
 }
-/* Hands a load's staged outputs to arrays and sinks; 1 when all of it arrived. */
-SPIPE_API int spipe_priv_drain_buffers(spipe_pipeline_t *p, size_t load, int sinks) {
-    const spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    const size_t             first = spipe_priv_piece(p, load) * p->load;
-    const size_t             count = spipe_priv_count_of(p, load);
-    int                      i;
-    if (spipe_priv_is_lost(p, load) || spipe_priv_locked_get(p, &p->drain_failed)) return 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        cudaError_t                e;
-        if (!slot->pin_out[i] || sinks != (b->kind == SPIPE_SINK)) continue;
-        if (!sinks) {
-            spipe_priv_copy((unsigned char *)b->host + first * b->elem_bytes, slot->pin_out[i],
-                            count * b->elem_bytes);
-            continue;
-        }
-        e = b->sink(slot->pin_out[i], count, first, b->user);
+
+/* ---- src/private/hostwork.h ---- */
+/* ---- 13 execute: draining slots and host stages ---------------------------------------------
+   Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
+   which thread it is on. */
+
+SPIPE_API void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (!at->slot->pin_out[i] || b->kind == SPIPE_SINK) continue;
+        spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
+                        at->count * b->elem_bytes);
+    }
+}
+
+/* 1 when every sink took the batch. */
+SPIPE_API int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        cudaError_t e;
+        if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
+        e = b->sink(at->slot->pin_out[i], at->count, at->first, b->user);
         if (e == cudaSuccess) continue;
-        (void)spipe_priv_fail(p, e, -1, load, "the sink of buffer %d failed at chunk %zu "
-                              "(element %zu): %s", i, spipe_priv_piece(p, load), first,
-                              cudaGetErrorString(e));
+        (void)spipe_priv_fail(p, e, -1, at->batch,
+                              "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                              at->position, at->first, cudaGetErrorString(e));
         return 0;
     }
     return 1;
 }
-SPIPE_API void spipe_priv_drain(spipe_pipeline_t *p, size_t load) {
-    spipe_priv_slot_t *slot = &p->slots[load % p->desc.depth];
-    int ok = spipe_priv_drain_buffers(p, load, 0);
-    if (p->has_sink) spipe_priv_take_turn(p, &p->drain_turn, load);
-    ok = ok && spipe_priv_drain_buffers(p, load, 1);
+
+/* Nothing is drained after a failure at this batch or before it. */
+SPIPE_API int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
+    return !spipe_priv_is_lost(p, batch) && !spipe_priv_locked_get(p, &p->run.drain_failed);
+}
+
+SPIPE_API void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t depth = p->plan.depth;
+    spipe_priv_at_t at;
+    int ok = spipe_priv_may_drain(p, batch);
+    spipe_priv_locate(p, batch, &at);
+    if (ok) spipe_priv_drain_arrays(p, &at);
+    if (spipe_priv_has_kind(&p->request.desc, SPIPE_SINK)) {
+        spipe_priv_take_turn(p, &p->run.at.drain_turn, batch);
+        ok = ok && spipe_priv_may_drain(p, batch) && spipe_priv_drain_sinks(p, &at);
+    }
     spipe_priv_lock(p->sync);
-    if (ok) slot->whole = load + 1;
-    else p->drain_failed = 1;
-    while (p->slots[p->completed % p->desc.depth].whole == p->completed + 1) ++p->completed;
-    p->drain_turn = load + 1;
-    slot->drained = load + 1;
+    if (ok)
+        at.slot->whole = batch + 1;
+    else
+        p->run.drain_failed = 1;
+    while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
+        ++p->run.at.completed;
+    }
+    p->run.at.drain_turn = batch + 1;
+    at.slot->drained = batch + 1;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
-/* A load on its way: where it lies in the whole, and its slot. */
-typedef struct spipe_priv_at {
-    size_t             load, piece, first, count;
-    spipe_priv_slot_t *slot;
-} spipe_priv_at_t;
-SPIPE_API size_t spipe_priv_locate(spipe_pipeline_t *p, size_t load, spipe_priv_at_t *at) {
-    const size_t row = load % p->num_rows, depth = p->desc.depth;
-    at->load = load;
-    at->piece = spipe_priv_piece(p, load);
-    at->first = at->piece * p->load;
-    at->count = spipe_priv_count_at(p, at->piece);
-    at->slot = &p->slots[row < depth ? row : row - depth];
-    return row;
+
+SPIPE_API void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+    const spipe_stage_desc_t *s = &p->request.desc.stages[t->stage];
+    spipe_priv_at_t at;
+    spipe_chunk_t c;
+    cudaError_t e;
+    memset(&c, 0, sizeof c);
+    spipe_priv_locate(p, t->batch, &at);
+    spipe_priv_view(p, &at, &c);
+    c.slot = (int)(t->batch % p->plan.depth);
+    c.num_buffers = p->request.desc.num_buffers;
+    memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
+    e = s->fn(&c, s->user);
+    if (e == cudaSuccess) return;
+    (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
+                          s->name, at.position, cudaGetErrorString(e));
 }
-/* What a stage sees of a load, in a slot whose memory is known since it was laid out. */
-SPIPE_API void spipe_priv_view(spipe_pipeline_t *p, const spipe_priv_at_t *at, spipe_chunk_t *c) {
-    int i;
-    c->index = at->piece * p->batch;
-    c->first = at->first, c->count = at->count;
-    c->total = p->desc.count;
-    if (p->endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
-    for (i = 0; i < p->desc.num_buffers && p->num_in_place > 0; ++i) {
-        if (p->path[i] != SPIPE_PRIV_IN_PLACE) continue;
-        c->data[i] = p->mapped[i] + c->first * p->desc.buffers[i].elem_bytes;
-    }
+
+SPIPE_API void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    spipe_priv_slot_t *slot = &p->memory.slots[t->batch % p->plan.depth];
+    const cudaError_t e = spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[t->stage]),
+                                                t->stage, t->batch, "work before host stage '");
+    if (p->watcher) t->began = spipe_priv_seconds();
+    if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
+    spipe_priv_locked_set(p, &slot->host_done[t->stage], t->batch + 1);
 }
-SPIPE_API void spipe_priv_tell_watch(spipe_pipeline_t *p, int what, const void *about, size_t load,
-                                     int after) {
-    if (p->watch) p->watch->tell(p->desc.timeline, p, what, about, load, after);
+
+/* Fresh memory is touched by the page of 2 MiB, so that several threads can; pages grow with the
+   ring so that their tasks fit into a queue. */
+SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
+    return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
-SPIPE_API void spipe_priv_host_stage(spipe_pipeline_t *p, spipe_priv_task_t *t) {
-    const size_t              load = t->load;
-    const int                 stage = t->stage;
-    const spipe_stage_desc_t *s = &p->desc.stages[stage];
-    spipe_priv_slot_t        *slot = &p->slots[load % p->desc.depth];
-    cudaError_t e = spipe_priv_did(p, cudaEventSynchronize(slot->stage_done[stage]), stage, load,
-                                   "work before host stage '");
-    if (p->watch) t->began = spipe_priv_seconds();
-    if (e == cudaSuccess && !spipe_priv_is_lost(p, load)) {
-        spipe_priv_at_t at;
-        spipe_chunk_t   c;
-        memset(&c, 0, sizeof c);
-        spipe_priv_locate(p, load, &at);
-        spipe_priv_view(p, &at, &c);
-        c.slot = (int)(load % p->desc.depth);
-        c.num_buffers = p->desc.num_buffers;
-        memcpy((void *)c.data, (void *)slot->mirror[stage], sizeof c.data);
-        e = s->fn(&c, s->user);
-        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, stage, load, "host stage '%s' failed at "
-                                                    "chunk %zu: %s", s->name, at.piece,
-                                                    cudaGetErrorString(e));
-    }
-    spipe_priv_locked_set(p, &slot->host_done[stage], load + 1);
+
+SPIPE_API void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
+    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
+    const size_t at = page_number * page, left = bytes - at;
+    memset(p->memory.pinned + at, 0, left < page ? left : page);
 }
-/* Pinned slots are touched a huge page at a time, so that several threads can. */
-SPIPE_API size_t spipe_priv_touch_bytes(const spipe_pipeline_t *p) {
-    return ((size_t)2 << 20) * (1 + (p->report.pinned_bytes >> 30));
-}
-SPIPE_API void spipe_priv_touch_page(spipe_pipeline_t *p, size_t page) {
-    const size_t bytes = spipe_priv_touch_bytes(p), at = page * bytes;
-    const size_t left = p->report.pinned_bytes - at;
-    memset(p->pinned_memory + at, 0, left < bytes ? left : bytes);
-}
-SPIPE_API void spipe_priv_do(spipe_pipeline_t *p, spipe_priv_task_t t) {
-    if (p->watch) t.began = spipe_priv_seconds();
-    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_TASK, &t, t.load, 0);
+
+SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
+    if (p->watcher) t.began = spipe_priv_seconds();
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
     switch (t.what) {
-    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.load); break;
-    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.load); break;
+    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.batch); break;
+    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.batch); break;
     case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
-    default: spipe_priv_touch_page(p, t.load); break;
+    default: spipe_priv_touch_one(p, t.batch); break;
     }
-    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_TASK, &t, t.load, 1);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 1);
 }
-/* ---- 9 execute: crews, the threads that do host work --------------------------------------- */
-/* A caller who helps does the first load to fill and the last to drain: nobody comes sooner. */
-SPIPE_API void spipe_priv_post(spipe_pipeline_t *p, int what, int stage, size_t load) {
-    const int         number = what == SPIPE_PRIV_TOUCH ? (int)(load % 2) : what;
-    const int         own = (what == SPIPE_PRIV_FILL && load == 0) ||
-                            (what == SPIPE_PRIV_DRAIN && load + 1 == p->num_loads);
-    spipe_priv_crew_t *crew = &p->crews[number];
-    spipe_priv_task_t *t;
-    spipe_priv_lock(p->sync);
-    if (what != SPIPE_PRIV_FILL || load < p->num_loads) {
-        t = &p->rings[number][(crew->head + crew->num_tasks++) % SPIPE_PRIV_RING];
-        t->what = what, t->stage = stage, t->load = load;
-        if (!own || p->parts == 0) spipe_priv_rouse(&crew->resting);
-    }
-    spipe_priv_unlock(p->sync);
-}
-/* Does the oldest task of a crew; called and returns with the lock held. */
-SPIPE_API void spipe_priv_do_next(spipe_pipeline_t *p, spipe_priv_crew_t *crew) {
-    const spipe_priv_task_t t = p->rings[crew - p->crews][crew->head];
-    crew->head = (crew->head + 1) % SPIPE_PRIV_RING;
-    --crew->num_tasks;
-    ++crew->num_busy;
-    spipe_priv_unlock(p->sync);
-    spipe_priv_do(p, t);
-    spipe_priv_lock(p->sync);
-    --crew->num_busy;
-}
-SPIPE_API void *spipe_priv_crew_main(void *arg) {
-    spipe_priv_crew_t *crew = (spipe_priv_crew_t *)arg;
-    spipe_pipeline_t  *p = crew->pipeline;
-    spipe_priv_hand_t *s;
-    spipe_priv_stay_on_node(p->facts.numa_node);
-    (void)cudaSetDevice(p->device);
-    spipe_priv_lock(p->sync);
-    s = &p->hands[(size_t)(crew - p->crews) * SPIPE_MAX_THREADS + crew->num_begun++];
-    SPIPE_PRIV_PTHREAD(pthread_cond_init(&s->work, NULL));
-    while (!p->quit) {
-        if (crew->num_tasks > 0) spipe_priv_do_next(p, crew);
-        else spipe_priv_rest(p->sync, &crew->resting, s);
-    }
-    spipe_priv_unlock(p->sync);
-    SPIPE_PRIV_PTHREAD(pthread_cond_destroy(&s->work));
-    return NULL;
-}
-/* Filling is slower: where most goes in, a third of those that would drain fill instead. */
-SPIPE_API void spipe_priv_crew_sizes(const spipe_pipeline_t *p, size_t sizes[]) {
-    const size_t n = p->desc.threads, one = n > 0;
-    const size_t third = p->staged_out > 0 && p->staged_in / 2 >= p->staged_out ? n / 3 : 0;
-    sizes[SPIPE_PRIV_FILL] = p->staged_in > 0 ? n + third : p->needs_fill ? one : 0;
-    sizes[SPIPE_PRIV_DRAIN] = p->staged_out > 0 ? n - third : p->needs_drain ? one : 0;
-    sizes[SPIPE_PRIV_HOST] = p->num_segments > 1 ? one : 0;
-}
-/* Starts threads where there is host work and none yet; fewer, down to none, will do. */
-SPIPE_API void spipe_priv_crews_start(spipe_pipeline_t *p) {
-    size_t wanted[SPIPE_PRIV_NUM_CREWS], k;
-    int    i;
-    spipe_priv_crew_sizes(p, wanted);
-    if (!p->had_threads && p->sync) p->sync->lone = 0; /* before there is a second thread */
-    if (wanted[0] + wanted[1] + wanted[2] > 0 && !p->had_threads) {
-        p->had_threads = 1;
-        p->facts.numa_node = spipe_priv_numa_node(p->device);
-        p->all_help = wanted[0] + wanted[1] >= spipe_priv_num_cpus();
-    }
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        spipe_priv_crew_t *crew = &p->crews[i];
-        if (crew->num_threads == 0) crew->pipeline = p;
-        for (k = crew->num_threads; k < wanted[i] && k < p->desc.depth; ++k) {
-            void *thread = spipe_priv_thread_start(spipe_priv_crew_main, crew);
-            if (!thread) break;
-            spipe_priv_lock(p->sync);
-            crew->threads[crew->num_threads++] = thread;
-            spipe_priv_unlock(p->sync);
-        }
-    }
-}
-SPIPE_API void spipe_priv_crews_stop(spipe_pipeline_t *p) {
-    size_t k;
-    int    i;
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS && p->sync; ++i) {
-        spipe_priv_lock(p->sync);
-        p->quit = 1;
-        while (p->crews[i].resting) spipe_priv_rouse(&p->crews[i].resting);
-        spipe_priv_unlock(p->sync);
-        for (k = p->crews[i].num_threads; k > 0;) spipe_priv_thread_join(p->crews[i].threads[--k]);
-        p->crews[i].num_threads = 0;
-    }
-}
-/* A crew that whoever waits should help: no threads, no processor left, or little to do, but then
-   to drain only when CUDA need not be asked about more. Host stages take one. */
-SPIPE_API spipe_priv_crew_t *spipe_priv_crew_in_need(spipe_pipeline_t *p) {
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        const int all_asked = i == SPIPE_PRIV_FILL || p->polled_out >= p->num_loads;
-        const int help = p->parts > 0 ? all_asked : p->all_help && i != SPIPE_PRIV_HOST;
-        if ((help || !p->crews[i].num_threads) && p->crews[i].num_tasks > 0) return &p->crews[i];
-    }
-    return NULL;
-}
-/* Whether what goes before an event of a load has ended; -1: with an error, and so has the run. */
-SPIPE_API int spipe_priv_poll_event(spipe_pipeline_t *p, cudaEvent_t event, size_t load) {
+
+/* ---- src/private/waiting.h ---- */
+/* ---- 13 execute: waiting -------------------------------------------------------------------
+   What the calling thread does while it waits: it asks CUDA which copies have ended and posts what
+   may follow, and helps the workers. Workers ask no CUDA. */
+
+/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
+SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
     const cudaError_t e = cudaEventQuery(event);
-    if (spipe_priv_reached(e) || e == cudaErrorNotReady) return e == cudaSuccess;
-    (void)spipe_priv_did(p, e, -1, load, "a stage or copy (sync_each tells which)");
+    if (spipe_priv_reached(e)) return 1;
+    if (e == cudaErrorNotReady) return 0;
+    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (sync_each tells which)");
     return -1;
 }
-/* Looks whether the oldest copies under way have ended, and posts what may follow: filling the slot
-   again (once whole, where stages or another GPU may read it), draining it. Workers ask no CUDA. */
-SPIPE_API void spipe_priv_poll(spipe_pipeline_t *p) {
-    const int keeps = spipe_priv_is_mapped(p) || (p->has_source && p->desc.devices.claim);
-    size_t   *in = &p->polled_in, *out = &p->polled_out;
-    while (p->needs_drain && *out < p->issued_out) {
-        const int ended = spipe_priv_poll_event(p, p->slots[*out % p->desc.depth].out_done, *out);
-        if (ended < 0) p->issued_out = *out; /* what is there now is not worth draining */
-        if (ended <= 0) break;
-        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, (*out)++);
-    }
-    while (p->needs_fill && *in < (keeps ? p->issued_out : p->issued_in)) {
-        const spipe_priv_slot_t *slot = &p->slots[*in % p->desc.depth];
-        if (keeps && p->needs_drain && spipe_priv_locked_get(p, &slot->whole) <= *in) break;
-        if (spipe_priv_poll_event(p, keeps ? slot->out_done : slot->in_done, *in) <= 0) break;
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->desc.depth + (*in)++);
+
+/* Posts the draining of batches whose copies out have ended. */
+SPIPE_API void spipe_priv_poll_out(spipe_priv_pipeline_t *p) {
+    spipe_priv_progress_counts_t *at = &p->run.at;
+    while (at->polled_out < at->issued_out) {
+        const size_t k = at->polled_out;
+        const int ended = spipe_priv_poll_event(p, p->memory.slots[k % p->plan.depth].out_done, k);
+        if (ended < 0) at->issued_out = k; /* what is there now is not worth draining */
+        if (ended <= 0) return;
+        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, k);
+        ++at->polled_out;
     }
 }
-/* Waits until *flag is at least value; the run's error when this load is lost. */
-SPIPE_API cudaError_t spipe_priv_await(spipe_pipeline_t *p, const size_t *flag, size_t value,
-                                       size_t load) {
-    while (!spipe_priv_is_lost(p, load) && spipe_priv_locked_get(p, flag) < value) {
-        spipe_priv_crew_t *crew;
-        spipe_priv_lock(p->sync);
-        crew = spipe_priv_crew_in_need(p);
-        if (crew) spipe_priv_do_next(p, crew);
-        spipe_priv_unlock(p->sync);
-        if (crew) continue;
+
+/* Whether the slot of a batch may be filled again. */
+SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
+        return batch < p->run.at.issued_in && spipe_priv_poll_event(p, slot->in_done, batch) > 0;
+    }
+    if (batch >= p->run.at.issued_out) return 0;
+    if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
+        spipe_priv_locked_get(p, &slot->whole) <= batch) {
+        return 0;
+    }
+    return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
+}
+
+/* Posts what may follow the copies that have ended. */
+SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
+    if (p->route.drains) spipe_priv_poll_out(p);
+    if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
+    while (spipe_priv_may_refill(p, p->run.at.polled_in)) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + p->run.at.polled_in);
+        ++p->run.at.polled_in;
+    }
+}
+
+/* Waits until *flag is at least value; the run's error when this batch is lost. */
+SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag, size_t value,
+                                       size_t batch) {
+    while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
+        if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
         spipe_priv_yield(p->sync);
     }
-    return spipe_priv_is_lost(p, load) ? p->failure.error : cudaSuccess;
+    return spipe_priv_is_lost(p, batch) ? p->failure.error : cudaSuccess;
 }
-SPIPE_API void spipe_priv_crews_finish(spipe_pipeline_t *p) {
-    int i, busy = 1;
+
+/* Waits until the workers have nothing left to do, and nothing will follow. */
+SPIPE_API void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
+    int busy = p->workers.block != NULL;
     while (busy) {
-        spipe_priv_crew_t *crew;
         spipe_priv_poll(p);
-        busy = p->needs_drain && p->polled_out < p->issued_out;
-        spipe_priv_lock(p->sync);
-        crew = spipe_priv_crew_in_need(p);
-        for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-            busy |= p->crews[i].num_tasks > 0 || p->crews[i].num_busy > 0;
-        }
-        if (crew) spipe_priv_do_next(p, crew);
-        spipe_priv_unlock(p->sync);
-        if (busy) spipe_priv_yield(p->sync);
+        busy = p->route.drains && p->run.at.polled_out < p->run.at.issued_out;
+        busy |= spipe_priv_workers_busy(p);
+        if (!spipe_priv_help(p) && busy) spipe_priv_yield(p->sync);
     }
 }
-/* ---- 9 execute: what is issued for a load -------------------------------------------------- */
-/* A slot's operations are written down once; a run issues them for every load. */
-enum {
-    SPIPE_PRIV_OP_NONE, SPIPE_PRIV_OP_COPY, SPIPE_PRIV_OP_CALL, SPIPE_PRIV_OP_BATCH,
-    SPIPE_PRIV_OP_COPIES, SPIPE_PRIV_OP_FILLED, SPIPE_PRIV_OP_DRAINED, SPIPE_PRIV_OP_HALO,
-    SPIPE_PRIV_OP_HOST_BEGIN, SPIPE_PRIV_OP_HOST_END, SPIPE_PRIV_OP_IN_END, SPIPE_PRIV_OP_SYNC,
-    SPIPE_PRIV_OP_WATCHED = 32 /* or-ed where somebody may watch, so that others need not ask */
-};
-/* Where operations are written to; without room they are only counted. */
-typedef struct spipe_priv_writer {
-    spipe_pipeline_t *p;
-    size_t            k, num_ops, room; /* k: the row, which is a slot for one of two streams */
-    spipe_priv_slot_t *slot;
-    spipe_priv_op_t   *ops, *last, spare; /* last: of this step, or NULL */
-    int               step;
-} spipe_priv_writer_t;
-/* An action; it takes over a wait that stands alone before it in its stream. */
-SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
-                                            cudaStream_t stream) {
-    spipe_priv_op_t *op = w->last;
-    if (!op || op->what != SPIPE_PRIV_OP_NONE || op->stream != stream || op->done ||
-        what == SPIPE_PRIV_OP_NONE) {
-        op = w->num_ops < w->room ? &w->ops[w->num_ops] : &w->spare;
-        memset(op, 0, sizeof *op);
-        ++w->num_ops;
-    }
-    op->what = what && w->p->desc.timeline ? what | SPIPE_PRIV_OP_WATCHED : what;
-    op->step = w->step;
-    op->stage = stage;
-    op->stream = stream;
-    w->last = op;
-    return op;
-}
-/* A stream waits for an event of another; in one stream order is there already. */
-SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                     cudaStream_t other, cudaEvent_t event, size_t since) {
-    spipe_priv_op_t *op;
-    if (stream == other) return;
-    op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
-    op->wait = event;
-    op->since = since;
-}
-SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                       cudaEvent_t event) {
-    if (!event) return;
-    if (!w->last || w->last->stream != stream || w->last->done) {
-        (void)spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
-    }
-    w->last->done = event;
-}
-/* A copy between a slot's device memory and a pinned twin of it, or else the user's own array. */
-SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, unsigned char *pin,
-                                     int out, cudaStream_t stream) {
-    const spipe_pipeline_t    *p = w->p;
-    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    spipe_priv_op_t           *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
-    const int    in_place = p->path[i] == SPIPE_PRIV_IN_PLACE, window = pin && (!out || stage >= 0);
-    const size_t eb = b->elem_bytes, before = window ? b->halo_before * eb : 0;
-    unsigned char *dev = in_place ? p->mapped[i] : (unsigned char *)w->slot->view.data[i];
-    unsigned char *host = pin ? pin : (unsigned char *)b->host;
-    op->out = out;
-    op->elem_bytes = eb;
-    op->more = window ? (b->halo_before + b->halo_after) * eb : 0;
-    op->to = (out ? host : dev) - before;
-    op->from = (out ? dev : host) - before;
-    *(out ? &op->to_elem : &op->from_elem) = pin ? 0 : eb;
-    *(out ? &op->from_elem : &op->to_elem) = in_place ? eb : 0;
-}
-/* Whether a buffer is copied this way: 0 no, 1 in one piece, 2 with the edges of a halo. */
-SPIPE_API int spipe_priv_copied(const spipe_priv_writer_t *w, int i, int out) {
-    const spipe_buffer_desc_t *b = &w->p->desc.buffers[i];
-    if (!w->slot->dev[i] || !(out ? spipe_priv_goes_out(b) : spipe_priv_goes_in(b))) return 0;
-    return !out && !w->slot->pin_in[i] && (b->halo_before || b->halo_after) ? 2 : 1;
-}
-/* All copies of one direction. Several in one call lose less time between them: 1.5 x as fast for
-   two of 64 KiB, 1.1 x for 1 MiB on an H200 (tests/bench). */
-SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
-    int                      i, num = 0;
-    for (i = 0; i < w->p->desc.num_buffers; ++i) {
-        const int how = spipe_priv_copied(w, i, out);
-        if (how == 2) spipe_priv_write(w, SPIPE_PRIV_OP_HALO, i, stream);
-        num += how == 1;
-    }
-    if (num > 1) spipe_priv_write(w, SPIPE_PRIV_OP_COPIES, -1, stream)->num = num;
-    for (i = 0; i < w->p->desc.num_buffers; ++i) {
-        if (spipe_priv_copied(w, i, out) != 1) continue;
-        spipe_priv_write_copy(w, -1, i, (out ? w->slot->pin_out : w->slot->pin_in)[i], out, stream);
-    }
-}
-SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
-    spipe_pipeline_t        *p = w->p;
-    const cudaStream_t       in = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN);
-    const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
-    if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_FILLED, -1, in);
-    spipe_priv_write_wait(w, -1, in, out, w->slot->out_done, p->desc.depth);
-    if (p->needs_drain && spipe_priv_is_mapped(p)) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, in);
-    }
-    spipe_priv_write_copies(w, 0, in);
-    if (!p->one_stream || p->needs_fill) spipe_priv_write_record(w, -1, in, w->slot->in_done);
-    if (p->needs_fill) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
-}
-/* A stage's stream waits for the stages before it, or the copies in; ordered, a load, too. */
-SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
-    spipe_pipeline_t        *p = w->p;
-    const size_t             before = (w->k + p->desc.depth - 1) % p->desc.depth;
-    int                      i;
-    if (p->deps[s] == 0) {
-        spipe_priv_write_wait(w, s, stream, spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_IN),
-                              w->slot->in_done, 0);
-    }
-    for (i = 0; i < p->desc.num_stages; ++i) {
-        const cudaStream_t of = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[i]);
-        if (!(p->deps[s] & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, s, stream, of, w->slot->stage_done[i], 0);
-    }
-    if (p->desc.stages[s].ordered) {
-        spipe_priv_write_wait(w, s, stream, NULL, p->slots[before].stage_done[s], 1);
-    }
-}
-SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
-                                       cudaStream_t stream) {
-    int i;
-    for (i = 0; mask; ++i, mask >>= 1) {
-        if (mask & 1) spipe_priv_write_copy(w, s, i, w->slot->mirror[s][i], out, stream);
-    }
-}
-SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
-    spipe_pipeline_t         *p = w->p;
-    const spipe_stage_desc_t *st = &p->desc.stages[s];
-    const cudaEvent_t         done = w->slot->stage_done[s];
-    const cudaStream_t stream = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[s]);
-    if (w->step != SPIPE_PRIV_END) spipe_priv_write_waits(w, s, stream);
-    if (w->step == SPIPE_PRIV_BEGIN) {
-        spipe_priv_write_mirror(w, s, st->reads, 1, stream);
-        spipe_priv_write(w, SPIPE_PRIV_OP_HOST_BEGIN, s, stream);
-        return;
-    }
-    if (w->step == SPIPE_PRIV_END) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
-        spipe_priv_write_mirror(w, s, st->writes, 0, stream);
-    } else if (p->batch == 1) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_CALL, s, stream);
-    } else if (s == p->steps[1].stage) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
-    }
-    if (!p->one_stream || st->host) spipe_priv_write_record(w, s, stream, done);
-}
-SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
-    spipe_pipeline_t        *p = w->p;
-    const cudaStream_t       out = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_OUT);
-    int                      i;
-    if (p->needs_drain && !spipe_priv_is_mapped(p)) {
-        spipe_priv_write(w, SPIPE_PRIV_OP_DRAINED, -1, out);
-    }
-    for (i = 0; i < p->desc.num_stages; ++i) {
-        const cudaStream_t of = spipe_priv_route(p, w->k, SPIPE_PRIV_ROUTE_LANE + p->lane[i]);
-        if (!(p->leaves & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, -1, out, of, w->slot->stage_done[i], 0);
-    }
-    spipe_priv_write_copies(w, 1, out);
-    spipe_priv_write_record(w, -1, out, w->slot->out_done);
-}
-SPIPE_API void spipe_priv_write_slot(spipe_priv_writer_t *w) {
-    spipe_pipeline_t *p = w->p;
-    const size_t      before = w->num_ops;
-    int               i;
-    for (i = 0; i < p->num_steps; ++i) {
-        const int s = p->steps[i].stage;
-        const int route = s >= 0 ? SPIPE_PRIV_ROUTE_LANE + p->lane[s] : p->steps[i].what;
-        p->step_start[i] = w->num_ops - before;
-        w->last = NULL;
-        w->step = p->steps[i].what;
-        if (w->step == SPIPE_PRIV_IN) spipe_priv_write_in(w);
-        else if (w->step == SPIPE_PRIV_OUT) spipe_priv_write_out(w);
-        else spipe_priv_write_stage(w, s);
-        if (!p->desc.sync_each) continue;
-        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_route(p, w->k, route));
-    }
-    p->num_ops = p->step_start[i] = w->num_ops - before;
-}
-/* All slots have the same number of operations. Returns how many there are in all. */
-SPIPE_API size_t spipe_priv_write_ops(spipe_pipeline_t *p) {
-    spipe_priv_writer_t w;
-    memset(&w, 0, sizeof w);
-    w.p = p;
-    w.ops = p->ops;
-    w.room = p->room_ops;
-    for (w.k = 0; w.k < p->num_rows; ++w.k) {
-        w.slot = &p->slots[w.k % p->desc.depth];
-        spipe_priv_write_slot(&w);
-    }
-    p->written_for = p->one_stream + 2 * (p->desc.timeline != NULL);
-    return w.num_ops;
-}
-/* Room for the operations of the most streams there can be, so that a run need not ask for more. */
-SPIPE_API cudaError_t spipe_priv_reserve_ops(spipe_pipeline_t *p) {
-    const int one_stream = p->one_stream;
-    size_t    n;
-    if (!p->one_shot) p->one_stream = p->desc.schedule == SPIPE_SERIAL;
-    n = spipe_priv_write_ops(p);
-    if (n > p->room_ops) {
-        spipe_priv_op_t *more = (spipe_priv_op_t *)realloc((void *)p->ops, n * sizeof *more);
-        if (!more) return cudaErrorMemoryAllocation;
-        p->ops = more;
-        p->room_ops = n;
-    }
-    p->one_stream = one_stream;
-    (void)spipe_priv_write_ops(p);
-    return cudaSuccess;
-}
-/* ---- 9 execute: memory --------------------------------------------------------------------- */
-/* One thread takes ten times as long to touch a ring as the crews do. */
-SPIPE_API void spipe_priv_touch(spipe_pipeline_t *p) {
-    const size_t page = spipe_priv_touch_bytes(p);
-    size_t       k;
-    p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
-    spipe_priv_crews_start(p);
-    for (k = 0; k * page < p->report.pinned_bytes; ++k) spipe_priv_post(p, SPIPE_PRIV_TOUCH, -1, k);
-    spipe_priv_crews_finish(p);
-}
-/* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
-   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
-SPIPE_API cudaError_t spipe_priv_pin_slots(spipe_pipeline_t *p, size_t bytes) {
-    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
-    p->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
-    if (p->pinned_base) {
-        p->pinned_memory = p->pinned_base + (page - ((uintptr_t)p->pinned_base & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-        (void)madvise(p->pinned_memory, bytes, MADV_HUGEPAGE);
-#endif
-        spipe_priv_touch(p);
-        if (spipe_pin(p->pinned_memory, bytes) == cudaSuccess) return cudaSuccess;
-        (void)cudaGetLastError();
-        free(p->pinned_base);
-        p->pinned_base = NULL;
-    }
-    return spipe_pinned_alloc((void **)&p->pinned_memory, bytes);
-}
-SPIPE_API cudaError_t spipe_priv_free_memory(spipe_pipeline_t *p) {
-    cudaError_t e = cudaSuccess;
-    if (p->device_memory) spipe_priv_keep(&e, cudaFree(p->device_memory));
-    if (p->pinned_base) spipe_priv_keep(&e, spipe_unpin(p->pinned_memory));
-    else spipe_priv_keep(&e, spipe_pinned_free(p->pinned_memory));
-    free(p->pinned_base);
-    p->device_memory = p->pinned_memory = p->pinned_base = NULL;
-    p->report.device_bytes = p->report.pinned_bytes = 0;
-    return e;
-}
-SPIPE_API cudaError_t spipe_priv_no_room(spipe_pipeline_t *p, cudaError_t e, size_t bytes,
-                                         const char *of) {
-    (void)cudaGetLastError();
-    p->report.pinned_bytes = 0;
-    return spipe_priv_refuse(&p->failure, e, "no room for %zu bytes of %s memory (%zu slots of %zu "
-                             "elements); lower chunk or depth", bytes, of, p->desc.depth, p->load);
-}
-SPIPE_API void spipe_priv_prepare(spipe_pipeline_t *p) {
+
+SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p) {
+    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     size_t k;
-    int    i;
-    p->num_in_place = 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-        p->num_in_place += p->path[i] == SPIPE_PRIV_IN_PLACE;
-        for (k = 0; k < p->desc.depth; ++k) {
-            const spipe_priv_slot_t *slot = &p->slots[k];
-            const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
-            unsigned char       *at = slot->dev[i];
-            if (!at && pin) at = p->pinned_alias + (pin - p->pinned_memory);
-            if (b->kind == SPIPE_RESIDENT) at = (unsigned char *)p->resident[i];
-            p->slots[k].view.data[i] = at;
-            p->slots[k].view.slot = (int)k, p->slots[k].view.num_buffers = p->desc.num_buffers;
-        }
+    memset(&p->run.at, 0, sizeof p->run.at);
+    spipe_priv_start_workers(p);
+    for (k = 0; k * page < bytes; ++k) {
+        if (p->workers.block)
+            spipe_priv_post(p, SPIPE_PRIV_TOUCH, -1, k);
+        else
+            spipe_priv_touch_one(p, k);
     }
+    spipe_priv_finish_host_work(p);
 }
-SPIPE_API cudaError_t spipe_priv_take_memory(spipe_pipeline_t *p) {
-    size_t      device, pinned;
+
+/* Where nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the
+   batches up to it as whole. */
+SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
+                                          size_t batches) {
+    size_t last = 0;
     cudaError_t e = cudaSuccess;
-    spipe_priv_layout(p, &device, &pinned);
-    if (device > p->report.device_bytes || pinned > p->report.pinned_bytes) {
-        SPIPE_TRY(spipe_priv_free_memory(p));
-        if (device > 0) e = cudaMalloc((void **)&p->device_memory, device);
-        if (e != cudaSuccess) return spipe_priv_no_room(p, e, device, "device");
-        p->report.device_bytes = device;
-        p->report.pinned_bytes = pinned;
-        p->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
-        e = spipe_priv_pin_slots(p, pinned);
-        if (e != cudaSuccess) return spipe_priv_no_room(p, e, pinned, "pinned host");
+    if (event)
+        e = cudaEventSynchronize(event);
+    else if (!p->route.out_blocks)
+        e = cudaStreamSynchronize(p->streams.streams[0]);
+    if (e == cudaSuccess && p->run.at.completed < batches) p->run.at.completed = batches;
+    if (e == cudaSuccess) return e;
+    (void)cudaGetLastError();
+    if (p->run.at.issued_out > 0) {
+        last = (spipe_priv_position(p, p->run.at.issued_out - 1) + 1) * p->plan.batch - 1;
     }
-    p->pinned_alias = p->pinned_memory;
-    if (p->pinned_memory && spipe_priv_is_mapped(p)) {
-        SPIPE_TRY(cudaHostGetDevicePointer((void **)&p->pinned_alias, p->pinned_memory, 0));
-    }
-    spipe_priv_layout(p, &device, &pinned);
-    spipe_priv_prepare(p);
-    return spipe_priv_reserve_ops(p);
+    return spipe_priv_fail(p, e, -1, p->run.at.completed,
+                           "the GPU reported an error in one of the chunks %zu to %zu: %s; set "
+                           "sync_each to learn which stage",
+                           spipe_priv_chunk_index(p, p->run.at.completed), last,
+                           cudaGetErrorString(e));
 }
-/* ---- 9 execute: issuing a load, step by step ---------------------------------------------- */
+
+/* Chunks in so many batches. */
+SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
+    const size_t chunk = p->plan.chunk;
+    const size_t all = p->run.total / chunk + (p->run.total % chunk != 0);
+    if (p->plan.batch > 1 && batches * p->plan.batch > all) return all;
+    return batches * p->plan.batch;
+}
+
+/* Batches between two checkpoints: progress is reported for each. */
+SPIPE_API size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
+    return p->request.desc.progress ? 1 : SPIPE_PRIV_CHECKPOINT_EVERY;
+}
+
+SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
+    const size_t every = spipe_priv_checkpoint_every(p), number = p->run.at.completed / every;
+    return spipe_priv_complete(p, p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
+                               (number + 1) * every);
+}
+
+/* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
+SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t every = spipe_priv_checkpoint_every(p), number = batch / every;
+    const size_t row = batch % p->plan.depth;
+    if ((batch + 1) % every != 0 || p->run.enqueued || p->route.drains) return cudaSuccess;
+    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS) {
+        SPIPE_TRY(spipe_priv_complete_checkpoint(p));
+    }
+    return cudaEventRecord(p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
+                           spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
+}
+
+/* Counts what is whole by now, where copies out tell. */
+SPIPE_API int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
+    while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
+        const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
+        const int far = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
+        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !far) return 1;
+        if (spipe_priv_complete_checkpoint(p) != cudaSuccess) return 0;
+    }
+    return 1;
+}
+
+/* Calls the progress callback when more is whole than it knows. */
+SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    spipe_progress_t progress;
+    size_t completed, total;
+    if (!d->progress || p->run.enqueued || !spipe_priv_complete_some(p)) return;
+    completed = spipe_priv_locked_get(p, &p->run.at.completed);
+    total = spipe_priv_locked_get(p, &p->run.total);
+    if (completed == p->run.at.reported) return;
+    p->run.at.reported = completed;
+    progress.chunks_done = completed;
+    progress.total = total == SPIPE_AUTO ? 0 : total;
+    progress.num_chunks = (progress.total + p->run.batch_elems - 1) / p->run.batch_elems;
+    progress.elements_done = completed * p->run.batch_elems;
+    if (progress.elements_done > total) progress.elements_done = total;
+    progress.seconds = spipe_priv_seconds() - p->run.began;
+    if (!d->progress(&progress, d->progress_user)) return;
+    spipe_priv_locked_set(p, &p->run.stop_asked, 1);
+}
+
+/* ---- src/private/issue.h ---- */
+/* ---- 13 execute: issuing -------------------------------------------------------------------
+   The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
+   the program says what to do. */
+
 SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
                                            size_t times, const unsigned char *element,
                                            cudaStream_t stream) {
@@ -2687,600 +5143,1071 @@ SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigne
     }
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_copy_in_halo(spipe_pipeline_t *p, const spipe_priv_at_t *at, int i,
-                                              cudaStream_t stream) {
-    const spipe_buffer_desc_t *b = &p->desc.buffers[i];
-    const size_t               eb = b->elem_bytes;
-    const unsigned char       *host = (const unsigned char *)b->host;
-    unsigned char             *dev = at->slot->dev[i] - b->halo_before * eb;
-    size_t                     left, right, lo, n;
-    spipe_priv_outside(b, at->first, at->count, p->total, &left, &right);
-    lo = at->first - (b->halo_before - left);
-    n = at->first + at->count + b->halo_after - right - lo;
-    p->moved[0] += n * eb;
+
+/* Copies a window in from the user's array; what lies beyond the ends is made on the device. */
+SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                            int i, cudaStream_t stream) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t bytes = b->elem_bytes;
+    const unsigned char *host = (const unsigned char *)b->host;
+    unsigned char *dev = at->slot->dev[i] - b->halo_before * bytes;
+    size_t left, right, low, n;
+    spipe_priv_outside(b, at->first, at->count, p->run.total, &left, &right);
+    low = at->first - (b->halo_before - left);
+    n = at->first + at->count + b->halo_after - right - low;
+    p->run.moved[0] += n * bytes;
     SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
-    SPIPE_TRY(cudaMemcpyAsync(dev + left * eb, host + lo * eb, n * eb, cudaMemcpyDefault, stream));
-    return spipe_priv_copy_edge(b, dev + (left + n) * eb, right, host + (p->total - 1) * eb,
-                                stream);
+    SPIPE_TRY(cudaMemcpyAsync(dev + left * bytes, host + low * bytes, n * bytes, cudaMemcpyDefault,
+                              stream));
+    return spipe_priv_copy_edge(b, dev + (left + n) * bytes, right,
+                                host + (p->run.total - 1) * bytes, stream);
 }
-SPIPE_API cudaError_t spipe_priv_call_stage(spipe_pipeline_t *p, size_t load, int s,
+
+SPIPE_API cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                             const spipe_chunk_t *c) {
-    const spipe_stage_desc_t *stage = &p->desc.stages[s];
-    cudaError_t               e = stage->fn(c, stage->user);
-    const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not look at */
-    if (e == cudaSuccess && left != p->stale_error) e = left;
+    const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    cudaError_t e = stage->fn(c, stage->user);
+    const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess) return e;
-    if (left != p->stale_error) (void)cudaGetLastError();
-    (void)spipe_priv_fail(p, e, s, load, "stage '%s' failed at chunk %zu: %s", stage->name,
+    if (left != p->run.stale_error) (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s", stage->name,
                           c->index, cudaGetErrorString(e));
-    if (p->batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
+    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
     return e;
 }
-SPIPE_API cudaError_t spipe_priv_call(spipe_pipeline_t *p, const spipe_priv_op_t *op,
-                                      const spipe_priv_at_t *at) {
+
+SPIPE_API cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                            const spipe_priv_at_t *at) {
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    return spipe_priv_call_stage(p, at->load, op->stage, &at->slot->view);
+    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
-/* All stages for one chunk of a batch after the other: so a chunk's stages may hand each other what
-   belongs to its slot. There is one lane, so all of it is in one stream. */
-SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+
+/* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
+   belongs to its slot. There is one chain, so all of it is in one stream. */
+SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                              const spipe_priv_at_t *at) {
     spipe_chunk_t c = at->slot->view;
-    size_t        left = at->count;
-    int           i;
+    size_t left = at->count;
+    int i;
     spipe_priv_view(p, at, &c);
     c.stream = op->stream;
     for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
-        c.count = left < p->desc.chunk ? left : p->desc.chunk;
-        for (i = 1; i + 1 < p->num_steps; ++i) {
-            SPIPE_TRY(spipe_priv_call_stage(p, at->load, p->steps[i].stage, &c));
+        c.count = left < p->plan.chunk ? left : p->plan.chunk;
+        for (i = 1; i + 1 < p->route.num_steps; ++i) {
+            SPIPE_TRY(spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c));
         }
-        for (i = 0; i < p->desc.num_buffers; ++i) {
-            const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
             if (b->kind == SPIPE_RESIDENT) continue;
             c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
         }
     }
     return cudaSuccess;
 }
-/* Where nothing has to be drained: waits for an event and counts the chunks up to it as whole. */
-SPIPE_API cudaError_t spipe_priv_complete(spipe_pipeline_t *p, cudaEvent_t event, size_t chunks) {
-    const cudaError_t e = event           ? cudaEventSynchronize(event)
-                          : p->out_blocks ? cudaSuccess : cudaStreamSynchronize(p->streams[0]);
-    if (e == cudaSuccess && p->completed < chunks) p->completed = chunks;
-    if (e == cudaSuccess) return e;
-    (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, -1, p->completed, "the GPU reported an error in one of the chunks "
-                           "%zu to %zu: %s; set sync_each to learn which stage",
-                           spipe_priv_piece(p, p->completed) * p->batch, p->issued_out == 0 ? 0
-                           : (spipe_priv_piece(p, p->issued_out - 1) + 1) * p->batch - 1,
-                           cudaGetErrorString(e));
-}
-SPIPE_API size_t spipe_priv_chunks(const spipe_pipeline_t *p, size_t loads) {
-    const size_t all = p->total / p->desc.chunk + (p->total % p->desc.chunk != 0);
-    return p->batch > 1 && loads * p->batch > all ? all : loads * p->batch;
-}
-SPIPE_API cudaError_t spipe_priv_complete_mark(spipe_pipeline_t *p) {
-    const size_t every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = p->completed / every;
-    return spipe_priv_complete(p, p->done[mark % SPIPE_PRIV_WINDOW], (mark + 1) * every);
-}
-/* Marks the end of some chunks, and keeps the host from running too far ahead of the GPU. */
-SPIPE_API cudaError_t spipe_priv_mark(spipe_pipeline_t *p, size_t load) {
-    const size_t       every = p->desc.progress ? 1 : SPIPE_PRIV_MARK, mark = load / every;
-    const cudaStream_t out = spipe_priv_route(p, load % p->desc.depth, SPIPE_PRIV_ROUTE_OUT);
-    if ((load + 1) % every != 0 || p->async || p->needs_drain) return cudaSuccess;
-    if (mark >= p->completed / every + SPIPE_PRIV_WINDOW) SPIPE_TRY(spipe_priv_complete_mark(p));
-    return cudaEventRecord(p->done[mark % SPIPE_PRIV_WINDOW], out);
-}
-SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+
+SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                             const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
-    p->moved[op->out] += n;
+    p->run.moved[op->out] += n;
     return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
                            n, cudaMemcpyDefault, op->stream);
 }
-/* The copies that follow op, in one call where toolkit and driver have it; a capture does not. */
-SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_pipeline_t *p, const spipe_priv_op_t *op,
+
+/* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
+   nothing, and a sanitizer does not see them. */
+SPIPE_API int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
+    if (p->run.capturing || p->route.pageable_copies) return 0;
+    return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
+}
+
+#if CUDART_VERSION >= 12080
+SPIPE_API cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                                const spipe_priv_at_t *at) {
+    void *to[SPIPE_MAX_BUFFERS];
+    const void *from[SPIPE_MAX_BUFFERS];
+    size_t bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0, k;
+    struct cudaMemcpyAttributes in_order;
+    memset(&in_order, 0, sizeof in_order);
+    in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    for (k = 0; k < n; ++k) {
+        const spipe_priv_op_t *c = &op[1 + k];
+        to[k] = c->to + at->first * c->to_elem;
+        from[k] = c->from + at->first * c->from_elem;
+        bytes[k] = at->count * c->elem_bytes + c->more;
+        p->run.moved[c->out] += bytes[k];
+    }
+#if CUDART_VERSION >= 13000
+    return cudaMemcpyBatchAsync(to, from, bytes, n, &in_order, &first, 1, op->stream);
+#else
+    return cudaMemcpyBatchAsync(to, (void **)from, bytes, n, &in_order, &first, 1, &n, op->stream);
+#endif
+}
+#endif
+
+/* The copies that follow op, in one call where toolkit and driver have it. */
+SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                               const spipe_priv_at_t *at) {
     int k;
 #if CUDART_VERSION >= 12080
-    if (!p->capturing && !p->direct_pageable && !p->watched && p->facts.driver_version >= 12080) {
-        void       *to[SPIPE_MAX_BUFFERS];
-        const void *from[SPIPE_MAX_BUFFERS];
-        size_t      bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0;
-        struct cudaMemcpyAttributes in_order;
-        memset(&in_order, 0, sizeof in_order);
-        in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-        for (k = 0; k < op->num; ++k) {
-            const spipe_priv_op_t *c = &op[1 + k];
-            to[k] = c->to + at->first * c->to_elem;
-            from[k] = c->from + at->first * c->from_elem;
-            bytes[k] = at->count * c->elem_bytes + c->more;
-            p->moved[c->out] += bytes[k];
-        }
-#if CUDART_VERSION >= 13000
-        return cudaMemcpyBatchAsync(to, from, bytes, n, &in_order, &first, 1, op->stream);
-#else
-        return cudaMemcpyBatchAsync(to, (void **)from, bytes, n, &in_order, &first, 1, &n,
-                                    op->stream);
-#endif
-    }
+    if (spipe_priv_copies_together(p)) return spipe_priv_issue_together(p, op, at);
 #endif
     for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
     return cudaSuccess;
 }
-/* What one operation is there for, between what it waits for and what is recorded after it. */
-SPIPE_PRIV_ATTRIBUTE((cold)) /* out of the loop that issues, which stays small */
-SPIPE_API cudaError_t spipe_priv_act(spipe_pipeline_t *p, const spipe_priv_op_t *op,
-                                     spipe_priv_at_t *at) {
+
+/* sync_each: waits, so that an error of the GPU is found at the step that made it. */
+SPIPE_API cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                            const spipe_priv_at_t *at) {
+    const int last = op->step == SPIPE_PRIV_STEP_OUT;
+    if (p->run.capturing) return cudaSuccess;
+    SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_op_t *op,
+                                                  const spipe_priv_at_t *at) {
+    SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
+    spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
+    return cudaSuccess;
+}
+
+/* The rarer operations; kept out of the loop that issues, which stays small. */
+SPIPE_PRIV_ATTRIBUTE((cold))
+
+SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                             spipe_priv_at_t *at) {
     cudaError_t e = cudaSuccess;
-    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 0);
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
-    case SPIPE_PRIV_OP_COPY: e = spipe_priv_issue_copy(p, op, at); break;
-    case SPIPE_PRIV_OP_CALL: e = spipe_priv_call(p, op, at); break;
-    case SPIPE_PRIV_OP_BATCH: e = spipe_priv_issue_batch(p, op, at); break;
+    case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
+    case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
+    case SPIPE_PRIV_OP_BATCH: return spipe_priv_issue_batch(p, op, at);
+    case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
+    case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
+    case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
+    case SPIPE_PRIV_OP_HOST_BEGIN: return spipe_priv_issue_host_begin(p, op, at);
     case SPIPE_PRIV_OP_FILLED:
-        e = spipe_priv_await(p, &at->slot->filled, at->load + 1, at->load);
-        if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->load);
-        break;
+        e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
+        if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
+        return e;
     case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
-        if (at->load < p->desc.depth) break;
-        e = spipe_priv_await(p, &at->slot->drained, at->load - p->desc.depth + 1, at->load);
-        break;
-    case SPIPE_PRIV_OP_HALO: e = spipe_priv_copy_in_halo(p, at, op->stage, op->stream); break;
-    case SPIPE_PRIV_OP_COPIES: e = spipe_priv_issue_copies(p, op, at); break;
-    case SPIPE_PRIV_OP_HOST_BEGIN:
-        e = cudaEventRecord(at->slot->stage_done[op->stage], op->stream);
-        if (e == cudaSuccess) spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->load);
-        break;
+        if (at->batch < p->plan.depth) return cudaSuccess;
+        return spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
     case SPIPE_PRIV_OP_HOST_END:
-        e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->load + 1, at->load);
-        break;
-    case SPIPE_PRIV_OP_IN_END: p->issued_in = at->load + 1; break;
-    default: /* sync_each */
-        if (p->capturing) break;
-        e = cudaStreamSynchronize(op->stream);
-        if (e != cudaSuccess || op->step != SPIPE_PRIV_OUT || p->needs_drain || p->async) break;
-        p->completed = at->load + 1;
+        return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+    default: p->run.at.issued_in = at->batch + 1; return cudaSuccess; /* IN_END */
     }
-    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_OP, op, at->load, 1);
+}
+
+/* The same, where a timeline may be told. */
+SPIPE_PRIV_ATTRIBUTE((cold))
+
+SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                               spipe_priv_at_t *at) {
+    cudaError_t e;
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 0);
+    e = spipe_priv_issue_other(p, op, at);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 1);
     return e;
 }
-SPIPE_API cudaError_t spipe_priv_issue(spipe_pipeline_t *p, size_t from, size_t last, size_t load) {
-    spipe_priv_at_t        at;
-    cudaError_t            e = cudaSuccess;
+
+/* Several GPUs: a batch's position is known before it is issued. */
+SPIPE_API cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
+    if (!p->run.positions) return cudaSuccess;
+    if (p->route.refill != SPIPE_PRIV_REFILL_NEVER) {
+        return spipe_priv_await(p, filled, batch + 1, batch);
+    }
+    if (batch == p->run.at.num_positions) spipe_priv_take_position(p, batch);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                              size_t batch, cudaError_t e) {
+    if (op->step == SPIPE_PRIV_STEP_IN) return spipe_priv_check_step(p, e, -1, batch, "copying in");
+    if (op->step == SPIPE_PRIV_STEP_OUT) {
+        return spipe_priv_check_step(p, e, -1, batch, "copying out");
+    }
+    return spipe_priv_check_step(p, e, op->stage, batch, NULL);
+}
+
+/* Operations first .. last-1 of a batch's program. */
+SPIPE_API cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
+                                       size_t batch) {
+    spipe_priv_at_t at;
     const spipe_priv_op_t *op, *end;
-    const size_t          *filled = &p->slots[load % p->desc.depth].filled;
-    const int              claim = p->desc.devices.claim != NULL;
-    if (claim && p->needs_fill) SPIPE_TRY(spipe_priv_await(p, filled, load + 1, load));
-    else if (claim && load == p->num_claimed) spipe_priv_claim(p, load);
-    op = p->ops + spipe_priv_locate(p, load, &at) * p->num_ops;
+    cudaError_t e = cudaSuccess;
+    if (p->run.positions) SPIPE_TRY(spipe_priv_await_position(p, batch));
+    op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
     end = at.count > 0 ? op + last : op;
-    for (op += from; op < end; ++op) {
-        if (op->wait && load >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
-        if (e == cudaSuccess) {
+    for (op += first; op < end; ++op) {
+        if (op->wait && batch >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
+        if (e == cudaSuccess && op->what != SPIPE_PRIV_OP_NONE) {
             if (op->what == SPIPE_PRIV_OP_COPY) {
                 e = spipe_priv_issue_copy(p, op, &at);
             } else if (op->what == SPIPE_PRIV_OP_CALL) {
-                e = spipe_priv_call(p, op, &at);
-            } else if (op->what != SPIPE_PRIV_OP_NONE) {
-                e = spipe_priv_act(p, op, &at);
+                e = spipe_priv_issue_call(p, op, &at);
+            } else {
+                e = spipe_priv_issue_watched(p, op, &at);
                 if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
                 op += op->num; /* the last of several copies has what is recorded after them */
             }
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
-        if (e == cudaSuccess) continue;
-        if (op->step == SPIPE_PRIV_IN) return spipe_priv_did(p, e, -1, load, "copying in");
-        if (op->step == SPIPE_PRIV_OUT) return spipe_priv_did(p, e, -1, load, "copying out");
-        return spipe_priv_did(p, e, op->stage, load, NULL);
+        if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
     }
-    if (at.count == 0) spipe_priv_locked_set(p, &p->num_loads, load);
+    if (at.count == 0) spipe_priv_locked_set(p, &p->run.num_batches, batch);
     return cudaSuccess;
 }
-/* ---- 9 execute: the run -------------------------------------------------------------------- */
-SPIPE_API void spipe_priv_tell(spipe_pipeline_t *p) {
-    spipe_progress_t progress;
-    size_t           completed, total;
-    if (!p->desc.progress || p->async) return;
-    while (!p->needs_drain && p->completed < p->issued_out) {
-        const cudaEvent_t done = p->done[p->completed % SPIPE_PRIV_WINDOW];
-        const int         far = p->issued_out - p->completed >= p->desc.depth;
-        if (!spipe_priv_reached(cudaEventQuery(done)) && !far) break;
-        if (spipe_priv_complete_mark(p) != cudaSuccess) return;
+
+/* ---- src/private/run.h ---- */
+/* ---- 13 execute: a run ---------------------------------------------------------------------
+   From the first batch to the last: begin, issue in the schedule's order, let everything end, count
+   what is whole. Writes spipe_priv_run_t. */
+
+/* How many batches there are, and whether one stream will do. */
+SPIPE_API void spipe_priv_measure(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    const spipe_desc_t *d = &p->request.desc;
+    const size_t size = p->plan.chunk * p->plan.batch;
+    const int shared = d->hooks && d->hooks->next_batch;
+    run->batch_elems = size;
+    run->endless = spipe_priv_endless(d);
+    run->total = run->endless ? SPIPE_AUTO : d->count;
+    run->full_batches = run->endless ? 0 : d->count / size;
+    run->num_batches = run->full_batches + (d->count % size != 0);
+    if (run->endless || shared) run->num_batches = SIZE_MAX;
+    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
+    if (run->num_batches <= 1 && p->route.num_chains == 1 && p->route.num_segments == 1) {
+        run->one_stream = 1;
     }
-    completed = spipe_priv_locked_get(p, &p->completed);
-    total = spipe_priv_locked_get(p, &p->total);
-    if (completed == p->told) return;
-    p->told = completed;
-    progress.chunks_done = completed;
-    progress.total = total == SPIPE_AUTO ? 0 : total;
-    progress.num_chunks = (progress.total + p->load - 1) / p->load;
-    progress.elements_done = completed * p->load;
-    if (progress.elements_done > total) progress.elements_done = total;
-    progress.seconds = spipe_priv_seconds() - p->began;
-    if (!p->desc.progress(&progress, p->desc.progress_user)) return;
-    spipe_priv_locked_set(p, &p->stop_asked, 1);
 }
-SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_pipeline_t *p, int from, int last, size_t load) {
-    if (load >= p->num_loads) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_issue(p, p->step_start[from], p->step_start[last], load));
-    if (last == p->num_steps && load < p->num_loads) {
-        if (p->desc.progress || (load + 1) % SPIPE_PRIV_MARK == 0) {
-            SPIPE_TRY(spipe_priv_did(p, spipe_priv_mark(p, load), -1, load, "marking its end"));
+
+SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    size_t k;
+    if (!p->workers.started) p->sync->single_threaded = p->workers.block == NULL;
+    spipe_priv_failure_clear(&p->failure);
+    run->failed = run->drain_failed = run->stop_asked = 0;
+    run->failed_batch = SPIPE_AUTO;
+    spipe_priv_measure(p);
+    if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
+    memset(&run->at, 0, sizeof run->at);
+    run->at.reported = SIZE_MAX;
+    run->moved[0] = run->moved[1] = 0;
+    p->report.wall_ms = 0.0;
+    run->stale_error = cudaPeekAtLastError();
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *slot = &p->memory.slots[k];
+        slot->filled = slot->drained = slot->whole = 0;
+        memset(slot->host_done, 0, sizeof slot->host_done);
+    }
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
+                                             size_t batch) {
+    const size_t *start = p->program.step_start;
+    if (batch >= p->run.num_batches) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
+    if (last == p->route.num_steps && batch < p->run.num_batches) {
+        if (p->request.desc.progress || (batch + 1) % SPIPE_PRIV_CHECKPOINT_EVERY == 0) {
+            SPIPE_TRY(spipe_priv_check_step(p, spipe_priv_checkpoint(p, batch), -1, batch,
+                                            "recording its end"));
         }
-        p->issued_out = load + 1; /* with its mark, or nobody could tell when it is whole */
+        p->run.at.issued_out = batch + 1; /* with its checkpoint, or nobody could see it whole */
     }
-    if (!p->sync->lone) spipe_priv_poll(p);
-    if (p->desc.progress) spipe_priv_tell(p);
+    if (!p->sync->single_threaded) spipe_priv_poll(p);
+    if (p->request.desc.progress) spipe_priv_report_progress(p);
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_pipeline_t *p) {
+
+/* Once the run is to stop, no further batch is issued. */
+SPIPE_API void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
+    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
+    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+}
+
+/* Step by step over depth batches at a time. */
+SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth;
     size_t at, k;
-    int    i;
-    for (at = 0; at < p->num_loads; at += p->desc.depth) {
-        for (i = 0; i < p->num_steps; ++i) {
-            for (k = at; k < at + p->desc.depth; ++k) { /* once it is to stop nothing is filled */
-                const int ends = p->stop_asked && i == 0 && k < p->num_loads;
-                if (ends) spipe_priv_locked_set(p, &p->num_loads, k);
+    int i;
+    for (at = 0; at < p->run.num_batches; at += depth) {
+        for (i = 0; i < p->route.num_steps; ++i) {
+            for (k = at; k < at + depth; ++k) {
+                if (i == 0) spipe_priv_stop_at(p, k);
                 SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
             }
         }
     }
     return cudaSuccess;
 }
-/* Load by load. A load's later segments are issued lag loads after its first, so that the host
-   stage between them has time while the GPU has work. */
-SPIPE_API cudaError_t spipe_priv_issue_all(spipe_pipeline_t *p) {
-    const size_t behind = p->lag * (size_t)(p->num_segments - 1);
-    size_t       at, back;
-    int          s;
-    if (p->desc.schedule == SPIPE_BREADTH_FIRST) return spipe_priv_issue_breadth(p);
+
+/* Batch by batch. A batch's later segments are issued stage_distance batches after the one before,
+   so that the host stage between them has time while the GPU has work. */
+SPIPE_API cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
+    const spipe_priv_route_t *t = &p->route;
+    const size_t behind = t->stage_distance * (size_t)(t->num_segments - 1);
+    size_t at, back;
+    int s;
     for (at = 0;; ++at) {
-        if (p->stop_asked && at < p->num_loads) spipe_priv_locked_set(p, &p->num_loads, at);
-        if (at >= p->num_loads && at - p->num_loads >= behind) break;
-        for (s = 0, back = 0; s < p->num_segments && back <= at; ++s, back += p->lag) {
-            SPIPE_TRY(spipe_priv_issue_steps(p, p->segment_start[s], p->segment_start[s + 1],
-                                             at - back));
+        spipe_priv_stop_at(p, at);
+        if (at >= p->run.num_batches && at - p->run.num_batches >= behind) break;
+        for (s = 0, back = 0; s < t->num_segments && back <= at; ++s, back += t->stage_distance) {
+            SPIPE_TRY(
+                spipe_priv_issue_steps(p, t->segment_start[s], t->segment_start[s + 1], at - back));
         }
     }
     return cudaSuccess;
 }
-/* Resident buffers in, before any load, or out, after all: on the stream that the rest follows. */
-SPIPE_API cudaError_t spipe_priv_move_resident(spipe_pipeline_t *p, int out, cudaStream_t base) {
+
+SPIPE_API cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+    return p->plan.schedule == SPIPE_BREADTH_FIRST ? spipe_priv_issue_breadth(p)
+                                                   : spipe_priv_issue_depth(p);
+}
+
+/* Resident buffers in, before any batch, or out, after all: on the stream that the rest follows. */
+SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
+                                               cudaStream_t base) {
     int i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const int copied = b->resident & (out ? SPIPE_DOWNLOAD : SPIPE_UPLOAD);
+        void *dev = p->memory.resident[i];
         if (b->kind != SPIPE_RESIDENT || (out && !copied)) continue;
         if (!copied) {
-            SPIPE_TRY(cudaMemsetAsync(p->resident[i], 0, b->elem_bytes, base));
+            SPIPE_TRY(cudaMemsetAsync(dev, 0, b->elem_bytes, base));
             continue;
         }
-        p->moved[out] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(out ? b->host : p->resident[i], out ? p->resident[i] : b->host,
-                                  b->elem_bytes, cudaMemcpyDefault, base));
+        p->run.moved[out] += b->elem_bytes;
+        SPIPE_TRY(cudaMemcpyAsync(out ? b->host : dev, out ? dev : b->host, b->elem_bytes,
+                                  cudaMemcpyDefault, base));
     }
     return cudaSuccess;
 }
-/* Everything starts after what is on base ... */
-SPIPE_API cudaError_t spipe_priv_fork(spipe_pipeline_t *p, cudaStream_t base) {
+
+/* Everything starts after what is on base. */
+SPIPE_API cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
-    SPIPE_TRY(cudaEventRecord(p->fork, base));
-    for (i = 0; i < p->num_streams; ++i) {
-        if (p->streams[i] != base) SPIPE_TRY(cudaStreamWaitEvent(p->streams[i], p->fork, 0));
+    SPIPE_TRY(cudaEventRecord(s->sync_event, base));
+    for (i = 0; i < s->num; ++i) {
+        if (s->streams[i] != base) {
+            SPIPE_TRY(cudaStreamWaitEvent(s->streams[i], s->sync_event, 0));
+        }
     }
     return cudaSuccess;
 }
-/* ... and base goes on after everything. One event does: a wait keeps the record it met. */
-SPIPE_API cudaError_t spipe_priv_join(spipe_pipeline_t *p, cudaStream_t base) {
+
+/* base goes on after everything. One event does: a wait keeps the record it met. */
+SPIPE_API cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
-    for (i = 0; i < p->num_streams; ++i) {
-        if (p->streams[i] == base) continue;
-        SPIPE_TRY(cudaEventRecord(p->fork, p->streams[i]));
-        SPIPE_TRY(cudaStreamWaitEvent(base, p->fork, 0));
+    for (i = 0; i < s->num; ++i) {
+        if (s->streams[i] == base) continue;
+        SPIPE_TRY(cudaEventRecord(s->sync_event, s->streams[i]));
+        SPIPE_TRY(cudaStreamWaitEvent(base, s->sync_event, 0));
     }
     return cudaSuccess;
 }
-SPIPE_API void spipe_priv_begin(spipe_pipeline_t *p) {
-    size_t k;
-    if (!p->had_threads) p->sync->lone = !(p->needs_fill || p->needs_drain || p->num_segments > 1);
-    spipe_priv_failure_clear(&p->failure);
-    p->failed = p->drain_failed = p->stop_asked = 0;
-    p->failed_load = SPIPE_AUTO;
-    spipe_priv_measure(p);
-    if (p->written_for != p->one_stream + 2 * (p->desc.timeline != NULL)) spipe_priv_write_ops(p);
-    p->completed = p->fill_turn = p->drain_turn = p->num_claimed = 0;
-    p->issued_in = p->issued_out = p->polled_in = p->polled_out = 0;
-    p->told = SIZE_MAX;
-    p->moved[0] = p->moved[1] = 0;
-    p->report.wall_ms = 0.0;
-    p->stale_error = cudaPeekAtLastError();
-    for (k = 0; k < p->desc.depth; ++k) {
-        spipe_priv_slot_t *slot = &p->slots[k];
-        slot->filled = slot->drained = slot->whole = 0;
-        memset(slot->host_done, 0, sizeof slot->host_done);
-    }
-}
-/* Lets what was issued come to its end, whatever happened, and counts what is whole. The last
-   copy out of each slot is the end of everything that was issued for whole chunks. */
-SPIPE_API void spipe_priv_drain_all(spipe_pipeline_t *p) {
-    const size_t depth = p->desc.depth, n = p->issued_out;
-    cudaError_t  e = cudaSuccess;
-    size_t       k;
-    int          i;
-    spipe_priv_crews_finish(p);
-    while (!p->needs_drain && p->desc.progress && p->completed < n && e == cudaSuccess) {
-        e = spipe_priv_complete_mark(p);
-        spipe_priv_tell(p);
-    }
-    for (k = n < depth ? 0 : n - depth; k < n && !p->needs_drain && e == cudaSuccess; ++k) {
-        e = spipe_priv_complete(p, p->slots[k % depth].out_done, k + 1 == n ? n : 0);
-    }
-    if (p->needs_drain) spipe_priv_tell(p);
-    for (i = 0; i < p->num_streams && p->failed; ++i) (void)cudaStreamSynchronize(p->streams[i]);
-    if (p->failed && p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
-}
-SPIPE_API cudaError_t spipe_priv_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
+
+/* Lets what was issued come to its end, whatever happened, and counts what is whole. The last copy
+   out of each slot is the end of everything that was issued for whole chunks. */
+SPIPE_API void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth, n = p->run.at.issued_out;
     cudaError_t e = cudaSuccess;
-    int         i;
-    if (!p->capturing && p->running_async) e = cudaStreamWaitEvent(stream, p->end, 0);
-    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
-    if (e == cudaSuccess) e = spipe_priv_fork(p, stream);
-    if (e == cudaSuccess) e = spipe_priv_issue_all(p);
-    spipe_priv_keep(&e, spipe_priv_join(p, stream));
-    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
-    if (e == cudaSuccess && !p->capturing) e = cudaEventRecord(p->end, stream);
-    if (e == cudaSuccess && !p->capturing) p->running_async = 1;
-    for (i = 0; i < p->num_streams && e != cudaSuccess && !p->capturing; ++i) {
-        (void)cudaStreamSynchronize(p->streams[i]);
+    size_t k;
+    spipe_priv_finish_host_work(p);
+    while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
+           e == cudaSuccess) {
+        e = spipe_priv_complete_checkpoint(p);
+        spipe_priv_report_progress(p);
     }
+    for (k = n < depth ? 0 : n - depth; k < n && !p->route.drains && e == cudaSuccess; ++k) {
+        e = spipe_priv_complete(p, p->memory.slots[k % depth].out_done, k + 1 == n ? n : 0);
+    }
+    if (p->route.drains) spipe_priv_report_progress(p);
+    if (!p->run.failed) return;
+    e = cudaSuccess;
+    spipe_priv_sync_streams(&p->streams, &e);
+    if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
+}
+
+SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    cudaError_t e;
+    size_t k;
+    for (k = 0; k < p->plan.depth && fills; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
+    e = spipe_priv_move_resident(p, 0, base);
+    if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
+        e = spipe_priv_fork(&p->streams, base);
+    }
+    if (e == cudaSuccess)
+        (void)spipe_priv_issue_all(p);
+    else
+        (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    spipe_priv_let_end(p);
+}
+
+SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+    if (e == cudaSuccess) {
+        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
+        p->run.at.completed = p->run.num_batches;
+        return;
+    }
+    (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+                          "the GPU reported an error in a replayed run: %s; set sync_each to learn "
+                          "which stage",
+                          cudaGetErrorString(e));
+}
+
+/* After the last batch: resident buffers out, and the failure completed. */
+SPIPE_API void spipe_priv_finish(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e;
+    if (!p->run.failed && p->run.stop_asked) {
+        (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
+                              "stopped by the progress callback after %zu chunks",
+                              p->run.at.completed);
+    }
+    if (!p->run.failed && spipe_priv_has_resident(&p->request.desc)) {
+        e = spipe_priv_move_resident(p, 1, base);
+        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        if (e != cudaSuccess) {
+            (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
+                                  "copying a resident buffer out failed: %s",
+                                  cudaGetErrorString(e));
+        }
+    }
+    p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+}
+
+/* One run of the plan in use; replayed where it says so and nobody watches. */
+SPIPE_API cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    p->report.timed_ms = 0.0;
+    p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
+    p->run.began = spipe_priv_seconds();
+    if (replayed)
+        spipe_priv_run_graph(p);
+    else
+        spipe_priv_run_streams(p);
+    spipe_priv_finish(p);
+    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
+    p->watcher = NULL;
+    p->report.replayed = replayed;
+    return p->failure.error;
+}
+
+/* ---- src/private/trial.h ---- */
+/* ---- 13 execute: the trial -----------------------------------------------------------------
+   A kept pipeline runs its best few candidates by turns and keeps the fastest. The first runs also
+   tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
+
+/* Forgets the graph: it names arrays and sizes. */
+SPIPE_API cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
+    const cudaError_t e = t->graph ? cudaGraphExecDestroy(t->graph) : cudaSuccess;
+    t->graph = NULL;
     return e;
 }
-/* ---- 9 execute: another way of doing the same ---------------------------------------------- */
-enum { SPIPE_PRIV_CUT = 1, SPIPE_PRIV_GRAPH };
-SPIPE_API cudaError_t spipe_priv_use_cut(spipe_pipeline_t *p, int cut) {
-    p->cut = cut;
-    p->desc.schedule = p->cuts[cut].schedule, p->desc.chunk = p->cuts[cut].chunk;
-    p->load = p->desc.chunk * p->batch;
-    p->report.why_chunk = cut ? "tried beside the plan; kept where faster" : p->why_planned[0];
-    p->report.why_schedule = cut ? p->report.why_chunk : p->why_planned[1];
-    spipe_priv_measure(p);
-    return spipe_priv_choose_paths(p);
+
+/* Begins again, with candidates from a plan. */
+SPIPE_API void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
+    t->num = num;
+    t->current = 0;
+    t->num_runs = 0;
+    t->over = 0;
+    t->kernel_s = -1.0;
+    t->graph_failed = 0;
 }
-/* Allocates nothing after each cut was arranged once. */
-SPIPE_API cudaError_t spipe_priv_arrange(spipe_pipeline_t *p, int cut) {
-    p->unset = 1; /* until all is well */
-    SPIPE_TRY(spipe_priv_use_cut(p, cut));
-    SPIPE_TRY(spipe_priv_take_memory(p));
-    p->unset = 0;
+
+/* Whether runs may differ: only the GPU's and the workers' time decides, and nobody looks at single
+   chunks. */
+SPIPE_API int spipe_priv_may_try(const spipe_priv_request_t *r) {
+    const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
+    return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
+}
+
+/* Plans for the request as it is now. Returns the number of candidates. */
+SPIPE_API size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
+    spipe_priv_request_t *r = &p->request;
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    spipe_priv_work_t w;
+    size_t num, k;
+    w = spipe_priv_request_work(r, kernel_s);
+    if (r->kept || w.pageable_in + w.pageable_out > 0.0) {
+        spipe_priv_request_cpus(r);
+        w.cpus = r->cpus;
+    }
+    num = spipe_priv_request_plan(r, &w, ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1, &p->plan);
+    p->plan.kernel_known = kernel_s >= 0.0;
+    for (k = 1; k < num; ++k) {
+        if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
+    }
+    memcpy((void *)p->trial.ways, (void *)ways, sizeof ways);
+    return k;
+}
+
+/* The plan of candidate number k, without arranging anything. */
+SPIPE_API void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
+    const spipe_priv_way_t *way = &p->trial.ways[k];
+    const int compared = p->plan.num_candidates;
+    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, &w, way);
+    p->plan.num_candidates = compared;
+    p->plan.kernel_known = p->trial.kernel_s >= 0.0;
+    if (k > 0 && !p->trial.over) p->plan.why_chunk = "a candidate that is being measured";
+    if (k > 0 && p->trial.over) p->plan.why_chunk = "the fastest of the candidates that were run";
+    p->trial.current = k;
+}
+
+/* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
+   arranged. */
+SPIPE_API cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
+    p->request.incomplete = 1; /* until all is well */
+    spipe_priv_route_plan(&p->route, &p->request, &p->plan);
+    spipe_priv_measure(p);
+    SPIPE_TRY(spipe_priv_create_queues(p));
+    SPIPE_TRY(spipe_priv_more_streams(p));
+    if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
+    SPIPE_TRY(spipe_priv_arrange_memory(p));
+    SPIPE_TRY(spipe_priv_arrange_program(p));
+    p->request.incomplete = 0;
     return cudaSuccess;
 }
-/* Where only the GPU works on a run, or halves are worth trying, and nobody looks at its chunks. */
-SPIPE_API int spipe_priv_can_vary(const spipe_pipeline_t *p, int how) {
-    const int staged = (p->needs_fill || p->needs_drain) && (how == SPIPE_PRIV_GRAPH || !p->halves);
-    int       i, can = !p->has_resident && !staged && !p->direct_pageable && !p->desc.progress &&
-                       !p->desc.sync_each;
-    if (how == SPIPE_PRIV_CUT) return can && p->cuts[1].chunk > 0 && p->desc.count > 0;
-    for (i = 0; i < p->desc.num_stages; ++i) {
-        can = can && p->desc.stages[i].fixed && !p->desc.stages[i].host;
+
+/* Arenas for all candidates, so that trying them allocates nothing. Where there is no room for all
+   the best one is enough. */
+SPIPE_API void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
+    size_t k, device, pinned, most_device = 0, most_pinned = 0;
+    for (k = p->trial.num; k > 0; --k) {
+        spipe_priv_take_way(p, k - 1);
+        spipe_priv_route_plan(&p->route, &p->request, &p->plan);
+        spipe_priv_layout(p, &device, &pinned);
+        if (device > most_device) most_device = device;
+        if (pinned > most_pinned) most_pinned = pinned;
     }
-    return can && p->num_loads > 1 && p->num_loads * p->batch <= SPIPE_PRIV_MAX_REPLAY;
+    if (spipe_priv_create_queues(p) == cudaSuccess &&
+        spipe_priv_grow_arenas(p, most_device, most_pinned) == cudaSuccess) {
+        return;
+    }
+    (void)cudaGetLastError();
+    spipe_priv_failure_clear(&p->failure);
+    p->trial.num = 1;
 }
-SPIPE_API cudaError_t spipe_priv_forget(spipe_pipeline_t *p) {
-    const cudaError_t e = p->replay ? cudaGraphExecDestroy(p->replay) : cudaSuccess;
-    p->replay = NULL;
-    p->rival = 1, p->num_runs = p->replays = p->held = 0;
-    p->trying = p->one_shot ? 0 : SPIPE_PRIV_GRAPH;
+
+/* Makes room for the candidates, and arranges the best one. */
+SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
+    if (p->trial.num > 1) spipe_priv_reserve(p);
+    if (p->trial.num > 0) spipe_priv_take_way(p, 0);
+    return spipe_priv_arrange(p);
+}
+
+/* Captures a run. A stage that cannot be captured is no failure: then nothing is replayed. In
+   enqueue.h. */
+SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
+
+/* The fastest candidate so far; of those that nobody ran the first. */
+SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
+    size_t k, best = 0;
+    for (k = 1; k < t->num; ++k) {
+        if (t->ways[k].tries == 0) continue;
+        if (t->ways[best].tries == 0 || t->ways[k].best_s < t->ways[best].best_s) best = k;
+    }
+    return best;
+}
+
+/* Whether another run of a candidate may change what is fastest. */
+SPIPE_API int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
+    const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
+    if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
+    return way->tries < 2 || way->best_s < SPIPE_PRIV_CLEARLY_WORSE * best->best_s;
+}
+
+/* The candidate for the next run: the least tried that is worth a run, else the fastest. */
+SPIPE_API size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
+    size_t k, next = t->num;
+    for (k = 0; k < t->num && !t->over; ++k) {
+        if (!spipe_priv_worth_a_run(t, k)) continue;
+        if (next == t->num || t->ways[k].tries < t->ways[next].tries) next = k;
+    }
+    if (next < t->num) return next;
+    t->over = 1;
+    return spipe_priv_fastest(t);
+}
+
+/* Makes a candidate the plan in use. One that cannot be had is no failure: the first one is. */
+SPIPE_API cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
+    spipe_priv_trial_t *t = &p->trial;
+    if (next == t->current && t->arranged) return cudaSuccess;
+    spipe_priv_take_way(p, next);
+    t->arranged = 1;
+    if (spipe_priv_arrange(p) == cudaSuccess) return cudaSuccess;
+    (void)cudaGetLastError();
+    t->num = 1;
+    t->over = 1;
+    spipe_priv_take_way(p, 0);
+    return spipe_priv_arrange(p);
+}
+
+/* Takes the way of the next run. Runs that are watched take the fastest and are not measured. */
+SPIPE_API cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    const int watched = p->request.desc.timeline != NULL;
+    size_t next;
+    if (t->num == 0) return cudaSuccess;
+    next = watched ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
+    SPIPE_TRY(spipe_priv_use_way(p, next));
+    if (!p->plan.replay || watched) return cudaSuccess;
+    if (!t->graph || t->graph_chunk != p->plan.chunk) spipe_priv_capture_run(p);
+    return t->graph_failed ? spipe_priv_use_way(p, spipe_priv_next_way(t)) : cudaSuccess;
+}
+
+/* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
+   is replace those that were only predicted; what was measured stays. */
+SPIPE_API void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], ran = t->ways[t->current];
+    spipe_priv_planner_t planner;
+    size_t num, k;
+    memset(&planner, 0, sizeof planner);
+    planner.costs = &p->request.costs;
+    planner.work = &w;
+    planner.desc = &p->request.desc;
+    planner.best = ways;
+    planner.capacity = SPIPE_PRIV_CANDIDATES;
+    if (p->memory.device_bytes > 0) {
+        planner.device_bytes = p->memory.device_bytes - SPIPE_PRIV_ARENA_SLACK;
+    }
+    if (p->memory.pinned_bytes > 0) {
+        planner.pinned_bytes = p->memory.pinned_bytes - SPIPE_PRIV_ARENA_SLACK;
+    }
+    num = spipe_priv_list_ways(&planner);
+    for (k = 1; k < num; ++k) {
+        if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
+    }
+    t->num = k;
+    for (k = 0; k < t->num && !spipe_priv_alike(&ways[k], &ran); ++k) continue;
+    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
+    if (k == t->num) --k;
+    ways[k] = ran;
+    memcpy((void *)t->ways, (void *)ways, sizeof ways);
+    t->current = k;
+}
+
+/* After a run that went well: notes what it took. */
+SPIPE_API void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    spipe_priv_way_t *way = &t->ways[t->current];
+    const double took = 1e-3 * p->report.wall_ms;
+    spipe_priv_work_t w;
+    double kernel;
+    if (t->over || p->request.desc.timeline) return;
+    if (way->tries == 0 || took < way->best_s) way->best_s = took;
+    ++way->tries;
+    ++t->num_runs;
+    if (t->num_runs > 2) return;
+    w = spipe_priv_request_work(&p->request, 0.0);
+    kernel = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
+    if (t->kernel_s >= 0.0 && kernel >= t->kernel_s) return;
+    t->kernel_s = kernel;
+    spipe_priv_list_again(p);
+}
+
+/* ---- src/private/report.h ---- */
+/* ---- 12 report -----------------------------------------------------------------------------
+   What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
+SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
+    static const char *const names[] = {"auto",        "engines",       "serial",
+                                        "depth-first", "breadth-first", "zero-copy"};
+    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_ZERO_COPY ? (int)schedule : 0];
+}
+
+/* What overlapped, where nobody asked for a schedule. */
+SPIPE_API const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
+    const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
+    if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
+    if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
+    if (blocks) return "little overlaps: CUDA's copies of pageable memory block";
+    return "both copy engines and the kernels work at once";
+}
+
+SPIPE_API void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
+    spipe_report_t *r = &p->report;
+    const spipe_priv_run_t *run = &p->run;
+    r->total = run->total == SPIPE_AUTO ? 0 : run->total;
+    r->chunks_done = spipe_priv_chunks(p, run->at.completed);
+    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : spipe_priv_chunks(p, run->num_batches);
+    r->count_done = run->at.completed * run->batch_elems;
+    if (r->count_done > run->total) r->count_done = run->total;
+    r->bytes_in = run->moved[0];
+    r->bytes_out = run->moved[1];
+}
+
+SPIPE_API void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
+    spipe_report_t *r = &p->report;
+    const spipe_plan_t *plan = &p->plan;
+    r->chunk = plan->chunk;
+    r->depth = plan->depth;
+    r->schedule = plan->schedule;
+    r->staged = plan->staging == SPIPE_STAGING_COPY;
+    r->why_chunk = plan->why_chunk;
+    r->why_schedule = plan->why_schedule;
+    r->why_staging = plan->why_staging;
+    r->predicted_ms = plan->predicted_ms;
+    memcpy(r->costs, plan->costs, sizeof r->costs);
+}
+
+SPIPE_API void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
+    spipe_report_t *r = &p->report;
+    r->failure = p->failure;
+    memcpy(r->device, p->request.facts.name, sizeof r->device);
+    spipe_priv_report_counts(p);
+    spipe_priv_report_plan(p);
+    r->num_stages = p->request.desc.num_stages;
+    r->num_streams = p->streams.num;
+    r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
+    r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
+    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    r->device_bytes = p->memory.device_bytes;
+    r->pinned_bytes = p->memory.pinned_bytes;
+    if (!to) return;
+    *to = *r;
+    if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
+}
+
+SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
+    return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
+}
+
+SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
+
+SPIPE_API void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
+    const char *how = r->trying ? ", trying candidates" : "";
+    if (r->replayed) how = ", replayed";
+    fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
+            r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk, r->num_stages,
+            spipe_priv_s((size_t)r->num_stages), r->why_chunk);
+    fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
+            spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
+            spipe_priv_s((size_t)r->num_streams), how, r->why_schedule, r->why_staging);
+    fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n", r->fill_threads,
+            spipe_priv_s(r->fill_threads), r->drain_threads);
+}
+
+SPIPE_API void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
+    const double mib = 1048576.0;
+    fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
+            (double)r->pinned_bytes / mib);
+    fprintf(to, "  in        %.1f MiB, %.2f GB/s\n", (double)r->bytes_in / mib,
+            spipe_priv_gbps(r->bytes_in, r->wall_ms));
+    fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / mib,
+            spipe_priv_gbps(r->bytes_out, r->wall_ms));
+    fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
+            r->setup_ms, r->costs);
+}
+
+SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
+    int i;
+    for (i = 0; i < r->num_devices; ++i) {
+        fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
+                r->devices_failed & SPIPE_BIT(i) ? ", then it failed" : "");
+    }
+}
+
+/* What a timeline found: how busy each engine was, what that means, and the verdict's lines. */
+SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
+    static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
+    int i;
+    fprintf(to, "  watched   %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
+    for (i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
+        if (!(r->busy_ms[i] > 0.0)) continue;
+        fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
+                100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
+    }
+    for (i = 0; i < r->num_stages && r->num_stages > 1; ++i) {
+        fprintf(to, "    %-14.14s %9.3f ms %8.1f\n", r->stage_names[i], r->stage_ms[i],
+                100.0 * r->stage_ms[i] / r->timed_ms);
+    }
+}
+
+SPIPE_API void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
+    const char *line = r->verdict;
+    if (!(r->timed_ms > 0.0)) return;
+    spipe_priv_print_engines(r, to);
+    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
+            100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
+    fprintf(to, "  bound     %.3f ms, the busiest engine's work: %.0f %% of it reached\n",
+            r->bound_ms, 100.0 * r->bound_ms / r->timed_ms);
+    fprintf(to, "  sync      %.2f us from a step's turn to its begin, on average\n", r->sync_us);
+    while (*line) {
+        const int n = (int)strcspn(line, "\n");
+        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
+    if (!r || !to) return cudaErrorInvalidValue;
+    fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
+    if (r->failure.error != cudaSuccess) {
+        fprintf(to, "  FAILED    %s (%s)\n  whole     %zu chunks\n", r->failure.message,
+                cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
+    }
+    if (r->depth > 0) {
+        spipe_priv_print_choices(r, to);
+        spipe_priv_print_figures(r, to);
+    }
+    spipe_priv_print_devices(r, to);
+    spipe_priv_print_verdict(r, to);
+    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+}
+
+/* ---- src/private/enqueue.h ---- */
+/* ---- 13 execute: in a stream's order -------------------------------------------------------
+   A run that is enqueued, or captured into a graph: nobody waits, so nothing is counted. */
+
+/* Puts a run into streams that start after stream and end before what follows on it. */
+SPIPE_API cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    spipe_priv_run_t *run = &p->run;
+    cudaError_t e = cudaSuccess, synced = cudaSuccess;
+    if (!run->capturing && run->running_enqueued) {
+        e = cudaStreamWaitEvent(stream, p->streams.end, 0);
+    }
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
+    if (e == cudaSuccess) e = spipe_priv_fork(&p->streams, stream);
+    if (e == cudaSuccess) e = spipe_priv_issue_all(p);
+    spipe_priv_keep_error(&e, spipe_priv_join(&p->streams, stream));
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
+    if (run->capturing) return e;
+    if (e == cudaSuccess) e = cudaEventRecord(p->streams.end, stream);
+    if (e == cudaSuccess)
+        run->running_enqueued = 1;
+    else
+        spipe_priv_sync_streams(&p->streams, &synced);
     return e;
 }
-/* Captures a run after the first. A stage that cannot be captured is no failure: no replay then. */
-SPIPE_API void spipe_priv_record_replay(spipe_pipeline_t *p) {
-    const spipe_failure_t failure = p->failure; /* of the run, not of the capture */
-    const cudaStream_t    base = p->streams[0];
-    cudaGraph_t           graph = NULL;
-    cudaError_t           e;
-    if (p->trying != SPIPE_PRIV_GRAPH || p->num_runs != 1 || p->replay || p->desc.timeline) return;
+
+SPIPE_API cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGraph_t *graph) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e;
+    SPIPE_TRY(cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal));
+    p->run.capturing = p->run.enqueued = 1;
+    e = spipe_priv_enqueue_run(p, base);
+    p->run.capturing = p->run.enqueued = 0;
+    spipe_priv_keep_error(&e, cudaStreamEndCapture(base, graph));
+    return e;
+}
+
+SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
+    const size_t completed = p->run.at.completed;
+    cudaGraph_t graph = NULL;
+    cudaError_t e = spipe_priv_drop_graph(t);
     spipe_priv_begin(p);
-    e = cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal);
-    if (e == cudaSuccess) {
-        p->capturing = p->async = 1;
-        e = spipe_priv_enqueue(p, base);
-        p->capturing = p->async = 0;
-        spipe_priv_keep(&e, cudaStreamEndCapture(base, &graph));
-    }
-    if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&p->replay, graph, 0);
-    if (e == cudaSuccess) e = cudaGraphUpload(p->replay, base);
+    if (e == cudaSuccess) e = spipe_priv_capture_into(p, &graph);
+    if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&t->graph, graph, 0);
+    if (e == cudaSuccess) e = cudaGraphUpload(t->graph, p->streams.streams[0]);
     if (graph) (void)cudaGraphDestroy(graph);
-    memcpy(p->replay_moved, p->moved, sizeof p->moved);
-    p->completed = p->num_loads;
+    memcpy(t->graph_moved, p->run.moved, sizeof p->run.moved);
+    t->graph_chunk = p->plan.chunk;
+    p->run.at.completed = completed;
     p->failure = failure;
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
-    if (p->replay) (void)cudaGraphExecDestroy(p->replay);
-    p->replay = NULL;
+    (void)spipe_priv_drop_graph(t);
+    t->graph_failed = 1;
 }
-/* How the run to come is done: as planned and by a graph in turn, then the faster of them and the
-   other cut in turn, until that is clear or often enough, then the winner and what is to be tried
-   beside it; then by what gains more than chance. */
-SPIPE_API cudaError_t spipe_priv_take_way(spipe_pipeline_t *p) {
-    const double gain = p->num_runs < 4 ? 1.0 : p->best_ms[0] / p->best_ms[1];
-    int          cut, over, want;
-    if (!p->trying || p->desc.timeline) return cudaSuccess;
-    spipe_priv_measure(p);
-    cut = p->trying == SPIPE_PRIV_CUT ||
-          (p->num_runs == 0 ? !spipe_priv_can_vary(p, SPIPE_PRIV_GRAPH) : !p->replay);
-    if (cut) p->trying = spipe_priv_can_vary(p, SPIPE_PRIV_CUT) ? SPIPE_PRIV_CUT : 0;
-    if (!p->trying) return cudaSuccess;
-    over = p->num_runs >= (cut ? 12 : 4) || gain > 1.15 || gain < 0.85;
-    want = over ? gain > 1.005 : p->num_runs % 2;
-    if (over) p->num_runs = 0, p->trying = cut ? 0 : SPIPE_PRIV_CUT;
-    if (!cut) p->replays = want;
-    want = !cut ? 0 : want ? p->rival : p->held;
-    if (over && cut && p->rival == 1 && p->cuts[2 + want].chunk > 0) {
-        p->held = want, p->rival = 2 + want, p->trying = SPIPE_PRIV_CUT;
+
+/* Makes the pipeline's device current; refuses a pipeline that cannot run. */
+SPIPE_API cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
+                                       spipe_report_t *report) {
+    const char *why = "the pipeline is NULL; make one with spipe_pipeline_create";
+    cudaError_t e = cudaErrorInvalidResourceHandle;
+    if (p && p->request.incomplete) {
+        why = "an array could not be set; set it again";
+    } else if (p) {
+        e = spipe_priv_use_device(p->request.device, before);
+        why = "the device of the pipeline cannot be made the current one";
     }
-    if (want == p->cut || spipe_priv_arrange(p, want) == cudaSuccess) return cudaSuccess;
-    (void)cudaGetLastError(); /* failing to try is no failure */
-    p->trying = 0;
-    return spipe_priv_arrange(p, 0);
+    if (e == cudaSuccess) return e;
+    if (report) memset(report, 0, sizeof *report);
+    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
 }
-SPIPE_API void spipe_priv_run_replay(spipe_pipeline_t *p) {
-    cudaError_t e = cudaGraphLaunch(p->replay, p->streams[0]);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(p->streams[0]);
-    if (e == cudaSuccess) memcpy(p->moved, p->replay_moved, sizeof p->moved);
-    if (e == cudaSuccess) p->completed = p->num_loads;
-    else (void)cudaGetLastError(), (void)spipe_priv_fail(
-            p, e, -1, SPIPE_AUTO, "the GPU reported an error in a replayed run: %s; set sync_each "
-            "to learn which stage", cudaGetErrorString(e));
-}
-/* ---- 9 execute: a run -------------------------------------------------------------------- */
-SPIPE_API void spipe_priv_run_streams(spipe_pipeline_t *p) {
-    const cudaStream_t base = p->streams[0];
-    cudaError_t        e;
-    size_t             k;
-    for (k = 0; k < p->desc.depth && p->needs_fill; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
-    e = spipe_priv_move_resident(p, 0, base);
-    if (e == cudaSuccess && p->has_resident) e = spipe_priv_fork(p, base);
-    if (e == cudaSuccess) (void)spipe_priv_issue_all(p);
-    else (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
-    spipe_priv_drain_all(p);
-}
-SPIPE_API void spipe_priv_finish(spipe_pipeline_t *p) {
-    const cudaStream_t base = p->streams[0];
-    cudaError_t        e;
-    if (!p->failed && p->stop_asked) (void)spipe_priv_fail(
-            p, SPIPE_STOPPED, -1, p->completed, "stopped by the progress callback after %zu chunks",
-            p->completed);
-    if (!p->failed && p->has_resident) {
-        e = spipe_priv_move_resident(p, 1, base);
-        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
-        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, p->completed, "copying a resident "
-                                                    "buffer out failed: %s", cudaGetErrorString(e));
+
+/* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
+   may read when it is called: the order of the stream is kept by waiting for it. */
+SPIPE_API cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    if (p->run.capturing) {
+        return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
+                                 "a captured run takes pinned arrays only; no sources, sinks or "
+                                 "host stages");
     }
-    p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
+    if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
+    if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));
+    SPIPE_TRY(cudaStreamSynchronize(stream));
+    p->run.ran_now = 1;
+    SPIPE_TRY(spipe_priv_choose_way(p));
+    return spipe_priv_run_plan(p);
 }
-SPIPE_API cudaError_t spipe_priv_run(spipe_pipeline_t *p) {
-    const cudaError_t e = spipe_priv_take_way(p);
-    const int         replays = p->replays && !p->cut && !p->desc.timeline;
-    spipe_priv_crews_start(p);
-    spipe_priv_begin(p);
-    p->report.trying = p->trying > 0;
-    p->report.timed_ms = 0.0;
-    p->report.print_more = NULL;
-    p->watch = (const spipe_priv_watch_t *)(const void *)p->desc.timeline;
-    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    p->began = spipe_priv_seconds();
-    if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the arrays cannot be looked "
-                                                "at: %s", cudaGetErrorString(e));
-    else if (replays) spipe_priv_run_replay(p);
-    else spipe_priv_run_streams(p);
-    spipe_priv_finish(p);
-    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->began);
-    spipe_priv_tell_watch(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
-    p->watch = NULL;
-    p->report.replayed = replays;
-    if (p->trying && !p->failed && !p->desc.timeline) {
-        double *best = &p->best_ms[p->num_runs % 2];
-        if (p->num_runs < 2 || p->report.wall_ms < *best) *best = p->report.wall_ms;
-        ++p->num_runs;
-    }
-    return p->failure.error;
+
+SPIPE_API cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    spipe_priv_run_t *run = &p->run;
+    cudaError_t e;
+    if (!run->running_enqueued) spipe_priv_begin(p);
+    run->enqueued = 1;
+    e = spipe_priv_enqueue_run(p, stream);
+    run->enqueued = run->running_enqueued;
+    if (e == cudaSuccess) return e;
+    run->ran_now |= !run->capturing; /* so that wait reports it */
+    return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
 }
-/* ---- 9 execute: making, running, enqueuing, destroying ------------------------------------- */
-SPIPE_API void spipe_priv_report(spipe_pipeline_t *p, spipe_report_t *to) {
-    spipe_report_t *r = &p->report;
-    const int       blocks = p->direct_pageable && !p->facts.host_page_tables;
-    int             i, in_place = 0; /* pinned there */
-    r->failure = p->failure, r->bytes_in = p->moved[0], r->bytes_out = p->moved[1];
-    memcpy(r->device, p->facts.name, sizeof r->device);
-    r->total = p->total == SPIPE_AUTO ? 0 : p->total;
-    r->chunks_done = spipe_priv_chunks(p, p->completed);
-    r->num_chunks = p->num_loads == SIZE_MAX ? 0 : spipe_priv_chunks(p, p->num_loads);
-    r->count_done = p->completed * p->load;
-    if (r->count_done > p->total) r->count_done = p->total;
-    r->chunk = p->desc.chunk, r->depth = p->desc.depth, r->schedule = p->desc.schedule;
-    r->num_stages = p->desc.num_stages, r->num_streams = p->num_streams;
-    r->fill_threads = p->crews[SPIPE_PRIV_FILL].num_threads;
-    r->drain_threads = p->crews[SPIPE_PRIV_DRAIN].num_threads;
-    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
-    if (r->threads > p->desc.threads) r->threads = p->desc.threads;
-    r->staged = p->staged_in + p->staged_out > 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) in_place |= p->registered[i];
-    if (!r->staged && !p->direct_pageable && !in_place) r->why_staging = "no pageable array";
-    if (p->small == 1 && p->direct_pageable) r->why_staging = "left to CUDA: all else takes longer";
-    if (!to) return;
-    *to = *r;
-    if (r->why_schedule) return;
-    to->why_schedule = "both copy engines and the kernels work at once";
-    if (blocks) to->why_schedule = "little overlaps: CUDA's copies of pageable memory block";
-    if (p->num_loads == 1) to->why_schedule = "one copy carries all chunks, so nothing overlaps";
-    if (r->num_chunks == 1) to->why_schedule = "one chunk, so nothing overlaps";
-}
-SPIPE_API cudaError_t spipe_priv_free(spipe_pipeline_t *p) {
-    cudaError_t e = cudaSuccess;
-    int         i, before = 0;
-    if (spipe_priv_enter(p->device, &before) != cudaSuccess) before = p->device;
-    for (i = 0; i < p->num_streams && (p->failed || !p->one_shot); ++i) {
-        spipe_priv_keep(&e, cudaStreamSynchronize(p->streams[i]));
-    }
-    spipe_priv_crews_stop(p);
-    spipe_priv_keep(&e, spipe_priv_forget(p));
-    spipe_priv_keep(&e, spipe_priv_free_memory(p)); /* before streams: these end faster after it */
-    for (i = 0; i < p->num_events; ++i) spipe_priv_keep(&e, cudaEventDestroy(p->events[i]));
-    for (i = p->own; i < p->num_streams; ++i) spipe_priv_keep(&e, cudaStreamDestroy(p->streams[i]));
-    for (i = 0; i < p->desc.num_buffers; ++i) spipe_priv_keep(&e, spipe_priv_unregister(p, i));
-    free((void *)p->ops);
-    if (p->slots != &p->single) free((void *)p->slots);
-    spipe_priv_sync_destroy(p->sync);
-    spipe_priv_leave(p->device, before);
-    memset(p, 0, offsetof(spipe_pipeline_t, streams));
+
+SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    int before, at_once;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
+    p->run.capturing = status != cudaStreamCaptureStatusNone;
+    at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
+    if (e == cudaSuccess && (at_once || p->route.host_work))
+        e = spipe_priv_run_now(p, stream);
+    else if (e == cudaSuccess)
+        e = spipe_priv_run_later(p, stream);
+    p->run.capturing = 0;
+    spipe_priv_restore_device(p->request.device, before);
     return e;
 }
-SPIPE_API cudaError_t spipe_priv_make(spipe_pipeline_t *p, const char **what) {
-    int cut;
+
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    spipe_priv_run_t *run;
+    int before;
+    cudaError_t e = cudaSuccess;
+    SPIPE_TRY(spipe_priv_enter(p, &before, report));
+    run = &p->run;
+    if (!run->running_enqueued && !run->ran_now) spipe_priv_failure_clear(&p->failure);
+    if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+                              "the GPU reported an error in an enqueued run: %s; set sync_each to "
+                              "learn which stage",
+                              cudaGetErrorString(e));
+    }
+    if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
+    p->failure.chunks_whole = spipe_priv_chunks(p, run->at.completed);
+    run->running_enqueued = run->ran_now = run->enqueued = 0;
+    e = p->failure.error;
+    spipe_priv_report(p, report);
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+/* ---- src/private/pipeline.h ---- */
+/* ---- 13 execute: pipelines -----------------------------------------------------------------
+   Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
+
+SPIPE_API cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    int i, before = 0;
+    if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
+        before = p->request.device;
+    }
+    if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_stop_workers(p);
+    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
+    spipe_priv_keep_error(&e, spipe_priv_free_arenas(&p->memory)); /* streams end faster after it */
+    spipe_priv_destroy_streams(&p->streams, &e);
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
+    }
+    free((void *)p->program.ops);
+    free((void *)p->run.positions);
+    if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
+    spipe_priv_sync_destroy(p->sync);
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+/* Plans, and pins arrays in place where that is the plan; if the system refuses, plans anew. */
+SPIPE_API cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
+    size_t num = spipe_priv_make_plan(p, -1.0);
+    if (p->plan.staging == SPIPE_STAGING_REGISTER) {
+        SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
+        if (!pinned) {
+            p->request.may_register = 0;
+            num = spipe_priv_make_plan(p, -1.0);
+        }
+        may_try = 0;
+    }
+    spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
+                                        const char **what) {
+    const int shared = d->hooks && d->hooks->next_batch;
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
     *what = "reading the device's facts";
-    SPIPE_TRY(spipe_priv_device_facts(&p->facts, p->device));
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept));
+    SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     *what = "choosing a plan";
-    SPIPE_TRY(spipe_priv_plan(p));
-    p->watched = !(p->one_shot && p->direct_pageable) && /* by what is blind to batches */
-                 getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
-    SPIPE_TRY(spipe_priv_make_slots(p));
+    SPIPE_TRY(spipe_priv_plan_request(p));
+    spipe_priv_route_stages(&p->route, d);
+    spipe_priv_route_plan(&p->route, &p->request, &p->plan);
+    spipe_priv_measure(p);
+    if (shared) {
+        p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
+        if (!p->run.positions) return cudaErrorMemoryAllocation;
+    }
+    SPIPE_TRY(spipe_priv_create_slots(p));
     *what = "creating streams";
     SPIPE_TRY(spipe_priv_create_streams(p));
     *what = "creating events";
     SPIPE_TRY(spipe_priv_create_events(p));
     *what = "taking memory";
-    SPIPE_TRY(spipe_priv_take_memory(p));
-    SPIPE_TRY(spipe_priv_forget(p));
-    for (cut = spipe_priv_can_vary(p, SPIPE_PRIV_CUT) ? 3 : -1; cut >= 0; --cut) { /* memory */
-        if (p->cuts[cut].chunk > 0) SPIPE_TRY(spipe_priv_arrange(p, cut));
-    }
-    return cudaSuccess;
+    return spipe_priv_arrange_all(p);
 }
-SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t *d, int one_shot,
+
+/* Makes a pipeline in memory of the caller's; frees all on failure. */
+SPIPE_API cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
                                         spipe_failure_t *failure) {
     const double began = spipe_priv_seconds();
-    const char  *what = NULL;
-    cudaError_t  e;
-    memset(p, 0, offsetof(spipe_pipeline_t, streams));
+    const char *what = NULL;
+    cudaError_t e;
+    memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
     SPIPE_TRY(spipe_desc_check(d, failure));
-    if (d->devices.run) return spipe_priv_refuse(failure, cudaErrorNotSupported, "several devices "
-                                                 "are for spipe_run; of pipelines that are kept, "
-                                                 "make one on each device");
+    if (d->hooks && d->hooks->run) {
+        return spipe_priv_refuse(failure, cudaErrorNotSupported,
+                                 "several devices are for spipe_run; of pipelines that are kept, "
+                                 "make one on each device");
+    }
     spipe_priv_failure_clear(&p->failure);
-    p->desc = *d;
-    p->one_shot = one_shot;
-    e = cudaGetDevice(&p->device);
+    e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) {
         return spipe_priv_refuse(failure, e, "there is no device: %s", cudaGetErrorString(e));
     }
-    e = spipe_priv_make(p, &what);
+    e = spipe_priv_set_up(p, d, kept, &what);
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
             (void)cudaGetLastError();
@@ -3291,180 +6218,160 @@ SPIPE_API cudaError_t spipe_priv_create(spipe_pipeline_t *p, const spipe_desc_t 
         (void)spipe_priv_free(p);
         return e;
     }
-    if (!one_shot) spipe_priv_begin(p);
-    p->alive = 1;
+    if (kept) spipe_priv_begin(p);
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
+
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
-    spipe_pipeline_t p;
-    spipe_failure_t  failure;
-    cudaError_t      e, freed;
-    if (d && d->devices.run) return d->devices.run(d, report);
-    e = spipe_priv_create(&p, d, 1, &failure);
-    if (e != cudaSuccess && report) memset(report, 0, sizeof *report), report->failure = failure;
-    if (e != cudaSuccess) return e;
-    e = spipe_priv_run(&p);
+    spipe_priv_pipeline_t p;
+    spipe_failure_t failure;
+    cudaError_t e, freed;
+    if (d && d->hooks && d->hooks->run) return d->hooks->run(d, report);
+    e = spipe_priv_create(&p, d, 0, &failure);
+    if (e != cudaSuccess) {
+        if (report) {
+            memset(report, 0, sizeof *report);
+            report->failure = failure;
+        }
+        return e;
+    }
+    e = spipe_priv_run_plan(&p);
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
-    if (e == cudaSuccess && freed != cudaSuccess) {
-        e = spipe_priv_refuse(report ? &report->failure : NULL, freed, "freeing after the run "
-                              "failed: %s", cudaGetErrorString(freed));
-        if (report) report->failure.chunks_whole = report->num_chunks;
-    }
+    if (e != cudaSuccess || freed == cudaSuccess) return e;
+    e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
+                          "freeing after the run failed: %s", cudaGetErrorString(freed));
+    if (report) report->failure.chunks_whole = report->num_chunks;
     return e;
 }
-SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t *p, const spipe_desc_t *d,
+
+SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
                                             spipe_failure_t *failure) {
-    return p ? spipe_priv_create(p, d, 0, failure)
-             : spipe_priv_refuse(failure, cudaErrorInvalidValue, "the pipeline is NULL");
-}
-SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p) {
-    return p && p->alive ? spipe_priv_free(p) : cudaSuccess;
-}
-SPIPE_API cudaError_t spipe_priv_reach(spipe_pipeline_t *p, int *before, spipe_report_t *report) {
-    const int         alive = p && p->alive;
-    const cudaError_t e = alive && !p->unset ? spipe_priv_enter(p->device, before)
-                                             : cudaErrorInvalidResourceHandle;
-    if (e == cudaSuccess) return e;
-    if (report) memset(report, 0, sizeof *report);
-    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s",
-                             alive && p->unset ? "an array could not be set; set it again" : alive
-                             ? "the device of the pipeline cannot be made the current one"
-                             : "the pipeline was never created, or has been destroyed");
-}
-SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report) {
-    int         before;
+    spipe_priv_pipeline_t *p;
     cudaError_t e;
-    SPIPE_TRY(spipe_priv_reach(p, &before, report));
-    if (!p->running_async && !p->ran_now) spipe_priv_failure_clear(&p->failure);
-    e = p->running_async ? cudaEventSynchronize(p->end) : cudaSuccess;
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "the GPU reported an error in an enqueued run: "
-                              "%s; set sync_each to learn which stage", cudaGetErrorString(e));
+    if (!pipeline) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "there is no pointer to put the pipeline into");
     }
-    if (p->running_async && !p->failed) p->completed = p->num_loads;
-    p->failure.chunks_whole = spipe_priv_chunks(p, p->completed);
-    p->running_async = p->ran_now = p->async = 0;
-    e = p->failure.error;
-    spipe_priv_report(p, report);
-    spipe_priv_leave(p->device, before);
+    *pipeline = NULL;
+    p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
+    if (!p) {
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
+    }
+    e = spipe_priv_create(p, d, 1, failure);
+    if (e == cudaSuccess)
+        *pipeline = (spipe_pipeline_t *)(void *)p;
+    else
+        free(p);
     return e;
 }
-SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report) {
-    int         before;
+
+SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    if (p && (p->running_async || p->ran_now)) SPIPE_TRY(spipe_pipeline_wait(p, report));
-    SPIPE_TRY(spipe_priv_reach(p, &before, report));
-    e = spipe_priv_run(p);
+    if (!p) return cudaSuccess;
+    e = spipe_priv_free(p);
+    free(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    int before;
+    cudaError_t e;
+    if (p && (p->run.running_enqueued || p->run.ran_now)) {
+        SPIPE_TRY(spipe_pipeline_wait(pipeline, report));
+    }
+    SPIPE_TRY(spipe_priv_enter(p, &before, report));
+    e = spipe_priv_choose_way(p);
+    p->report.trying = p->trial.num > 1 && !p->trial.over;
+    if (e == cudaSuccess)
+        e = spipe_priv_run_plan(p);
+    else
+        e = spipe_priv_refuse(&p->failure, e, "arranging the run failed: %s",
+                              cudaGetErrorString(e));
+    if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
-    if (e == cudaSuccess) spipe_priv_record_replay(p);
     p->report.setup_ms = 0.0;
-    spipe_priv_leave(p->device, before);
+    spipe_priv_restore_device(p->request.device, before);
     return e;
 }
-SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host) {
-    int         before;
+
+/* Plans for the request as it is now, and arranges what follows from it. */
+SPIPE_API cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    p->request.incomplete = 1;
+    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_plan_request(p));
+    p->trial.arranged = 0;
+    return spipe_priv_arrange_all(p);
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    int before;
     cudaError_t e;
-    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
-    if (!host || buffer < 0 || buffer >= p->desc.num_buffers) return cudaErrorInvalidValue;
-    if (!p->desc.buffers[buffer].host) return cudaErrorInvalidValue; /* a kind without an array */
-    (void)spipe_pipeline_wait(p, NULL);
-    p->unset = 1; /* what would be issued may name the array before */
-    SPIPE_TRY(spipe_priv_enter(p->device, &before));
-    e = spipe_priv_unregister(p, buffer);
-    p->desc.buffers[buffer].host = host;
-    if (e == cudaSuccess) e = spipe_priv_arrange(p, 0);
-    spipe_priv_keep(&e, spipe_priv_forget(p));
-    spipe_priv_leave(p->device, before);
+    if (!p) return cudaErrorInvalidResourceHandle;
+    if (!host || buffer < 0 || buffer >= p->request.desc.num_buffers) return cudaErrorInvalidValue;
+    if (!p->request.desc.buffers[buffer].host) return cudaErrorInvalidValue; /* has no array */
+    (void)spipe_pipeline_wait(pipeline, NULL);
+    p->request.incomplete = 1; /* what would be issued may name the array before */
+    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    e = spipe_priv_unregister(&p->request, buffer);
+    p->request.desc.buffers[buffer].host = host;
+    spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
+    if (e == cudaSuccess) e = spipe_priv_replan(p);
+    if (e == cudaSuccess) spipe_priv_begin(p);
+    spipe_priv_restore_device(p->request.device, before);
     return e;
 }
-SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count) {
-    int i;
-    if (!p || !p->alive) return cudaErrorInvalidResourceHandle;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+
+SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int i, before;
+    if (!p) return cudaErrorInvalidResourceHandle;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (!spipe_priv_is_array(b)) continue;
-        if (count > SIZE_MAX / b->elem_bytes || p->registered[i]) return cudaErrorInvalidValue;
+        if (count > SIZE_MAX / b->elem_bytes) return cudaErrorInvalidValue;
+        if (p->request.arrays[i].registered) return cudaErrorInvalidValue;
         if (count > 0 && !b->host) return cudaErrorInvalidValue;
     }
-    (void)spipe_pipeline_wait(p, NULL);
-    p->desc.count = count;
-    return spipe_priv_forget(p);
-}
-/* The order of the stream is kept by waiting where host threads have work to do, and where CUDA
-   copies pageable memory, which it may read when it is called. */
-SPIPE_API cudaError_t spipe_priv_run_now(spipe_pipeline_t *p, cudaStream_t stream) {
-    if (p->capturing) return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
-                                               "a captured run takes pinned arrays only; no "
-                                               "sources, sinks or host stages");
-    if (p->ran_now && p->failed) return p->failure.error; /* until somebody has heard of it */
-    if (p->running_async) SPIPE_TRY(cudaEventSynchronize(p->end));
-    SPIPE_TRY(cudaStreamSynchronize(stream));
-    p->ran_now = 1;
-    return spipe_priv_run(p);
-}
-SPIPE_API cudaError_t spipe_enqueue(spipe_pipeline_t *p, cudaStream_t stream) {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    int                          before;
-    cudaError_t                  e;
-    SPIPE_TRY(spipe_priv_reach(p, &before, NULL));
-    e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
-    p->capturing = status != cudaStreamCaptureStatusNone;
-    if (e == cudaSuccess && (p->host_work || (p->direct_pageable && !p->facts.host_page_tables))) {
-        e = spipe_priv_run_now(p, stream);
-    } else if (e == cudaSuccess) {
-        if (!p->running_async) spipe_priv_begin(p);
-        p->async = 1;
-        e = spipe_priv_enqueue(p, stream);
-        p->async = p->running_async;
-        p->ran_now |= e != cudaSuccess && !p->capturing; /* so that wait tells it */
-        if (e != cudaSuccess) (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s",
-                                                    cudaGetErrorString(e));
-    }
-    p->capturing = 0;
-    spipe_priv_leave(p->device, before);
+    (void)spipe_pipeline_wait(pipeline, NULL);
+    if (p->request.incomplete) return cudaErrorInvalidResourceHandle;
+    if (count == p->request.desc.count) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    p->request.desc.count = count;
+    e = spipe_priv_replan(p);
+    if (e == cudaSuccess) spipe_priv_begin(p);
+    spipe_priv_restore_device(p->request.device, before);
     return e;
 }
-/* ---- 10 report ----------------------------------------------------------------------------- */
-SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
-    static const char *const names[] = {"auto",        "engines",       "serial",
-                                        "depth-first", "breadth-first", "mapped"};
-    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_MAPPED ? (int)schedule : 0];
+
+SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    return p ? &p->plan : NULL;
 }
-SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
-    return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
+
+SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    return p ? &p->failure : NULL;
 }
-SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
-SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
-    if (!r || !to) return cudaErrorInvalidValue;
-    fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
-    if (r->failure.error != cudaSuccess) {
-        fprintf(to, "  FAILED    %s (%s)\n  whole     %zu chunks\n", r->failure.message,
-                cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
-    }
-    if (r->depth > 0) {
-        fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
-                r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk,
-                r->num_stages, spipe_priv_s((size_t)r->num_stages), r->why_chunk);
-        fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
-                spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
-                spipe_priv_s((size_t)r->num_streams), r->replayed ? ", replayed" : r->trying
-                ? ", trying" : "", r->why_schedule, r->why_staging);
-        fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n  memory    %.1f MiB device, "
-                "%.1f MiB pinned\n", r->fill_threads, spipe_priv_s(r->fill_threads),
-                r->drain_threads, (double)r->device_bytes / SPIPE_PRIV_MIB,
-                (double)r->pinned_bytes / SPIPE_PRIV_MIB);
-        fprintf(to, "  in        %.1f MiB, %.2f GB/s\n  out       %.1f MiB, %.2f GB/s\n",
-                (double)r->bytes_in / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_in, r->wall_ms),
-                (double)r->bytes_out / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_out, r->wall_ms));
-        fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
-    }
-    if (r->print_more) r->print_more(r, to);
-    return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
+
+SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
+                                                  struct spipe_timeline *timeline) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    if (!p) return cudaErrorInvalidResourceHandle;
+    if (timeline && !*(void *const *)(const void *)timeline) return cudaErrorInvalidValue;
+    (void)spipe_pipeline_wait(pipeline, NULL);
+    p->request.desc.timeline = timeline;
+    return cudaSuccess;
 }
-/* ---- 11 launch ----------------------------------------------------------------------------- */
+
+/* ---- src/private/launch.h ---- */
+/* ---- 14 launch -----------------------------------------------------------------------------
+   Grid sizes, and the launch behind SPIPE_LAUNCH. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
@@ -3484,6 +6391,8 @@ SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_byt
 }
 #endif
 
+/* ---- src/private/licence.h ---- */
+/* ---- 14 launch: the end, and the licence ---------------------------------------------------- */
 #endif /* STREAMPIPE_H */
 
 /*  MIT License. Copyright (c) 2026 The streampipe authors.

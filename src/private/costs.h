@@ -28,9 +28,10 @@
     X(setup_s, "us", 1e-6)                                                                         \
     X(malloc_s, "us", 1e-6)                                                                        \
     X(malloc_bytes, "GB/s", 1e9)
+
 enum {
-    SPIPE_PRIV_NUM_COSTS = sizeof(spipe_costs_t) / sizeof(double) -
-                           offsetof(spipe_costs_t, link_in) / sizeof(double)
+    SPIPE_PRIV_NUM_COSTS =
+        sizeof(spipe_costs_t) / sizeof(double) - offsetof(spipe_costs_t, link_in) / sizeof(double)
 };
 
 /* A row a machine kind; the name is looked for in the device's name. Values in the units above. */
@@ -42,29 +43,29 @@ typedef struct spipe_priv_cost_row {
 SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
-        /* H200, PCIe 5.0 x16, 16 CPUs of a 2-socket server, driver 580.159, CUDA 13.0; measured
-           2026-11-23 by `make bench-costs`; staged_s fitted to the sweeps of tests/bench. */
+        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
+           link_both and copy_s fit a ring of slots; staged_s fits sweeps of tests/bench. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
-         {  55.4,    55.3,     50.7,      2.8,    4.0,       1.9,    4.0,      42.0,
+         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
-            9.3,         18.0,         8.0,
+            10.5,        14.0,         10.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            6.0,  8.0,   80.0,   60.0,            25.0,   35.0,    12.0,
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            8.0,  60.0,   19.0,       60.0,    10.0,     500.0}},
-        /* H100, PCIe 5.0 x16; the same machines otherwise. */
+            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+        /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
-         {  55.4,    55.3,     50.7,      2.8,    4.0,       1.9,    4.0,      42.0,
-            9.3,         18.0,         8.0,
-            6.0,  8.0,   80.0,   60.0,            25.0,   35.0,    12.0,
-            8.0,  60.0,   19.0,       60.0,    10.0,     500.0}},
+         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+            10.5,        14.0,         10.0,
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
+            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
-         {  25.0,    25.0,     22.0,      2.8,    4.0,       1.9,    4.0,      19.0,
-            9.0,         9.0,          8.0,
-            6.0,  8.0,   40.0,   30.0,            25.0,   35.0,    12.0,
-            4.0,  60.0,   15.0,       60.0,    10.0,     500.0}},
+         {  25.0,    25.0,     22.0,      4.2,    4.0,       1.9,    4.0,      19.0,
+            9.0,         9.0,          10.0,
+            5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
+            5.0,  38.0,   15.0,       25.0,    30.0,     800.0}},
     };
     /* clang-format on */
     *num = sizeof rows / sizeof *rows;
@@ -84,16 +85,19 @@ enum {
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
-    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20 /* of a run whose total is not known */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_ARENA_SLACK =
+        128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
+
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_SLOT_MARGIN 1.25   /* slots beyond the law's, for steps of unequal length */
-#define SPIPE_PRIV_MEMORY_SHARE 0.25  /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING 1.30  /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_CLEARLY_WORSE 1.15 /* and no longer after two runs that took so much longer */
-#define SPIPE_PRIV_OTHER_CHUNK 1.90   /* two candidates differ by so much in chunk size ... */
-#define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
-#define SPIPE_PRIV_DOES_NOT_FIT 1e9   /* seconds added to a way whose slots exceed the memory */
+#define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
+#define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING   1.30 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_CLEARLY_WORSE  1.15 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
+#define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
+#define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
 
 /* The member number i, counted from link_in. */
 SPIPE_API double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
@@ -186,8 +190,8 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
     copy = *costs;
     used = (size_t)snprintf(line, bytes, "%s %.31s;", stamp, costs->name);
     for (i = 0; i < SPIPE_PRIV_NUM_COSTS && used < bytes; ++i) {
-        used += (size_t)snprintf(line + used, bytes - used, " %.6g",
-                                 *spipe_priv_cost_figure(&copy, i));
+        used +=
+            (size_t)snprintf(line + used, bytes - used, " %.6g", *spipe_priv_cost_figure(&copy, i));
     }
     if (used < bytes) return cudaSuccess;
     *line = 0;

@@ -93,9 +93,11 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
     if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->end, stream);
 }
+
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
     if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
     SPIPE_TRY(cudaEventSynchronize(timer->end));
     return cudaEventElapsedTime(ms, timer->begin, timer->end);
+}

@@ -3,15 +3,18 @@
 SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                            const spipe_priv_way_t *y) {
     const int whole = y->chunk >= w->count;
-    if (d->chunk != SPIPE_AUTO) return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
+    if (d->chunk != SPIPE_AUTO)
+        return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
     if (spipe_priv_endless(d)) return "no total is known, so for a long run";
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
         return whole ? "the whole: without copies there is nothing to overlap"
                      : "without copies, a few parts side by side";
     }
-    if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA would wait between chunks";
+    if (whole && y->staging == SPIPE_STAGING_DIRECT)
+        return "the whole: CUDA would wait between chunks";
     if (whole) return "the whole: for so little, overlapping costs more than it saves";
-    if (w->halo > 0.0) return "balances per-copy overhead and halos against pipeline fill and drain";
+    if (w->halo > 0.0)
+        return "balances per-copy overhead and halos against pipeline fill and drain";
     return "balances per-copy overhead against pipeline fill and drain";
 }
 
@@ -28,7 +31,8 @@ SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_
                                              const spipe_priv_way_t *y) {
     if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
     if (d->staging != SPIPE_STAGING_AUTO) {
-        return d->staging == y->staging ? "as asked" : "the system refused to pin the arrays in place";
+        return d->staging == y->staging ? "as asked"
+                                        : "the system refused to pin the arrays in place";
     }
     if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads the host's pages at full speed";
     switch (y->staging) {
@@ -68,17 +72,18 @@ SPIPE_API double spipe_priv_assumed_kernel(const spipe_costs_t *c, const spipe_p
 
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     if (!plan || !to) return cudaErrorInvalidValue;
-    fprintf(to, "  plan      %zu element%s in a chunk, %zu chunk%s a copy, %zu slot%s\n", plan->chunk,
-            plan->chunk == 1 ? "" : "s", plan->batch, plan->batch == 1 ? "" : "s", plan->depth,
-            plan->depth == 1 ? "" : "s");
+    fprintf(to, "  plan      %zu element%s in a chunk, %zu chunk%s a copy, %zu slot%s\n",
+            plan->chunk, plan->chunk == 1 ? "" : "s", plan->batch, plan->batch == 1 ? "" : "s",
+            plan->depth, plan->depth == 1 ? "" : "s");
     fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
     fprintf(to, "  schedule  %s%s%s%s\n", spipe_schedule_name(plan->schedule),
             plan->replay ? ", replayed" : "", plan->why_schedule ? ": " : "",
             plan->why_schedule ? plan->why_schedule : "");
     fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
-    fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads, plan->drain_threads,
-            plan->caller_helps ? ", and the calling thread" : "");
-    fprintf(to, "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
+    fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads,
+            plan->drain_threads, plan->caller_helps ? ", and the calling thread" : "");
+    fprintf(to,
+            "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
             plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",
             plan->costs, plan->num_candidates);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;

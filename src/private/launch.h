@@ -1,3 +1,5 @@
+/* ---- 14 launch -----------------------------------------------------------------------------
+   Grid sizes, and the launch behind SPIPE_LAUNCH. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
@@ -16,5 +18,3 @@ SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_byt
     return cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(args)...);
 }
 #endif
-
-#endif /* STREAMPIPE_H */

@@ -66,8 +66,8 @@ SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_sl
         const spipe_stage_desc_t *st = &p->request.desc.stages[s];
         slot->mirror[s][i] = NULL;
         if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
-        slot->mirror[s][i] = spipe_priv_carve(p->memory.pinned, pinned,
-                                              &p->request.desc.buffers[i], elements);
+        slot->mirror[s][i] =
+            spipe_priv_carve(p->memory.pinned, pinned, &p->request.desc.buffers[i], elements);
     }
 }
 
@@ -121,8 +121,8 @@ SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
     return e;
 }
 
-/* Touches the ring: one thread takes ten times as long as the workers do. In workers.h. */
-SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p, size_t bytes);
+/* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
+SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
    faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
@@ -135,7 +135,7 @@ SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes
 #if defined(MADV_HUGEPAGE)
         (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
 #endif
-        spipe_priv_touch(p, bytes);
+        spipe_priv_touch(p);
         if (spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
         (void)cudaGetLastError();
         free(m->pinned_base);
@@ -159,6 +159,8 @@ SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t de
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
+    if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
+    if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(m));
@@ -166,10 +168,11 @@ SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t de
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
     m->device_bytes = device;
     m->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
-    e = spipe_priv_pin_ring(p, pinned);
-    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, pinned, "pinned host");
     m->pinned_bytes = pinned;
-    return cudaSuccess;
+    e = spipe_priv_pin_ring(p, pinned);
+    if (e == cudaSuccess) return e;
+    m->pinned_bytes = 0;
+    return spipe_priv_no_memory(p, e, pinned, "pinned host");
 }
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.

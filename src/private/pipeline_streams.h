@@ -2,8 +2,8 @@
    Which stream carries a batch's copies and stages; making the streams and events of a pipeline.
    Writes spipe_priv_streams_t. */
 enum {
-    SPIPE_PRIV_ON_IN,  /* copies in */
-    SPIPE_PRIV_ON_OUT, /* copies out */
+    SPIPE_PRIV_ON_IN,   /* copies in */
+    SPIPE_PRIV_ON_OUT,  /* copies out */
     SPIPE_PRIV_ON_CHAIN /* + the number of a chain of stages */
 };
 

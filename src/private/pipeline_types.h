@@ -8,9 +8,10 @@ typedef struct spipe_priv_request {
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
-    int kept;        /* 0 = a one-shot run */
+    int kept;         /* 0 = a one-shot run */
     int may_register; /* 0 = the system refused to pin an array */
-    int incomplete;  /* 1 = an array could not be set, so nothing may run */
+    int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
+    int incomplete;   /* 1 = an array could not be set, so nothing may run */
     size_t cpus;
 } spipe_priv_request_t;
 
@@ -24,10 +25,10 @@ typedef enum spipe_priv_path {
 
 /* When a staged slot may be filled again. */
 typedef enum spipe_priv_refill {
-    SPIPE_PRIV_REFILL_NEVER,       /* nothing is filled */
-    SPIPE_PRIV_REFILL_COPIED_IN,   /* when it was copied to the device */
-    SPIPE_PRIV_REFILL_CHUNK_DONE,  /* when the stages, which read it in place, are done */
-    SPIPE_PRIV_REFILL_DRAINED      /* when it was drained, too */
+    SPIPE_PRIV_REFILL_NEVER,      /* nothing is filled */
+    SPIPE_PRIV_REFILL_COPIED_IN,  /* when it was copied to the device */
+    SPIPE_PRIV_REFILL_CHUNK_DONE, /* when the stages, which read it in place, are done */
+    SPIPE_PRIV_REFILL_DRAINED     /* when it was drained, too */
 } spipe_priv_refill_t;
 
 /* What one batch goes through. */
@@ -41,14 +42,13 @@ typedef enum spipe_priv_step {
 
 enum {
     SPIPE_PRIV_MAX_STEPS = 2 * SPIPE_MAX_STAGES + 2,
-    SPIPE_PRIV_MAX_PIPELINE_STREAMS =
-        4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
-    SPIPE_PRIV_CHECKPOINTS = 16,  /* checkpoint events: the host is so many ahead of the GPU ... */
+    SPIPE_PRIV_MAX_PIPELINE_STREAMS = 4 + 2 * SPIPE_MAX_STAGES + SPIPE_MAX_STAGES * SPIPE_MAX_DEPTH,
+    SPIPE_PRIV_CHECKPOINTS = 16, /* checkpoint events: the host is so many ahead of the GPU ... */
     SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
-    SPIPE_PRIV_QUEUE = 512,       /* > tasks that can wait at once: depth x (host stages + 1) */
-    SPIPE_PRIV_POSITIONS = 512    /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
+    SPIPE_PRIV_QUEUE = 512,    /* > tasks that can wait at once: depth x (host stages + 1) */
+    SPIPE_PRIV_POSITIONS = 512 /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
 };
 
 /* route: paths of buffers, and the stages as steps on streams. Follows from request and plan. */
@@ -63,21 +63,23 @@ typedef struct spipe_priv_route {
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
     int chain[SPIPE_MAX_STAGES];
     unsigned after[SPIPE_MAX_STAGES]; /* stages that stage i waits for, as bits */
-    unsigned leaves;     /* stages that no other waits for, as bits */
+    unsigned leaves;                  /* stages that no other waits for, as bits */
     int num_steps, num_segments;
+
     struct {
         spipe_priv_step_t what;
         int stage; /* -1 for copies */
     } steps[SPIPE_PRIV_MAX_STEPS];
+
     int segment_start[SPIPE_MAX_STAGES + 2];
     size_t stage_distance; /* batches that a segment is issued behind the one before it */
 } spipe_priv_route_t;
 
 /* One batch's place in memory, and how far it is. */
 typedef struct spipe_priv_slot {
-    unsigned char *dev[SPIPE_MAX_BUFFERS];     /* the batch's first element on the device */
-    unsigned char *pin_in[SPIPE_MAX_BUFFERS];  /* pinned twin that is filled, or NULL */
-    unsigned char *pin_out[SPIPE_MAX_BUFFERS]; /* pinned twin that is drained, or NULL */
+    unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
+    unsigned char *pin_in[SPIPE_MAX_BUFFERS];    /* pinned twin that is filled, or NULL */
+    unsigned char *pin_out[SPIPE_MAX_BUFFERS];   /* pinned twin that is drained, or NULL */
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
     cudaEvent_t stage_done[SPIPE_MAX_STAGES];
@@ -174,53 +176,57 @@ typedef struct spipe_priv_queue {
 /* workers: the threads that fill, drain and run host stages. */
 typedef struct spipe_priv_workers {
     spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
-    void *block;    /* memory of the queues' rings and worker structs */
+    void *block; /* memory of the queues' rings and worker structs */
     int quit;
-    int started;    /* threads were asked for once */
-    int all_cpus;   /* they take all CPUs, so a waiting caller should help */
+    int started;  /* threads were asked for once */
+    int all_cpus; /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
 /* trial: the candidates of a kept pipeline, and what runs of them took. */
 typedef struct spipe_priv_trial {
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     size_t num, current;
-    int num_runs;     /* measured since the work was planned */
-    int over;         /* 1 = the fastest is known */
-    double kernel_s;  /* least time of the kernels that a run showed; negative = unknown */
+    int num_runs;          /* measured since the work was planned */
+    int over;              /* 1 = the fastest is known, or nothing may be tried */
+    int arranged;          /* 1 = the plan in use is that of candidate current */
+    double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
     cudaGraphExec_t graph; /* a run as a graph, or NULL */
     size_t graph_moved[2];
-    int graph_failed; /* 1 = it cannot be captured */
+    size_t graph_chunk; /* of the plan that it replays */
+    int graph_failed;   /* 1 = it cannot be captured */
 } spipe_priv_trial_t;
 
 /* How far a run is. What several threads touch is under the lock. */
 typedef struct spipe_priv_progress_counts {
-    size_t completed;          /* batches whose outputs are whole */
+    size_t completed;             /* batches whose outputs are whole */
     size_t fill_turn, drain_turn; /* whose turn it is at sources and sinks */
     size_t issued_in, issued_out; /* batches whose copies are in the streams */
     size_t polled_in, polled_out; /* and seen to have ended */
-    size_t reported;           /* to the progress callback */
-    size_t num_positions;      /* batches that were handed a position */
+    size_t reported;              /* to the progress callback */
+    size_t num_positions;         /* batches that were handed a position */
 } spipe_priv_progress_counts_t;
 
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
-    int enqueued;          /* 1 = in a stream's order; nobody counts what is whole */
+    int enqueued; /* 1 = in a stream's order; nobody counts what is whole */
     int capturing, endless, one_stream;
-    int running_enqueued;  /* an enqueued run has not been waited for */
-    int ran_now;           /* an enqueued run that had to be run at once, and nobody has asked */
+    int running_enqueued; /* an enqueued run has not been waited for */
+    int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
     size_t failed, drain_failed, stop_asked; /* flags under the lock */
-    cudaError_t stale_error; /* the thread's last error when the run began */
-    size_t total;          /* elements; SPIPE_AUTO = not known yet */
+    cudaError_t stale_error;                 /* the thread's last error when the run began */
+    size_t total;                            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
-    size_t failed_batch;   /* the first that failed; SPIPE_AUTO = none */
-    size_t moved[2];       /* bytes to the device, from it */
+    size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
+    size_t moved[2];     /* bytes to the device, from it */
+
     struct {
         size_t got; /* elements that a source gave */
         int ended;
     } sources[SPIPE_MAX_BUFFERS];
+
     double began;
-    size_t *positions;     /* where batches lie in the whole, where several GPUs share it */
+    size_t *positions; /* where batches lie in the whole, where several GPUs share it */
 } spipe_priv_run_t;
 
 /* A pipeline. Each member belongs to the file named like it. */

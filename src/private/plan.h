@@ -4,10 +4,10 @@
 typedef struct spipe_priv_planner {
     const spipe_costs_t *costs;
     const spipe_priv_work_t *work;
-    const spipe_desc_t *desc;  /* what the user fixed */
-    spipe_priv_way_t *best;    /* the best ways so far, best first */
+    const spipe_desc_t *desc; /* what the user fixed */
+    spipe_priv_way_t *best;   /* the best ways so far, best first */
     size_t num, capacity;
-    size_t device_bytes;       /* memory there is, 0 = take what is needed */
+    size_t device_bytes; /* memory there is, 0 = take what is needed */
     size_t pinned_bytes;
     int num_compared;
 } spipe_priv_planner_t;
@@ -23,6 +23,7 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    if (a->replay) return 1; /* one graph is enough */
     return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
            spipe_priv_close(a->fill_threads, b->fill_threads) &&
            spipe_priv_close(a->drain_threads, b->drain_threads);
@@ -79,7 +80,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     if (p->desc->depth != SPIPE_AUTO) return p->desc->depth;
     if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
     y.depth = SPIPE_MAX_DEPTH;
-    e = spipe_priv_engines(p->costs, w, &y);
+    e = spipe_priv_engines_of(p->costs, w, &y);
     latency = spipe_priv_latency(p->costs, w, &y, &e);
     period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
     depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
@@ -170,6 +171,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
         spipe_priv_consider_ring(p, y);
     if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
     if (spipe_priv_num_batches(p->work, &y) > SPIPE_PRIV_MAX_REPLAY) return;
+    if (spipe_priv_num_batches(p->work, &y) < 2.0) return;
     y.replay = 1;
     spipe_priv_consider_ring(p, y);
 }

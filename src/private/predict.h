@@ -23,7 +23,7 @@ typedef struct spipe_priv_way {
 
 /* Seconds of each engine for one batch. */
 typedef struct spipe_priv_engines {
-    double in, out;     /* copy engines */
+    double in, out; /* copy engines */
     double kernel;
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
@@ -83,12 +83,12 @@ SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv
     const double wake = y->fill_threads + y->drain_threads > 0 ? c->wake_s : 0.0;
     e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    e->issue += c->staged_s;
     e->staging = (in + out) / rate;
     if (y->fill_threads + y->drain_threads == 0) {
         e->issue += e->fill + e->drain;
         return;
     }
+    e->issue += c->staged_s;
     e->staging = spipe_priv_max(e->staging, e->fill / ((double)y->fill_threads + help));
     e->staging = spipe_priv_max(e->staging, e->drain / ((double)y->drain_threads + help));
 }
@@ -102,9 +102,9 @@ SPIPE_API double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_wor
            wakes;
 }
 
-SPIPE_API spipe_priv_engines_t spipe_priv_engines(const spipe_costs_t *c,
-                                                  const spipe_priv_work_t *w,
-                                                  const spipe_priv_way_t *y) {
+SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
+                                                     const spipe_priv_work_t *w,
+                                                     const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
     const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
@@ -113,7 +113,8 @@ SPIPE_API spipe_priv_engines_t spipe_priv_engines(const spipe_costs_t *c,
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
     e.kernel = w->kernel_s / n;
-    e.issue = c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
+    e.issue =
+        c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
@@ -131,7 +132,7 @@ SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
-    if (ring > 0.0) s += c->pin_s + ring / c->pin;
+    if (ring > 0.0) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * (double)(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
@@ -182,7 +183,7 @@ SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_wor
         return spipe_priv_predict_zero_copy(c, w, y);
     }
     if (blocks) return spipe_priv_predict_direct(c, w, y);
-    e = spipe_priv_engines(c, w, y);
+    e = spipe_priv_engines_of(c, w, y);
     return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, y, &e) +
            (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
 }

@@ -2,18 +2,18 @@
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {
-    SPIPE_PRIV_OP_NONE,       /* only a wait or a record */
-    SPIPE_PRIV_OP_COPY,       /* one copy */
-    SPIPE_PRIV_OP_CALL,       /* a stage is called */
-    SPIPE_PRIV_OP_BATCH,      /* all stages are called for each chunk of a batch */
-    SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
-    SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
-    SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
-    SPIPE_PRIV_OP_HALO,       /* a copy in with the edges of a halo */
-    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage may begin */
-    SPIPE_PRIV_OP_HOST_END,   /* the calling thread waits until it has ended */
-    SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
-    SPIPE_PRIV_OP_SYNC,       /* sync_each: wait for the stream */
+    SPIPE_PRIV_OP_NONE,        /* only a wait or a record */
+    SPIPE_PRIV_OP_COPY,        /* one copy */
+    SPIPE_PRIV_OP_CALL,        /* a stage is called */
+    SPIPE_PRIV_OP_BATCH,       /* all stages are called for each chunk of a batch */
+    SPIPE_PRIV_OP_COPIES,      /* the num copies that follow, in one call */
+    SPIPE_PRIV_OP_FILLED,      /* the calling thread waits until the slot is filled */
+    SPIPE_PRIV_OP_DRAINED,     /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_HALO,        /* a copy in with the edges of a halo */
+    SPIPE_PRIV_OP_HOST_BEGIN,  /* a host stage may begin */
+    SPIPE_PRIV_OP_HOST_END,    /* the calling thread waits until it has ended */
+    SPIPE_PRIV_OP_IN_END,      /* the copies in are issued */
+    SPIPE_PRIV_OP_SYNC,        /* sync_each: wait for the stream */
     SPIPE_PRIV_OP_WATCHED = 32 /* or-ed where a timeline watches, so that others need not ask */
 };
 
@@ -151,8 +151,8 @@ SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_
     }
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!(p->route.after[s] & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, s, stream, spipe_priv_stage_stream(w, i),
-                              w->slot->stage_done[i], 0);
+        spipe_priv_write_wait(w, s, stream, spipe_priv_stage_stream(w, i), w->slot->stage_done[i],
+                              0);
     }
     if (p->request.desc.stages[s].ordered) {
         spipe_priv_write_wait(w, s, stream, NULL, p->memory.slots[before].stage_done[s], 1);
@@ -202,8 +202,7 @@ SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
     }
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!(p->route.leaves & SPIPE_BIT(i))) continue;
-        spipe_priv_write_wait(w, -1, out, spipe_priv_stage_stream(w, i), w->slot->stage_done[i],
-                              0);
+        spipe_priv_write_wait(w, -1, out, spipe_priv_stage_stream(w, i), w->slot->stage_done[i], 0);
     }
     spipe_priv_write_copies(w, 1, out);
     spipe_priv_write_record(w, -1, out, w->slot->out_done);

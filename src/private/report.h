@@ -1,12 +1,135 @@
+/* ---- 12 report -----------------------------------------------------------------------------
+   What a run did, taken from its state and put into words. Reads a pipeline; writes its report. */
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     static const char *const names[] = {"auto",        "engines",       "serial",
-                                        "depth-first", "breadth-first", "mapped"};
-    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_MAPPED ? (int)schedule : 0];
+                                        "depth-first", "breadth-first", "zero-copy"};
+    return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_ZERO_COPY ? (int)schedule : 0];
 }
+
+/* What overlapped, where nobody asked for a schedule. */
+SPIPE_API const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
+    const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
+    if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
+    if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
+    if (blocks) return "little overlaps: CUDA's copies of pageable memory block";
+    return "both copy engines and the kernels work at once";
+}
+
+SPIPE_API void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
+    spipe_report_t *r = &p->report;
+    const spipe_priv_run_t *run = &p->run;
+    r->total = run->total == SPIPE_AUTO ? 0 : run->total;
+    r->chunks_done = spipe_priv_chunks(p, run->at.completed);
+    r->num_chunks = run->num_batches == SIZE_MAX ? 0 : spipe_priv_chunks(p, run->num_batches);
+    r->count_done = run->at.completed * run->batch_elems;
+    if (r->count_done > run->total) r->count_done = run->total;
+    r->bytes_in = run->moved[0];
+    r->bytes_out = run->moved[1];
+}
+
+SPIPE_API void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
+    spipe_report_t *r = &p->report;
+    const spipe_plan_t *plan = &p->plan;
+    r->chunk = plan->chunk;
+    r->depth = plan->depth;
+    r->schedule = plan->schedule;
+    r->staged = plan->staging == SPIPE_STAGING_COPY;
+    r->why_chunk = plan->why_chunk;
+    r->why_schedule = plan->why_schedule;
+    r->why_staging = plan->why_staging;
+    r->predicted_ms = plan->predicted_ms;
+    memcpy(r->costs, plan->costs, sizeof r->costs);
+}
+
+SPIPE_API void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
+    spipe_report_t *r = &p->report;
+    r->failure = p->failure;
+    memcpy(r->device, p->request.facts.name, sizeof r->device);
+    spipe_priv_report_counts(p);
+    spipe_priv_report_plan(p);
+    r->num_stages = p->request.desc.num_stages;
+    r->num_streams = p->streams.num;
+    r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
+    r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
+    r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
+    r->device_bytes = p->memory.device_bytes;
+    r->pinned_bytes = p->memory.pinned_bytes;
+    if (!to) return;
+    *to = *r;
+    if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
+}
+
 SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
+
 SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
+
+SPIPE_API void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
+    const char *how = r->trying ? ", trying candidates" : "";
+    if (r->replayed) how = ", replayed";
+    fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
+            r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk, r->num_stages,
+            spipe_priv_s((size_t)r->num_stages), r->why_chunk);
+    fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
+            spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
+            spipe_priv_s((size_t)r->num_streams), how, r->why_schedule, r->why_staging);
+    fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n", r->fill_threads,
+            spipe_priv_s(r->fill_threads), r->drain_threads);
+}
+
+SPIPE_API void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
+    const double mib = 1048576.0;
+    fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
+            (double)r->pinned_bytes / mib);
+    fprintf(to, "  in        %.1f MiB, %.2f GB/s\n", (double)r->bytes_in / mib,
+            spipe_priv_gbps(r->bytes_in, r->wall_ms));
+    fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / mib,
+            spipe_priv_gbps(r->bytes_out, r->wall_ms));
+    fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
+            r->setup_ms, r->costs);
+}
+
+SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
+    int i;
+    for (i = 0; i < r->num_devices; ++i) {
+        fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
+                r->devices_failed & SPIPE_BIT(i) ? ", then it failed" : "");
+    }
+}
+
+/* What a timeline found: how busy each engine was, what that means, and the verdict's lines. */
+SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
+    static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
+    int i;
+    fprintf(to, "  watched   %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
+    for (i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
+        if (!(r->busy_ms[i] > 0.0)) continue;
+        fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
+                100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
+    }
+    for (i = 0; i < r->num_stages && r->num_stages > 1; ++i) {
+        fprintf(to, "    %-14.14s %9.3f ms %8.1f\n", r->stage_names[i], r->stage_ms[i],
+                100.0 * r->stage_ms[i] / r->timed_ms);
+    }
+}
+
+SPIPE_API void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
+    const char *line = r->verdict;
+    if (!(r->timed_ms > 0.0)) return;
+    spipe_priv_print_engines(r, to);
+    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
+            100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
+    fprintf(to, "  bound     %.3f ms, the busiest engine's work: %.0f %% of it reached\n",
+            r->bound_ms, 100.0 * r->bound_ms / r->timed_ms);
+    fprintf(to, "  sync      %.2f us from a step's turn to its begin, on average\n", r->sync_us);
+    while (*line) {
+        const int n = (int)strcspn(line, "\n");
+        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
     if (!r || !to) return cudaErrorInvalidValue;
     fprintf(to, "streampipe on %s\n", r->device[0] ? r->device : "no device");
@@ -15,22 +138,10 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
                 cudaGetErrorName(r->failure.error), r->failure.chunks_whole);
     }
     if (r->depth > 0) {
-        fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
-                r->count_done, r->chunks_done, spipe_priv_s(r->chunks_done), r->chunk,
-                r->num_stages, spipe_priv_s((size_t)r->num_stages), r->why_chunk);
-        fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
-                spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
-                spipe_priv_s((size_t)r->num_streams), r->replayed ? ", replayed" : r->trying
-                ? ", trying" : "", r->why_schedule, r->why_staging);
-        fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n  memory    %.1f MiB device, "
-                "%.1f MiB pinned\n", r->fill_threads, spipe_priv_s(r->fill_threads),
-                r->drain_threads, (double)r->device_bytes / SPIPE_PRIV_MIB,
-                (double)r->pinned_bytes / SPIPE_PRIV_MIB);
-        fprintf(to, "  in        %.1f MiB, %.2f GB/s\n  out       %.1f MiB, %.2f GB/s\n",
-                (double)r->bytes_in / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_in, r->wall_ms),
-                (double)r->bytes_out / SPIPE_PRIV_MIB, spipe_priv_gbps(r->bytes_out, r->wall_ms));
-        fprintf(to, "  time      %.3f ms, and %.3f ms to set up\n", r->wall_ms, r->setup_ms);
+        spipe_priv_print_choices(r, to);
+        spipe_priv_print_figures(r, to);
     }
-    if (r->print_more) r->print_more(r, to);
+    spipe_priv_print_devices(r, to);
+    spipe_priv_print_verdict(r, to);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }

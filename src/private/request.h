@@ -50,6 +50,7 @@ SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const sp
     r->desc = *d;
     r->kept = kept;
     r->may_register = 1;
+    r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
     r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
     return spipe_priv_look_at_arrays(r);
@@ -64,7 +65,7 @@ SPIPE_API void spipe_priv_request_cpus(spipe_priv_request_t *r) {
 SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
                                                     double kernel_s) {
     spipe_priv_work_t w =
-        spipe_priv_work(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
+        spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
     if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;

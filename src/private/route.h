@@ -20,7 +20,8 @@ SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
 }
 
 /* What a buffer's path means for the run as a whole. */
-SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r, int i) {
+SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                       int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
     const int array = spipe_priv_is_array(b);
@@ -163,6 +164,5 @@ SPIPE_API void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_req
                                      const spipe_plan_t *plan) {
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
-    t->stage_distance =
-        t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
+    t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
 }

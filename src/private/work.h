@@ -4,8 +4,8 @@
 
 /* What kind of memory a host array is; of other buffers nothing is known. */
 typedef struct spipe_priv_array {
-    int type; /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
-    int registered; /* 1 = this run pinned it, and will unpin it */
+    int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
+    int registered;        /* 1 = this run pinned it, and will unpin it */
     unsigned char *mapped; /* where kernels find it, or NULL */
 } spipe_priv_array_t;
 
@@ -23,27 +23,28 @@ enum {
 
 /* Bytes are of one element unless said otherwise. */
 typedef struct spipe_priv_work {
-    size_t count;                   /* elements; of an unknown total an assumed number */
-    unsigned flags;                 /* SPIPE_PRIV_MAY_... */
-    double in, out;                 /* copied each way */
+    size_t count;                     /* elements; of an unknown total an assumed number */
+    unsigned flags;                   /* SPIPE_PRIV_MAY_... */
+    double in, out;                   /* copied each way */
     double pageable_in, pageable_out; /* of these, from and to pageable arrays */
-    double hosted_in, hosted_out;   /* of these, from sources and to sinks: always staged */
-    double held;                    /* device memory in a slot */
-    double halo;                    /* bytes copied in for each chunk beside its own elements */
-    size_t least_chunk;             /* elements of the widest halo */
-    int copies_in, copies_out;      /* buffers: calls for each chunk */
-    int num_stages, num_segments;   /* segments: 1 + rounds of host stages */
-    int zero_copy_passes;           /* times that zero-copy stages cross the link with the output */
+    double hosted_in, hosted_out;     /* of these, from sources and to sinks: always staged */
+    double held;                      /* device memory in a slot */
+    double halo;                      /* bytes copied in for each chunk beside its own elements */
+    size_t least_chunk;               /* elements of the widest halo */
+    int copies_in, copies_out;        /* buffers: calls for each chunk */
+    int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
     size_t cpus;
-    double cache;                   /* bytes of the last-level cache; 0 = not known */
-    double memory;                  /* bytes of device memory that slots may take */
-    double kernel_s;                /* of all kernels for the whole */
+    double cache;    /* bytes of the last-level cache; 0 = not known */
+    double memory;   /* bytes of device memory that slots may take */
+    double kernel_s; /* of all kernels for the whole */
 } spipe_priv_work_t;
 
 SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
-    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
+    if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
+        flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
     for (i = 0; i < d->num_stages; ++i) {
         const spipe_stage_desc_t *s = &d->stages[i];
         const unsigned after = spipe_priv_stage_deps(d, i);
@@ -128,9 +129,9 @@ SPIPE_API double spipe_priv_busier(const spipe_priv_work_t *w) {
     return w->held > 0.0 ? w->held : 1.0;
 }
 
-SPIPE_API spipe_priv_work_t spipe_priv_work(const spipe_desc_t *d, const spipe_device_t *facts,
-                                            const spipe_priv_array_t *arrays, int kept,
-                                            size_t cpus) {
+SPIPE_API spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d, const spipe_device_t *facts,
+                                               const spipe_priv_array_t *arrays, int kept,
+                                               size_t cpus) {
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);

@@ -1,6 +1,6 @@
 /* ---- 11 >>plan -----------------------------------------------------------------------------
    What was chosen for a run and why. Made by one pure function; printable; never an input. */
-typedef struct spipe_plan {
+typedef struct spipe_run_plan {
     size_t           count;         /* elements planned for; SPIPE_AUTO = not known */
     size_t           chunk;         /* elements in a chunk */
     size_t           batch;         /* chunks copied in one piece; 1 = each by itself */

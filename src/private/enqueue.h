@@ -1,0 +1,142 @@
+/* ---- 13 execute: in a stream's order -------------------------------------------------------
+   A run that is enqueued, or captured into a graph: nobody waits, so nothing is counted. */
+
+/* Puts a run into streams that start after stream and end before what follows on it. */
+SPIPE_API cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    spipe_priv_run_t *run = &p->run;
+    cudaError_t e = cudaSuccess, synced = cudaSuccess;
+    if (!run->capturing && run->running_enqueued) {
+        e = cudaStreamWaitEvent(stream, p->streams.end, 0);
+    }
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
+    if (e == cudaSuccess) e = spipe_priv_fork(&p->streams, stream);
+    if (e == cudaSuccess) e = spipe_priv_issue_all(p);
+    spipe_priv_keep_error(&e, spipe_priv_join(&p->streams, stream));
+    if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
+    if (run->capturing) return e;
+    if (e == cudaSuccess) e = cudaEventRecord(p->streams.end, stream);
+    if (e == cudaSuccess)
+        run->running_enqueued = 1;
+    else
+        spipe_priv_sync_streams(&p->streams, &synced);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGraph_t *graph) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e;
+    SPIPE_TRY(cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal));
+    p->run.capturing = p->run.enqueued = 1;
+    e = spipe_priv_enqueue_run(p, base);
+    p->run.capturing = p->run.enqueued = 0;
+    spipe_priv_keep_error(&e, cudaStreamEndCapture(base, graph));
+    return e;
+}
+
+SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
+    const size_t completed = p->run.at.completed;
+    cudaGraph_t graph = NULL;
+    cudaError_t e = spipe_priv_drop_graph(t);
+    spipe_priv_begin(p);
+    if (e == cudaSuccess) e = spipe_priv_capture_into(p, &graph);
+    if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&t->graph, graph, 0);
+    if (e == cudaSuccess) e = cudaGraphUpload(t->graph, p->streams.streams[0]);
+    if (graph) (void)cudaGraphDestroy(graph);
+    memcpy(t->graph_moved, p->run.moved, sizeof p->run.moved);
+    t->graph_chunk = p->plan.chunk;
+    p->run.at.completed = completed;
+    p->failure = failure;
+    if (e == cudaSuccess) return;
+    (void)cudaGetLastError();
+    (void)spipe_priv_drop_graph(t);
+    t->graph_failed = 1;
+}
+
+/* Makes the pipeline's device current; refuses a pipeline that cannot run. */
+SPIPE_API cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
+                                       spipe_report_t *report) {
+    const char *why = "the pipeline is NULL; make one with spipe_pipeline_create";
+    cudaError_t e = cudaErrorInvalidResourceHandle;
+    if (p && p->request.incomplete) {
+        why = "an array could not be set; set it again";
+    } else if (p) {
+        e = spipe_priv_use_device(p->request.device, before);
+        why = "the device of the pipeline cannot be made the current one";
+    }
+    if (e == cudaSuccess) return e;
+    if (report) memset(report, 0, sizeof *report);
+    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
+}
+
+/* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
+   may read when it is called: the order of the stream is kept by waiting for it. */
+SPIPE_API cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    if (p->run.capturing) {
+        return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
+                                 "a captured run takes pinned arrays only; no sources, sinks or "
+                                 "host stages");
+    }
+    if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
+    if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));
+    SPIPE_TRY(cudaStreamSynchronize(stream));
+    p->run.ran_now = 1;
+    SPIPE_TRY(spipe_priv_choose_way(p));
+    return spipe_priv_run_plan(p);
+}
+
+SPIPE_API cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    spipe_priv_run_t *run = &p->run;
+    cudaError_t e;
+    if (!run->running_enqueued) spipe_priv_begin(p);
+    run->enqueued = 1;
+    e = spipe_priv_enqueue_run(p, stream);
+    run->enqueued = run->running_enqueued;
+    if (e == cudaSuccess) return e;
+    run->ran_now |= !run->capturing; /* so that wait reports it */
+    return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
+}
+
+SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    int before, at_once;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
+    p->run.capturing = status != cudaStreamCaptureStatusNone;
+    at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
+    if (e == cudaSuccess && (at_once || p->route.host_work))
+        e = spipe_priv_run_now(p, stream);
+    else if (e == cudaSuccess)
+        e = spipe_priv_run_later(p, stream);
+    p->run.capturing = 0;
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    spipe_priv_run_t *run;
+    int before;
+    cudaError_t e = cudaSuccess;
+    SPIPE_TRY(spipe_priv_enter(p, &before, report));
+    run = &p->run;
+    if (!run->running_enqueued && !run->ran_now) spipe_priv_failure_clear(&p->failure);
+    if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+                              "the GPU reported an error in an enqueued run: %s; set sync_each to "
+                              "learn which stage",
+                              cudaGetErrorString(e));
+    }
+    if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
+    p->failure.chunks_whole = spipe_priv_chunks(p, run->at.completed);
+    run->running_enqueued = run->ran_now = run->enqueued = 0;
+    e = p->failure.error;
+    spipe_priv_report(p, report);
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}

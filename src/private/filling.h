@@ -1,0 +1,236 @@
+/* ---- 13 execute: filling slots --------------------------------------------------------------
+   Host arrays and sources into pinned slots, with the edges of halos. None of it knows which
+   thread it is on. */
+
+/* How many elements of a batch's window lie before the first and after the last of the whole. */
+SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
+                                  size_t total, size_t *left, size_t *right) {
+    const size_t end = first + count + b->halo_after;
+    *left = first < b->halo_before ? b->halo_before - first : 0;
+    *right = total != SPIPE_AUTO && end > total ? end - total : 0;
+}
+
+SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times, const unsigned char *element,
+                                 const spipe_buffer_desc_t *b) {
+    for (; times > 0; --times, dst += b->elem_bytes) {
+        if (b->edge == SPIPE_EDGE_ZERO)
+            memset(dst, 0, b->elem_bytes);
+        else
+            memcpy(dst, element, b->elem_bytes);
+    }
+}
+
+/* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
+SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
+                                     size_t first, size_t count, size_t total) {
+    unsigned char *past;
+    size_t left, right;
+    spipe_priv_outside(b, first, count, total, &left, &right);
+    spipe_priv_repeat(data - b->halo_before * b->elem_bytes, left, data, b);
+    if (right == 0) return;
+    past = data + (total - first) * b->elem_bytes;
+    spipe_priv_repeat(past, right, past - b->elem_bytes, b);
+}
+
+/* memcpy by stores that pass the caches: memory need not read what is overwritten. */
+SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, size_t n) {
+#if SPIPE_PRIV_STREAM_STORES
+    const size_t head = (16 - ((uintptr_t)to & 15)) & 15;
+    if (n >= 65536) {
+        memcpy(to, from, head);
+        for (to += head, from += head, n -= head; n >= 16; to += 16, from += 16, n -= 16) {
+            const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
+            _mm_stream_si128((__m128i *)(void *)to, a);
+        }
+        _mm_sfence();
+    }
+#endif
+    memcpy(to, from, n);
+}
+
+/* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
+SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
+                                     const spipe_priv_at_t *at, size_t total, int cached) {
+    const unsigned char *host = (const unsigned char *)b->host;
+    size_t left, right, low, n;
+    spipe_priv_outside(b, at->first, at->count, total, &left, &right);
+    low = at->first - (b->halo_before - left);
+    n = at->first + at->count + b->halo_after - right - low;
+    data -= (at->first - low) * b->elem_bytes;
+    if (cached)
+        memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    else
+        spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    data += (at->first - low) * b->elem_bytes;
+    spipe_priv_fill_edges(b, data, at->first, at->count, total);
+}
+
+/* Reads up to want elements of a source; fewer only at its end. */
+SPIPE_API cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
+                                      size_t want, size_t batch) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    size_t *got = &p->run.sources[i].got;
+    if (total != SPIPE_AUTO && want > total - *got) want = total - *got;
+    while (want > 0 && !p->run.sources[i].ended) {
+        size_t n = 0;
+        const cudaError_t e = b->source(dst, want, &n, b->user);
+        if (e != cudaSuccess) {
+            return spipe_priv_fail(p, e, -1, batch,
+                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
+                                   i, spipe_priv_position(p, batch), *got, cudaGetErrorString(e));
+        }
+        if (n > want) {
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d said that it gave %zu elements where "
+                                   "there was room for %zu",
+                                   i, n, want);
+        }
+        if (n == 0) p->run.sources[i].ended = 1;
+        *got += n;
+        dst += n * b->elem_bytes;
+        want -= n;
+    }
+    if (want == 0 || spipe_priv_endless(&p->request.desc)) return cudaSuccess;
+    return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                           "the source of buffer %d ended after %zu of %zu elements; leave count "
+                           "SPIPE_AUTO to run until the end",
+                           i, *got, p->request.desc.count);
+}
+
+/* A source's window: what it shares with the window before it is taken from there. */
+SPIPE_API cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t size = p->run.batch_elems, depth = p->plan.depth;
+    unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
+    const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
+    unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
+    if (batch == 0 || p->run.positions) {
+        p->run.sources[i].got = spipe_priv_position(p, batch) * size;
+        p->run.sources[i].ended = 0;
+        return spipe_priv_read(p, i, data, size + b->halo_after, batch);
+    }
+    before = p->memory.slots[(batch - 1) % depth].pin_in[i];
+    if (shared > 0) {
+        memmove(base, before - b->halo_before * b->elem_bytes + size * b->elem_bytes, shared);
+    }
+    return spipe_priv_read(p, i, base + shared, size, batch);
+}
+
+/* Where a source ended, all must have given as much; less only where the others' wider halo is
+   read ahead. */
+SPIPE_API cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
+                                                 size_t total) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const size_t got = p->run.sources[i].got;
+        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
+        if (got < total && !p->run.sources[i].ended) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                               "the sources disagree: one ended after %zu elements, buffer %d gave "
+                               "%zu",
+                               total, i, got);
+    }
+    return cudaSuccess;
+}
+
+/* Reads all sources for a batch, finds the end, and writes their edges; in turn. */
+SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
+    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
+    size_t total = spipe_priv_locked_get(p, &p->run.total), count;
+    int i, ended = -1;
+    if (spipe_priv_count_of(p, batch) == 0) return cudaSuccess;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
+        SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
+        if (p->run.sources[i].ended) ended = i;
+    }
+    if (ended >= 0) {
+        if (total == SPIPE_AUTO) total = p->run.sources[ended].got;
+        SPIPE_TRY(spipe_priv_compare_sources(p, batch, total));
+        spipe_priv_locked_set(p, &p->run.total, total);
+    }
+    count = spipe_priv_count_of(p, batch);
+    for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (b->kind == SPIPE_SOURCE) spipe_priv_fill_edges(b, slot->pin_in[i], first, count, total);
+    }
+    return cudaSuccess;
+}
+
+/* Waits until it is this batch's turn: sources and sinks see chunks in order. */
+SPIPE_API void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn, size_t batch) {
+    spipe_priv_lock(p->sync);
+    while (*turn != batch) spipe_priv_wait(p->sync);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Whether nothing need be read for a batch any more. */
+SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
+    return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
+}
+
+SPIPE_API int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (d->buffers[i].kind == kind) return 1;
+    }
+    return 0;
+}
+
+/* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
+   fewer. */
+SPIPE_API void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t depth = p->plan.depth;
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    if (batch >= depth && !fills &&
+        cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
+        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
+    }
+    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p, 0);
+    p->run.at.num_positions = batch + 1;
+}
+
+/* What became of reading the sources for a batch, for those who share them. */
+enum {
+    SPIPE_PRIV_READ_OK = 1,
+    SPIPE_PRIV_NOT_READ,
+    SPIPE_PRIV_READ_FAILED
+};
+
+SPIPE_API int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
+    if (!spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return SPIPE_PRIV_READ_OK;
+    if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
+    if (spipe_priv_fill_sources(p, batch) != cudaSuccess) return SPIPE_PRIV_READ_FAILED;
+    return SPIPE_PRIV_READ_OK;
+}
+
+/* What happens in turn: sources are read; several GPUs ask where the batch lies. */
+SPIPE_API void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
+    const int shared = p->run.positions != NULL;
+    int outcome;
+    if (!shared && !spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return;
+    spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
+    if (shared) spipe_priv_take_position(p, batch);
+    outcome = spipe_priv_read_sources(p, batch);
+    if (shared) (void)p->request.desc.hooks->next_batch(p, outcome);
+    spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
+}
+
+SPIPE_API void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
+    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    spipe_priv_at_t at;
+    size_t total;
+    int i;
+    spipe_priv_fill_in_turn(p, batch);
+    spipe_priv_locate(p, batch, &at);
+    total = spipe_priv_locked_get(p, &p->run.total);
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
+        if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
+        spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
+    }
+    spipe_priv_locked_set(p, &slot->filled, batch + 1);
+}

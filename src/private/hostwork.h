@@ -1,0 +1,109 @@
+/* ---- 13 execute: draining slots and host stages ---------------------------------------------
+   Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
+   which thread it is on. */
+
+SPIPE_API void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (!at->slot->pin_out[i] || b->kind == SPIPE_SINK) continue;
+        spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
+                        at->count * b->elem_bytes);
+    }
+}
+
+/* 1 when every sink took the batch. */
+SPIPE_API int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        cudaError_t e;
+        if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
+        e = b->sink(at->slot->pin_out[i], at->count, at->first, b->user);
+        if (e == cudaSuccess) continue;
+        (void)spipe_priv_fail(p, e, -1, at->batch,
+                              "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                              at->position, at->first, cudaGetErrorString(e));
+        return 0;
+    }
+    return 1;
+}
+
+/* Nothing is drained after a failure at this batch or before it. */
+SPIPE_API int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
+    return !spipe_priv_is_lost(p, batch) && !spipe_priv_locked_get(p, &p->run.drain_failed);
+}
+
+SPIPE_API void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t depth = p->plan.depth;
+    spipe_priv_at_t at;
+    int ok = spipe_priv_may_drain(p, batch);
+    spipe_priv_locate(p, batch, &at);
+    if (ok) spipe_priv_drain_arrays(p, &at);
+    if (spipe_priv_has_kind(&p->request.desc, SPIPE_SINK)) {
+        spipe_priv_take_turn(p, &p->run.at.drain_turn, batch);
+        ok = ok && spipe_priv_may_drain(p, batch) && spipe_priv_drain_sinks(p, &at);
+    }
+    spipe_priv_lock(p->sync);
+    if (ok)
+        at.slot->whole = batch + 1;
+    else
+        p->run.drain_failed = 1;
+    while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
+        ++p->run.at.completed;
+    }
+    p->run.at.drain_turn = batch + 1;
+    at.slot->drained = batch + 1;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+}
+
+SPIPE_API void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+    const spipe_stage_desc_t *s = &p->request.desc.stages[t->stage];
+    spipe_priv_at_t at;
+    spipe_chunk_t c;
+    cudaError_t e;
+    memset(&c, 0, sizeof c);
+    spipe_priv_locate(p, t->batch, &at);
+    spipe_priv_view(p, &at, &c);
+    c.slot = (int)(t->batch % p->plan.depth);
+    c.num_buffers = p->request.desc.num_buffers;
+    memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
+    e = s->fn(&c, s->user);
+    if (e == cudaSuccess) return;
+    (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
+                          s->name, at.position, cudaGetErrorString(e));
+}
+
+SPIPE_API void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+    spipe_priv_slot_t *slot = &p->memory.slots[t->batch % p->plan.depth];
+    const cudaError_t e = spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[t->stage]),
+                                                t->stage, t->batch, "work before host stage '");
+    if (p->watcher) t->began = spipe_priv_seconds();
+    if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
+    spipe_priv_locked_set(p, &slot->host_done[t->stage], t->batch + 1);
+}
+
+/* Fresh memory is touched by the page of 2 MiB, so that several threads can; pages grow with the
+   ring so that their tasks fit into a queue. */
+SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
+    return ((size_t)2 << 20) * (1 + (bytes >> 30));
+}
+
+SPIPE_API void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
+    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
+    const size_t at = page_number * page, left = bytes - at;
+    memset(p->memory.pinned + at, 0, left < page ? left : page);
+}
+
+SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
+    if (p->watcher) t.began = spipe_priv_seconds();
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
+    switch (t.what) {
+    case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.batch); break;
+    case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.batch); break;
+    case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
+    default: spipe_priv_touch_one(p, t.batch); break;
+    }
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 1);
+}

@@ -1,0 +1,233 @@
+/* ---- 13 execute: issuing -------------------------------------------------------------------
+   The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
+   the program says what to do. */
+
+SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
+                                           size_t times, const unsigned char *element,
+                                           cudaStream_t stream) {
+    if (times == 0) return cudaSuccess;
+    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, times * b->elem_bytes, stream);
+    for (; times > 0; --times, dev += b->elem_bytes) {
+        SPIPE_TRY(cudaMemcpyAsync(dev, element, b->elem_bytes, cudaMemcpyDefault, stream));
+    }
+    return cudaSuccess;
+}
+
+/* Copies a window in from the user's array; what lies beyond the ends is made on the device. */
+SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                            int i, cudaStream_t stream) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t bytes = b->elem_bytes;
+    const unsigned char *host = (const unsigned char *)b->host;
+    unsigned char *dev = at->slot->dev[i] - b->halo_before * bytes;
+    size_t left, right, low, n;
+    spipe_priv_outside(b, at->first, at->count, p->run.total, &left, &right);
+    low = at->first - (b->halo_before - left);
+    n = at->first + at->count + b->halo_after - right - low;
+    p->run.moved[0] += n * bytes;
+    SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
+    SPIPE_TRY(cudaMemcpyAsync(dev + left * bytes, host + low * bytes, n * bytes, cudaMemcpyDefault,
+                              stream));
+    return spipe_priv_copy_edge(b, dev + (left + n) * bytes, right,
+                                host + (p->run.total - 1) * bytes, stream);
+}
+
+SPIPE_API cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
+                                            const spipe_chunk_t *c) {
+    const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    cudaError_t e = stage->fn(c, stage->user);
+    const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    if (e == cudaSuccess && left != p->run.stale_error) e = left;
+    if (e == cudaSuccess) return e;
+    if (left != p->run.stale_error) (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s", stage->name,
+                          c->index, cudaGetErrorString(e));
+    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                            const spipe_priv_at_t *at) {
+    spipe_priv_view(p, at, &at->slot->view);
+    at->slot->view.stream = op->stream;
+    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+}
+
+/* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
+   belongs to its slot. There is one chain, so all of it is in one stream. */
+SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                             const spipe_priv_at_t *at) {
+    spipe_chunk_t c = at->slot->view;
+    size_t left = at->count;
+    int i;
+    spipe_priv_view(p, at, &c);
+    c.stream = op->stream;
+    for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
+        c.count = left < p->plan.chunk ? left : p->plan.chunk;
+        for (i = 1; i + 1 < p->route.num_steps; ++i) {
+            SPIPE_TRY(spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c));
+        }
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+            if (b->kind == SPIPE_RESIDENT) continue;
+            c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
+        }
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                            const spipe_priv_at_t *at) {
+    const size_t n = at->count * op->elem_bytes + op->more;
+    p->run.moved[op->out] += n;
+    return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
+                           n, cudaMemcpyDefault, op->stream);
+}
+
+/* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
+   nothing, and a sanitizer does not see them. */
+SPIPE_API int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
+    if (p->run.capturing || p->route.pageable_copies) return 0;
+    return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
+}
+
+#if CUDART_VERSION >= 12080
+SPIPE_API cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                                const spipe_priv_at_t *at) {
+    void *to[SPIPE_MAX_BUFFERS];
+    const void *from[SPIPE_MAX_BUFFERS];
+    size_t bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0, k;
+    struct cudaMemcpyAttributes in_order;
+    memset(&in_order, 0, sizeof in_order);
+    in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    for (k = 0; k < n; ++k) {
+        const spipe_priv_op_t *c = &op[1 + k];
+        to[k] = c->to + at->first * c->to_elem;
+        from[k] = c->from + at->first * c->from_elem;
+        bytes[k] = at->count * c->elem_bytes + c->more;
+        p->run.moved[c->out] += bytes[k];
+    }
+#if CUDART_VERSION >= 13000
+    return cudaMemcpyBatchAsync(to, from, bytes, n, &in_order, &first, 1, op->stream);
+#else
+    return cudaMemcpyBatchAsync(to, (void **)from, bytes, n, &in_order, &first, 1, &n, op->stream);
+#endif
+}
+#endif
+
+/* The copies that follow op, in one call where toolkit and driver have it. */
+SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                              const spipe_priv_at_t *at) {
+    int k;
+#if CUDART_VERSION >= 12080
+    if (spipe_priv_copies_together(p)) return spipe_priv_issue_together(p, op, at);
+#endif
+    for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
+    return cudaSuccess;
+}
+
+/* sync_each: waits, so that an error of the GPU is found at the step that made it. */
+SPIPE_API cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                            const spipe_priv_at_t *at) {
+    const int last = op->step == SPIPE_PRIV_STEP_OUT;
+    if (p->run.capturing) return cudaSuccess;
+    SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_op_t *op,
+                                                  const spipe_priv_at_t *at) {
+    SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
+    spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
+    return cudaSuccess;
+}
+
+/* The rarer operations; kept out of the loop that issues, which stays small. */
+SPIPE_PRIV_ATTRIBUTE((cold))
+
+SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                             spipe_priv_at_t *at) {
+    cudaError_t e = cudaSuccess;
+    switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
+    case SPIPE_PRIV_OP_COPY: return spipe_priv_issue_copy(p, op, at);
+    case SPIPE_PRIV_OP_CALL: return spipe_priv_issue_call(p, op, at);
+    case SPIPE_PRIV_OP_BATCH: return spipe_priv_issue_batch(p, op, at);
+    case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
+    case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
+    case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
+    case SPIPE_PRIV_OP_HOST_BEGIN: return spipe_priv_issue_host_begin(p, op, at);
+    case SPIPE_PRIV_OP_FILLED:
+        e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
+        if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
+        return e;
+    case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
+        if (at->batch < p->plan.depth) return cudaSuccess;
+        return spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
+    case SPIPE_PRIV_OP_HOST_END:
+        return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+    default: p->run.at.issued_in = at->batch + 1; return cudaSuccess; /* IN_END */
+    }
+}
+
+/* The same, where a timeline may be told. */
+SPIPE_PRIV_ATTRIBUTE((cold))
+
+SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                               spipe_priv_at_t *at) {
+    cudaError_t e;
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 0);
+    e = spipe_priv_issue_other(p, op, at);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_OP, op, at->batch, 1);
+    return e;
+}
+
+/* Several GPUs: a batch's position is known before it is issued. */
+SPIPE_API cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
+    if (!p->run.positions) return cudaSuccess;
+    if (p->route.refill != SPIPE_PRIV_REFILL_NEVER) {
+        return spipe_priv_await(p, filled, batch + 1, batch);
+    }
+    if (batch == p->run.at.num_positions) spipe_priv_take_position(p, batch);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                              size_t batch, cudaError_t e) {
+    if (op->step == SPIPE_PRIV_STEP_IN) return spipe_priv_check_step(p, e, -1, batch, "copying in");
+    if (op->step == SPIPE_PRIV_STEP_OUT) {
+        return spipe_priv_check_step(p, e, -1, batch, "copying out");
+    }
+    return spipe_priv_check_step(p, e, op->stage, batch, NULL);
+}
+
+/* Operations first .. last-1 of a batch's program. */
+SPIPE_API cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
+                                       size_t batch) {
+    spipe_priv_at_t at;
+    const spipe_priv_op_t *op, *end;
+    cudaError_t e = cudaSuccess;
+    if (p->run.positions) SPIPE_TRY(spipe_priv_await_position(p, batch));
+    op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
+    end = at.count > 0 ? op + last : op;
+    for (op += first; op < end; ++op) {
+        if (op->wait && batch >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
+        if (e == cudaSuccess && op->what != SPIPE_PRIV_OP_NONE) {
+            if (op->what == SPIPE_PRIV_OP_COPY) {
+                e = spipe_priv_issue_copy(p, op, &at);
+            } else if (op->what == SPIPE_PRIV_OP_CALL) {
+                e = spipe_priv_issue_call(p, op, &at);
+            } else {
+                e = spipe_priv_issue_watched(p, op, &at);
+                if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
+                op += op->num; /* the last of several copies has what is recorded after them */
+            }
+        }
+        if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
+        if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
+    }
+    if (at.count == 0) spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    return cudaSuccess;
+}

@@ -1,0 +1,248 @@
+/* ---- 13 execute: pipelines -----------------------------------------------------------------
+   Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
+
+SPIPE_API cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    int i, before = 0;
+    if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
+        before = p->request.device;
+    }
+    if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_stop_workers(p);
+    spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
+    spipe_priv_keep_error(&e, spipe_priv_free_arenas(&p->memory)); /* streams end faster after it */
+    spipe_priv_destroy_streams(&p->streams, &e);
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
+    }
+    free((void *)p->program.ops);
+    free((void *)p->run.positions);
+    if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
+    spipe_priv_sync_destroy(p->sync);
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+/* Plans, and pins arrays in place where that is the plan; if the system refuses, plans anew. */
+SPIPE_API cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
+    size_t num = spipe_priv_make_plan(p, -1.0);
+    if (p->plan.staging == SPIPE_STAGING_REGISTER) {
+        SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
+        if (!pinned) {
+            p->request.may_register = 0;
+            num = spipe_priv_make_plan(p, -1.0);
+        }
+        may_try = 0;
+    }
+    spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
+                                        const char **what) {
+    const int shared = d->hooks && d->hooks->next_batch;
+    *what = "making a lock";
+    p->sync = spipe_priv_sync_create();
+    if (!p->sync) return cudaErrorMemoryAllocation;
+    *what = "reading the device's facts";
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept));
+    SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
+    *what = "choosing a plan";
+    SPIPE_TRY(spipe_priv_plan_request(p));
+    spipe_priv_route_stages(&p->route, d);
+    spipe_priv_route_plan(&p->route, &p->request, &p->plan);
+    spipe_priv_measure(p);
+    if (shared) {
+        p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
+        if (!p->run.positions) return cudaErrorMemoryAllocation;
+    }
+    SPIPE_TRY(spipe_priv_create_slots(p));
+    *what = "creating streams";
+    SPIPE_TRY(spipe_priv_create_streams(p));
+    *what = "creating events";
+    SPIPE_TRY(spipe_priv_create_events(p));
+    *what = "taking memory";
+    return spipe_priv_arrange_all(p);
+}
+
+/* Makes a pipeline in memory of the caller's; frees all on failure. */
+SPIPE_API cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
+                                        spipe_failure_t *failure) {
+    const double began = spipe_priv_seconds();
+    const char *what = NULL;
+    cudaError_t e;
+    memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
+    if (failure) spipe_priv_failure_clear(failure);
+    SPIPE_TRY(spipe_desc_check(d, failure));
+    if (d->hooks && d->hooks->run) {
+        return spipe_priv_refuse(failure, cudaErrorNotSupported,
+                                 "several devices are for spipe_run; of pipelines that are kept, "
+                                 "make one on each device");
+    }
+    spipe_priv_failure_clear(&p->failure);
+    e = cudaGetDevice(&p->request.device);
+    if (e != cudaSuccess) {
+        return spipe_priv_refuse(failure, e, "there is no device: %s", cudaGetErrorString(e));
+    }
+    e = spipe_priv_set_up(p, d, kept, &what);
+    if (e != cudaSuccess) {
+        if (p->failure.error == cudaSuccess) {
+            (void)cudaGetLastError();
+            (void)spipe_priv_refuse(&p->failure, e, "setting up failed at %s: %s", what,
+                                    cudaGetErrorString(e));
+        }
+        if (failure) *failure = p->failure;
+        (void)spipe_priv_free(p);
+        return e;
+    }
+    if (kept) spipe_priv_begin(p);
+    p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    spipe_priv_pipeline_t p;
+    spipe_failure_t failure;
+    cudaError_t e, freed;
+    if (d && d->hooks && d->hooks->run) return d->hooks->run(d, report);
+    e = spipe_priv_create(&p, d, 0, &failure);
+    if (e != cudaSuccess) {
+        if (report) {
+            memset(report, 0, sizeof *report);
+            report->failure = failure;
+        }
+        return e;
+    }
+    e = spipe_priv_run_plan(&p);
+    spipe_priv_report(&p, report);
+    freed = spipe_priv_free(&p);
+    if (e != cudaSuccess || freed == cudaSuccess) return e;
+    e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
+                          "freeing after the run failed: %s", cudaGetErrorString(freed));
+    if (report) report->failure.chunks_whole = report->num_chunks;
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const spipe_desc_t *d,
+                                            spipe_failure_t *failure) {
+    spipe_priv_pipeline_t *p;
+    cudaError_t e;
+    if (!pipeline) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "there is no pointer to put the pipeline into");
+    }
+    *pipeline = NULL;
+    p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
+    if (!p) {
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
+    }
+    e = spipe_priv_create(p, d, 1, failure);
+    if (e == cudaSuccess)
+        *pipeline = (spipe_pipeline_t *)(void *)p;
+    else
+        free(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    if (!p) return cudaSuccess;
+    e = spipe_priv_free(p);
+    free(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    int before;
+    cudaError_t e;
+    if (p && (p->run.running_enqueued || p->run.ran_now)) {
+        SPIPE_TRY(spipe_pipeline_wait(pipeline, report));
+    }
+    SPIPE_TRY(spipe_priv_enter(p, &before, report));
+    e = spipe_priv_choose_way(p);
+    p->report.trying = p->trial.num > 1 && !p->trial.over;
+    if (e == cudaSuccess)
+        e = spipe_priv_run_plan(p);
+    else
+        e = spipe_priv_refuse(&p->failure, e, "arranging the run failed: %s",
+                              cudaGetErrorString(e));
+    if (e == cudaSuccess) spipe_priv_note_run(p);
+    spipe_priv_report(p, report);
+    p->report.setup_ms = 0.0;
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+/* Plans for the request as it is now, and arranges what follows from it. */
+SPIPE_API cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    p->request.incomplete = 1;
+    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_plan_request(p));
+    p->trial.arranged = 0;
+    return spipe_priv_arrange_all(p);
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    int before;
+    cudaError_t e;
+    if (!p) return cudaErrorInvalidResourceHandle;
+    if (!host || buffer < 0 || buffer >= p->request.desc.num_buffers) return cudaErrorInvalidValue;
+    if (!p->request.desc.buffers[buffer].host) return cudaErrorInvalidValue; /* has no array */
+    (void)spipe_pipeline_wait(pipeline, NULL);
+    p->request.incomplete = 1; /* what would be issued may name the array before */
+    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    e = spipe_priv_unregister(&p->request, buffer);
+    p->request.desc.buffers[buffer].host = host;
+    spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
+    if (e == cudaSuccess) e = spipe_priv_replan(p);
+    if (e == cudaSuccess) spipe_priv_begin(p);
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int i, before;
+    if (!p) return cudaErrorInvalidResourceHandle;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        if (!spipe_priv_is_array(b)) continue;
+        if (count > SIZE_MAX / b->elem_bytes) return cudaErrorInvalidValue;
+        if (p->request.arrays[i].registered) return cudaErrorInvalidValue;
+        if (count > 0 && !b->host) return cudaErrorInvalidValue;
+    }
+    (void)spipe_pipeline_wait(pipeline, NULL);
+    if (p->request.incomplete) return cudaErrorInvalidResourceHandle;
+    if (count == p->request.desc.count) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
+    p->request.desc.count = count;
+    e = spipe_priv_replan(p);
+    if (e == cudaSuccess) spipe_priv_begin(p);
+    spipe_priv_restore_device(p->request.device, before);
+    return e;
+}
+
+SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    return p ? &p->plan : NULL;
+}
+
+SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    return p ? &p->failure : NULL;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
+                                                  struct spipe_timeline *timeline) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    if (!p) return cudaErrorInvalidResourceHandle;
+    if (timeline && !*(void *const *)(const void *)timeline) return cudaErrorInvalidValue;
+    (void)spipe_pipeline_wait(pipeline, NULL);
+    p->request.desc.timeline = timeline;
+    return cudaSuccess;
+}

@@ -1,0 +1,245 @@
+/* ---- 13 execute: a run ---------------------------------------------------------------------
+   From the first batch to the last: begin, issue in the schedule's order, let everything end, count
+   what is whole. Writes spipe_priv_run_t. */
+
+/* How many batches there are, and whether one stream will do. */
+SPIPE_API void spipe_priv_measure(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    const spipe_desc_t *d = &p->request.desc;
+    const size_t size = p->plan.chunk * p->plan.batch;
+    const int shared = d->hooks && d->hooks->next_batch;
+    run->batch_elems = size;
+    run->endless = spipe_priv_endless(d);
+    run->total = run->endless ? SPIPE_AUTO : d->count;
+    run->full_batches = run->endless ? 0 : d->count / size;
+    run->num_batches = run->full_batches + (d->count % size != 0);
+    if (run->endless || shared) run->num_batches = SIZE_MAX;
+    run->one_stream = p->plan.schedule == SPIPE_SERIAL;
+    if (run->num_batches <= 1 && p->route.num_chains == 1 && p->route.num_segments == 1) {
+        run->one_stream = 1;
+    }
+}
+
+SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
+    spipe_priv_run_t *run = &p->run;
+    size_t k;
+    if (!p->workers.started) p->sync->single_threaded = p->workers.block == NULL;
+    spipe_priv_failure_clear(&p->failure);
+    run->failed = run->drain_failed = run->stop_asked = 0;
+    run->failed_batch = SPIPE_AUTO;
+    spipe_priv_measure(p);
+    if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
+    memset(&run->at, 0, sizeof run->at);
+    run->at.reported = SIZE_MAX;
+    run->moved[0] = run->moved[1] = 0;
+    p->report.wall_ms = 0.0;
+    run->stale_error = cudaPeekAtLastError();
+    for (k = 0; k < p->plan.depth; ++k) {
+        spipe_priv_slot_t *slot = &p->memory.slots[k];
+        slot->filled = slot->drained = slot->whole = 0;
+        memset(slot->host_done, 0, sizeof slot->host_done);
+    }
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
+                                             size_t batch) {
+    const size_t *start = p->program.step_start;
+    if (batch >= p->run.num_batches) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
+    if (last == p->route.num_steps && batch < p->run.num_batches) {
+        if (p->request.desc.progress || (batch + 1) % SPIPE_PRIV_CHECKPOINT_EVERY == 0) {
+            SPIPE_TRY(spipe_priv_check_step(p, spipe_priv_checkpoint(p, batch), -1, batch,
+                                            "recording its end"));
+        }
+        p->run.at.issued_out = batch + 1; /* with its checkpoint, or nobody could see it whole */
+    }
+    if (!p->sync->single_threaded) spipe_priv_poll(p);
+    if (p->request.desc.progress) spipe_priv_report_progress(p);
+    return cudaSuccess;
+}
+
+/* Once the run is to stop, no further batch is issued. */
+SPIPE_API void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
+    if (!p->run.stop_asked || batch >= p->run.num_batches) return;
+    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+}
+
+/* Step by step over depth batches at a time. */
+SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth;
+    size_t at, k;
+    int i;
+    for (at = 0; at < p->run.num_batches; at += depth) {
+        for (i = 0; i < p->route.num_steps; ++i) {
+            for (k = at; k < at + depth; ++k) {
+                if (i == 0) spipe_priv_stop_at(p, k);
+                SPIPE_TRY(spipe_priv_issue_steps(p, i, i + 1, k));
+            }
+        }
+    }
+    return cudaSuccess;
+}
+
+/* Batch by batch. A batch's later segments are issued stage_distance batches after the one before,
+   so that the host stage between them has time while the GPU has work. */
+SPIPE_API cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
+    const spipe_priv_route_t *t = &p->route;
+    const size_t behind = t->stage_distance * (size_t)(t->num_segments - 1);
+    size_t at, back;
+    int s;
+    for (at = 0;; ++at) {
+        spipe_priv_stop_at(p, at);
+        if (at >= p->run.num_batches && at - p->run.num_batches >= behind) break;
+        for (s = 0, back = 0; s < t->num_segments && back <= at; ++s, back += t->stage_distance) {
+            SPIPE_TRY(
+                spipe_priv_issue_steps(p, t->segment_start[s], t->segment_start[s + 1], at - back));
+        }
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+    return p->plan.schedule == SPIPE_BREADTH_FIRST ? spipe_priv_issue_breadth(p)
+                                                   : spipe_priv_issue_depth(p);
+}
+
+/* Resident buffers in, before any batch, or out, after all: on the stream that the rest follows. */
+SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
+                                               cudaStream_t base) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const int copied = b->resident & (out ? SPIPE_DOWNLOAD : SPIPE_UPLOAD);
+        void *dev = p->memory.resident[i];
+        if (b->kind != SPIPE_RESIDENT || (out && !copied)) continue;
+        if (!copied) {
+            SPIPE_TRY(cudaMemsetAsync(dev, 0, b->elem_bytes, base));
+            continue;
+        }
+        p->run.moved[out] += b->elem_bytes;
+        SPIPE_TRY(cudaMemcpyAsync(out ? b->host : dev, out ? dev : b->host, b->elem_bytes,
+                                  cudaMemcpyDefault, base));
+    }
+    return cudaSuccess;
+}
+
+/* Everything starts after what is on base. */
+SPIPE_API cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
+    int i;
+    SPIPE_TRY(cudaEventRecord(s->sync_event, base));
+    for (i = 0; i < s->num; ++i) {
+        if (s->streams[i] != base) {
+            SPIPE_TRY(cudaStreamWaitEvent(s->streams[i], s->sync_event, 0));
+        }
+    }
+    return cudaSuccess;
+}
+
+/* base goes on after everything. One event does: a wait keeps the record it met. */
+SPIPE_API cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
+    int i;
+    for (i = 0; i < s->num; ++i) {
+        if (s->streams[i] == base) continue;
+        SPIPE_TRY(cudaEventRecord(s->sync_event, s->streams[i]));
+        SPIPE_TRY(cudaStreamWaitEvent(base, s->sync_event, 0));
+    }
+    return cudaSuccess;
+}
+
+/* Lets what was issued come to its end, whatever happened, and counts what is whole. The last copy
+   out of each slot is the end of everything that was issued for whole chunks. */
+SPIPE_API void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
+    const size_t depth = p->plan.depth, n = p->run.at.issued_out;
+    cudaError_t e = cudaSuccess;
+    size_t k;
+    spipe_priv_finish_host_work(p);
+    while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
+           e == cudaSuccess) {
+        e = spipe_priv_complete_checkpoint(p);
+        spipe_priv_report_progress(p);
+    }
+    for (k = n < depth ? 0 : n - depth; k < n && !p->route.drains && e == cudaSuccess; ++k) {
+        e = spipe_priv_complete(p, p->memory.slots[k % depth].out_done, k + 1 == n ? n : 0);
+    }
+    if (p->route.drains) spipe_priv_report_progress(p);
+    if (!p->run.failed) return;
+    e = cudaSuccess;
+    spipe_priv_sync_streams(&p->streams, &e);
+    if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
+}
+
+SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    cudaError_t e;
+    size_t k;
+    for (k = 0; k < p->plan.depth && fills; ++k) spipe_priv_post(p, SPIPE_PRIV_FILL, -1, k);
+    e = spipe_priv_move_resident(p, 0, base);
+    if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
+        e = spipe_priv_fork(&p->streams, base);
+    }
+    if (e == cudaSuccess)
+        (void)spipe_priv_issue_all(p);
+    else
+        (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    spipe_priv_let_end(p);
+}
+
+SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+    if (e == cudaSuccess) {
+        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
+        p->run.at.completed = p->run.num_batches;
+        return;
+    }
+    (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+                          "the GPU reported an error in a replayed run: %s; set sync_each to learn "
+                          "which stage",
+                          cudaGetErrorString(e));
+}
+
+/* After the last batch: resident buffers out, and the failure completed. */
+SPIPE_API void spipe_priv_finish(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e;
+    if (!p->run.failed && p->run.stop_asked) {
+        (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
+                              "stopped by the progress callback after %zu chunks",
+                              p->run.at.completed);
+    }
+    if (!p->run.failed && spipe_priv_has_resident(&p->request.desc)) {
+        e = spipe_priv_move_resident(p, 1, base);
+        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        if (e != cudaSuccess) {
+            (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
+                                  "copying a resident buffer out failed: %s",
+                                  cudaGetErrorString(e));
+        }
+    }
+    p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
+}
+
+/* One run of the plan in use; replayed where it says so and nobody watches. */
+SPIPE_API cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    p->report.timed_ms = 0.0;
+    p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
+    p->run.began = spipe_priv_seconds();
+    if (replayed)
+        spipe_priv_run_graph(p);
+    else
+        spipe_priv_run_streams(p);
+    spipe_priv_finish(p);
+    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
+    p->watcher = NULL;
+    p->report.replayed = replayed;
+    return p->failure.error;
+}

@@ -1,0 +1,214 @@
+/* ---- 13 execute: the trial -----------------------------------------------------------------
+   A kept pipeline runs its best few candidates by turns and keeps the fastest. The first runs also
+   tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
+
+/* Forgets the graph: it names arrays and sizes. */
+SPIPE_API cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
+    const cudaError_t e = t->graph ? cudaGraphExecDestroy(t->graph) : cudaSuccess;
+    t->graph = NULL;
+    return e;
+}
+
+/* Begins again, with candidates from a plan. */
+SPIPE_API void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
+    t->num = num;
+    t->current = 0;
+    t->num_runs = 0;
+    t->over = 0;
+    t->kernel_s = -1.0;
+    t->graph_failed = 0;
+}
+
+/* Whether runs may differ: only the GPU's and the workers' time decides, and nobody looks at single
+   chunks. */
+SPIPE_API int spipe_priv_may_try(const spipe_priv_request_t *r) {
+    const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
+    return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
+}
+
+/* Plans for the request as it is now. Returns the number of candidates. */
+SPIPE_API size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
+    spipe_priv_request_t *r = &p->request;
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    spipe_priv_work_t w;
+    size_t num, k;
+    w = spipe_priv_request_work(r, kernel_s);
+    if (r->kept || w.pageable_in + w.pageable_out > 0.0) {
+        spipe_priv_request_cpus(r);
+        w.cpus = r->cpus;
+    }
+    num = spipe_priv_request_plan(r, &w, ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1, &p->plan);
+    p->plan.kernel_known = kernel_s >= 0.0;
+    for (k = 1; k < num; ++k) {
+        if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
+    }
+    memcpy((void *)p->trial.ways, (void *)ways, sizeof ways);
+    return k;
+}
+
+/* The plan of candidate number k, without arranging anything. */
+SPIPE_API void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
+    const spipe_priv_way_t *way = &p->trial.ways[k];
+    const int compared = p->plan.num_candidates;
+    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, &w, way);
+    p->plan.num_candidates = compared;
+    p->plan.kernel_known = p->trial.kernel_s >= 0.0;
+    if (k > 0 && !p->trial.over) p->plan.why_chunk = "a candidate that is being measured";
+    if (k > 0 && p->trial.over) p->plan.why_chunk = "the fastest of the candidates that were run";
+    p->trial.current = k;
+}
+
+/* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
+   arranged. */
+SPIPE_API cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
+    p->request.incomplete = 1; /* until all is well */
+    spipe_priv_route_plan(&p->route, &p->request, &p->plan);
+    spipe_priv_measure(p);
+    SPIPE_TRY(spipe_priv_create_queues(p));
+    SPIPE_TRY(spipe_priv_more_streams(p));
+    if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
+    SPIPE_TRY(spipe_priv_arrange_memory(p));
+    SPIPE_TRY(spipe_priv_arrange_program(p));
+    p->request.incomplete = 0;
+    return cudaSuccess;
+}
+
+/* Arenas for all candidates, so that trying them allocates nothing. Where there is no room for all
+   the best one is enough. */
+SPIPE_API void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
+    size_t k, device, pinned, most_device = 0, most_pinned = 0;
+    for (k = p->trial.num; k > 0; --k) {
+        spipe_priv_take_way(p, k - 1);
+        spipe_priv_route_plan(&p->route, &p->request, &p->plan);
+        spipe_priv_layout(p, &device, &pinned);
+        if (device > most_device) most_device = device;
+        if (pinned > most_pinned) most_pinned = pinned;
+    }
+    if (spipe_priv_create_queues(p) == cudaSuccess &&
+        spipe_priv_grow_arenas(p, most_device, most_pinned) == cudaSuccess) {
+        return;
+    }
+    (void)cudaGetLastError();
+    spipe_priv_failure_clear(&p->failure);
+    p->trial.num = 1;
+}
+
+/* Makes room for the candidates, and arranges the best one. */
+SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
+    if (p->trial.num > 1) spipe_priv_reserve(p);
+    if (p->trial.num > 0) spipe_priv_take_way(p, 0);
+    return spipe_priv_arrange(p);
+}
+
+/* Captures a run. A stage that cannot be captured is no failure: then nothing is replayed. In
+   enqueue.h. */
+SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
+
+/* The fastest candidate so far; of those that nobody ran the first. */
+SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
+    size_t k, best = 0;
+    for (k = 1; k < t->num; ++k) {
+        if (t->ways[k].tries == 0) continue;
+        if (t->ways[best].tries == 0 || t->ways[k].best_s < t->ways[best].best_s) best = k;
+    }
+    return best;
+}
+
+/* Whether another run of a candidate may change what is fastest. */
+SPIPE_API int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
+    const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
+    if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
+    return way->tries < 2 || way->best_s < SPIPE_PRIV_CLEARLY_WORSE * best->best_s;
+}
+
+/* The candidate for the next run: the least tried that is worth a run, else the fastest. */
+SPIPE_API size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
+    size_t k, next = t->num;
+    for (k = 0; k < t->num && !t->over; ++k) {
+        if (!spipe_priv_worth_a_run(t, k)) continue;
+        if (next == t->num || t->ways[k].tries < t->ways[next].tries) next = k;
+    }
+    if (next < t->num) return next;
+    t->over = 1;
+    return spipe_priv_fastest(t);
+}
+
+/* Makes a candidate the plan in use. One that cannot be had is no failure: the first one is. */
+SPIPE_API cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
+    spipe_priv_trial_t *t = &p->trial;
+    if (next == t->current && t->arranged) return cudaSuccess;
+    spipe_priv_take_way(p, next);
+    t->arranged = 1;
+    if (spipe_priv_arrange(p) == cudaSuccess) return cudaSuccess;
+    (void)cudaGetLastError();
+    t->num = 1;
+    t->over = 1;
+    spipe_priv_take_way(p, 0);
+    return spipe_priv_arrange(p);
+}
+
+/* Takes the way of the next run. Runs that are watched take the fastest and are not measured. */
+SPIPE_API cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    const int watched = p->request.desc.timeline != NULL;
+    size_t next;
+    if (t->num == 0) return cudaSuccess;
+    next = watched ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
+    SPIPE_TRY(spipe_priv_use_way(p, next));
+    if (!p->plan.replay || watched) return cudaSuccess;
+    if (!t->graph || t->graph_chunk != p->plan.chunk) spipe_priv_capture_run(p);
+    return t->graph_failed ? spipe_priv_use_way(p, spipe_priv_next_way(t)) : cudaSuccess;
+}
+
+/* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
+   is replace those that were only predicted; what was measured stays. */
+SPIPE_API void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], ran = t->ways[t->current];
+    spipe_priv_planner_t planner;
+    size_t num, k;
+    memset(&planner, 0, sizeof planner);
+    planner.costs = &p->request.costs;
+    planner.work = &w;
+    planner.desc = &p->request.desc;
+    planner.best = ways;
+    planner.capacity = SPIPE_PRIV_CANDIDATES;
+    if (p->memory.device_bytes > 0) {
+        planner.device_bytes = p->memory.device_bytes - SPIPE_PRIV_ARENA_SLACK;
+    }
+    if (p->memory.pinned_bytes > 0) {
+        planner.pinned_bytes = p->memory.pinned_bytes - SPIPE_PRIV_ARENA_SLACK;
+    }
+    num = spipe_priv_list_ways(&planner);
+    for (k = 1; k < num; ++k) {
+        if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
+    }
+    t->num = k;
+    for (k = 0; k < t->num && !spipe_priv_alike(&ways[k], &ran); ++k) continue;
+    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
+    if (k == t->num) --k;
+    ways[k] = ran;
+    memcpy((void *)t->ways, (void *)ways, sizeof ways);
+    t->current = k;
+}
+
+/* After a run that went well: notes what it took. */
+SPIPE_API void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
+    spipe_priv_trial_t *t = &p->trial;
+    spipe_priv_way_t *way = &t->ways[t->current];
+    const double took = 1e-3 * p->report.wall_ms;
+    spipe_priv_work_t w;
+    double kernel;
+    if (t->over || p->request.desc.timeline) return;
+    if (way->tries == 0 || took < way->best_s) way->best_s = took;
+    ++way->tries;
+    ++t->num_runs;
+    if (t->num_runs > 2) return;
+    w = spipe_priv_request_work(&p->request, 0.0);
+    kernel = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
+    if (t->kernel_s >= 0.0 && kernel >= t->kernel_s) return;
+    t->kernel_s = kernel;
+    spipe_priv_list_again(p);
+}

@@ -1,0 +1,170 @@
+/* ---- 13 execute: waiting -------------------------------------------------------------------
+   What the calling thread does while it waits: it asks CUDA which copies have ended and posts what
+   may follow, and helps the workers. Workers ask no CUDA. */
+
+/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
+SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
+    const cudaError_t e = cudaEventQuery(event);
+    if (spipe_priv_reached(e)) return 1;
+    if (e == cudaErrorNotReady) return 0;
+    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (sync_each tells which)");
+    return -1;
+}
+
+/* Posts the draining of batches whose copies out have ended. */
+SPIPE_API void spipe_priv_poll_out(spipe_priv_pipeline_t *p) {
+    spipe_priv_progress_counts_t *at = &p->run.at;
+    while (at->polled_out < at->issued_out) {
+        const size_t k = at->polled_out;
+        const int ended = spipe_priv_poll_event(p, p->memory.slots[k % p->plan.depth].out_done, k);
+        if (ended < 0) at->issued_out = k; /* what is there now is not worth draining */
+        if (ended <= 0) return;
+        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, k);
+        ++at->polled_out;
+    }
+}
+
+/* Whether the slot of a batch may be filled again. */
+SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
+        return batch < p->run.at.issued_in && spipe_priv_poll_event(p, slot->in_done, batch) > 0;
+    }
+    if (batch >= p->run.at.issued_out) return 0;
+    if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
+        spipe_priv_locked_get(p, &slot->whole) <= batch) {
+        return 0;
+    }
+    return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
+}
+
+/* Posts what may follow the copies that have ended. */
+SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
+    if (p->route.drains) spipe_priv_poll_out(p);
+    if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
+    while (spipe_priv_may_refill(p, p->run.at.polled_in)) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + p->run.at.polled_in);
+        ++p->run.at.polled_in;
+    }
+}
+
+/* Waits until *flag is at least value; the run's error when this batch is lost. */
+SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag, size_t value,
+                                       size_t batch) {
+    while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
+        if (spipe_priv_help(p)) continue;
+        spipe_priv_poll(p);
+        spipe_priv_yield(p->sync);
+    }
+    return spipe_priv_is_lost(p, batch) ? p->failure.error : cudaSuccess;
+}
+
+/* Waits until the workers have nothing left to do, and nothing will follow. */
+SPIPE_API void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
+    int busy = p->workers.block != NULL;
+    while (busy) {
+        spipe_priv_poll(p);
+        busy = p->route.drains && p->run.at.polled_out < p->run.at.issued_out;
+        busy |= spipe_priv_workers_busy(p);
+        if (!spipe_priv_help(p) && busy) spipe_priv_yield(p->sync);
+    }
+}
+
+SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p) {
+    const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
+    size_t k;
+    memset(&p->run.at, 0, sizeof p->run.at);
+    spipe_priv_start_workers(p);
+    for (k = 0; k * page < bytes; ++k) {
+        if (p->workers.block)
+            spipe_priv_post(p, SPIPE_PRIV_TOUCH, -1, k);
+        else
+            spipe_priv_touch_one(p, k);
+    }
+    spipe_priv_finish_host_work(p);
+}
+
+/* Where nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the
+   batches up to it as whole. */
+SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
+                                          size_t batches) {
+    size_t last = 0;
+    cudaError_t e = cudaSuccess;
+    if (event)
+        e = cudaEventSynchronize(event);
+    else if (!p->route.out_blocks)
+        e = cudaStreamSynchronize(p->streams.streams[0]);
+    if (e == cudaSuccess && p->run.at.completed < batches) p->run.at.completed = batches;
+    if (e == cudaSuccess) return e;
+    (void)cudaGetLastError();
+    if (p->run.at.issued_out > 0) {
+        last = (spipe_priv_position(p, p->run.at.issued_out - 1) + 1) * p->plan.batch - 1;
+    }
+    return spipe_priv_fail(p, e, -1, p->run.at.completed,
+                           "the GPU reported an error in one of the chunks %zu to %zu: %s; set "
+                           "sync_each to learn which stage",
+                           spipe_priv_chunk_index(p, p->run.at.completed), last,
+                           cudaGetErrorString(e));
+}
+
+/* Chunks in so many batches. */
+SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
+    const size_t chunk = p->plan.chunk;
+    const size_t all = p->run.total / chunk + (p->run.total % chunk != 0);
+    if (p->plan.batch > 1 && batches * p->plan.batch > all) return all;
+    return batches * p->plan.batch;
+}
+
+/* Batches between two checkpoints: progress is reported for each. */
+SPIPE_API size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
+    return p->request.desc.progress ? 1 : SPIPE_PRIV_CHECKPOINT_EVERY;
+}
+
+SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
+    const size_t every = spipe_priv_checkpoint_every(p), number = p->run.at.completed / every;
+    return spipe_priv_complete(p, p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
+                               (number + 1) * every);
+}
+
+/* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
+SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t every = spipe_priv_checkpoint_every(p), number = batch / every;
+    const size_t row = batch % p->plan.depth;
+    if ((batch + 1) % every != 0 || p->run.enqueued || p->route.drains) return cudaSuccess;
+    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS) {
+        SPIPE_TRY(spipe_priv_complete_checkpoint(p));
+    }
+    return cudaEventRecord(p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
+                           spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
+}
+
+/* Counts what is whole by now, where copies out tell. */
+SPIPE_API int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
+    while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
+        const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
+        const int far = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
+        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !far) return 1;
+        if (spipe_priv_complete_checkpoint(p) != cudaSuccess) return 0;
+    }
+    return 1;
+}
+
+/* Calls the progress callback when more is whole than it knows. */
+SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
+    const spipe_desc_t *d = &p->request.desc;
+    spipe_progress_t progress;
+    size_t completed, total;
+    if (!d->progress || p->run.enqueued || !spipe_priv_complete_some(p)) return;
+    completed = spipe_priv_locked_get(p, &p->run.at.completed);
+    total = spipe_priv_locked_get(p, &p->run.total);
+    if (completed == p->run.at.reported) return;
+    p->run.at.reported = completed;
+    progress.chunks_done = completed;
+    progress.total = total == SPIPE_AUTO ? 0 : total;
+    progress.num_chunks = (progress.total + p->run.batch_elems - 1) / p->run.batch_elems;
+    progress.elements_done = completed * p->run.batch_elems;
+    if (progress.elements_done > total) progress.elements_done = total;
+    progress.seconds = spipe_priv_seconds() - p->run.began;
+    if (!d->progress(&progress, d->progress_user)) return;
+    spipe_priv_locked_set(p, &p->run.stop_asked, 1);
+}

@@ -1,0 +1,196 @@
+/* ---- 13 execute: workers -------------------------------------------------------------------
+   The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
+   only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
+
+/* Does a task; in hostwork.h. */
+SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
+
+/* Lies down until there is work; called with the lock held. */
+SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_queue_t *q,
+                               spipe_priv_worker_t *w) {
+    w->woken = 0;
+    w->next = q->parked;
+    q->parked = w;
+    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
+}
+
+/* Wakes the worker that parked last; called with the lock held. */
+SPIPE_API void spipe_priv_wake_one(spipe_priv_queue_t *q) {
+    spipe_priv_worker_t *w = q->parked;
+    if (!w) return;
+    q->parked = w->next;
+    w->woken = 1;
+    spipe_priv_cond_signal(&w->work);
+}
+
+/* Does the oldest task of a queue; called and returns with the lock held. */
+SPIPE_API void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+    const spipe_priv_task_t t = q->tasks[q->head];
+    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
+    --q->num_tasks;
+    ++q->num_busy;
+    spipe_priv_unlock(p->sync);
+    spipe_priv_do_task(p, t);
+    spipe_priv_lock(p->sync);
+    --q->num_busy;
+}
+
+SPIPE_API void *spipe_priv_worker_thread(void *arg) {
+    spipe_priv_queue_t *q = (spipe_priv_queue_t *)arg;
+    spipe_priv_pipeline_t *p = q->pipeline;
+    spipe_priv_worker_t *w;
+    size_t number;
+    spipe_priv_stay_on_node(p->request.facts.numa_node);
+    (void)cudaSetDevice(p->request.device);
+    spipe_priv_lock(p->sync);
+    number = q->num_begun++;
+    w = &q->workers[number];
+    spipe_priv_cond_create(&w->work);
+    while (!p->workers.quit) {
+        if (q->num_tasks > 0 && number < q->limit)
+            spipe_priv_do_next(p, q);
+        else
+            spipe_priv_park(p->sync, q, w);
+    }
+    spipe_priv_unlock(p->sync);
+    spipe_priv_cond_destroy(&w->work);
+    return NULL;
+}
+
+/* Hands out a task. A caller who helps does the first batch to fill and the last one to drain
+   himself: nobody comes sooner. */
+SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+    const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
+    const int own = (what == SPIPE_PRIV_FILL && batch == 0) ||
+                    (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
+    spipe_priv_queue_t *q = &p->workers.queues[number];
+    spipe_priv_task_t *t;
+    spipe_priv_lock(p->sync);
+    if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
+        t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
+        t->what = what;
+        t->stage = stage;
+        t->batch = batch;
+        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(q);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* Threads that the plan wants of each kind. Host stages get one. */
+SPIPE_API void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
+    wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
+    wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
+    wanted[SPIPE_PRIV_HOST] = p->route.num_segments > 1 && p->request.desc.threads != 0;
+}
+
+/* Memory for the queues, once there is host work. */
+SPIPE_API cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
+    const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
+    const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
+    unsigned char *at;
+    int i;
+    if (p->workers.block || !p->route.host_work) return cudaSuccess;
+    at = (unsigned char *)calloc(SPIPE_PRIV_NUM_QUEUES, ring + workers);
+    if (!at) return cudaErrorMemoryAllocation;
+    p->workers.block = at;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i, at += ring + workers) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        q->pipeline = p;
+        q->tasks = (spipe_priv_task_t *)(void *)at;
+        q->workers = (spipe_priv_worker_t *)(void *)(at + ring);
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                      size_t wanted) {
+    size_t k;
+    if (wanted > p->plan.depth) wanted = p->plan.depth;
+    for (k = q->num_threads; k < wanted; ++k) {
+        void *thread = spipe_priv_thread_start(spipe_priv_worker_thread, q);
+        if (!thread) break;
+        spipe_priv_lock(p->sync);
+        q->threads[q->num_threads++] = thread;
+        spipe_priv_unlock(p->sync);
+    }
+    spipe_priv_lock(p->sync);
+    if (q->limit != wanted) { /* a worker beyond the limit parks again, so all look */
+        q->limit = wanted;
+        while (q->parked) spipe_priv_wake_one(q);
+    }
+    spipe_priv_unlock(p->sync);
+}
+
+/* Starts the threads that the plan wants and that do not run yet; fewer, down to none, will do. */
+SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
+    size_t wanted[SPIPE_PRIV_NUM_QUEUES];
+    int i;
+    spipe_priv_wanted_threads(p, wanted);
+    if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
+    p->sync->single_threaded = 0; /* before there is a second thread */
+    if (!p->workers.started) {
+        p->workers.started = 1;
+        p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
+    }
+    spipe_priv_request_cpus(&p->request);
+    p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
+        spipe_priv_start_queue(p, &p->workers.queues[i], wanted[i]);
+    }
+}
+
+SPIPE_API void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+    size_t k;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        spipe_priv_lock(p->sync);
+        p->workers.quit = 1;
+        while (q->parked) spipe_priv_wake_one(q);
+        spipe_priv_unlock(p->sync);
+        for (k = q->num_threads; k > 0;) spipe_priv_thread_join(q->threads[--k]);
+        q->num_threads = 0;
+    }
+    free(p->workers.block);
+    p->workers.block = NULL;
+}
+
+/* Workers that may take tasks of this queue in this run. */
+SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
+    return q->num_threads < q->limit ? q->num_threads : q->limit;
+}
+
+/* A queue that a waiting caller should help: its workers are missing or take all CPUs, or the plan
+   says so, but then it drains only when CUDA need not be asked about more. Host stages take one
+   thread at a time, so the caller runs them only where there is none. */
+SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+    const int all_polled = p->run.at.polled_out >= p->run.num_batches;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST;
+        if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
+        if ((help || spipe_priv_num_workers(q) == 0) && q->num_tasks > 0) return q;
+    }
+    return NULL;
+}
+
+/* Does a task where one should be helped with; returns 0 where there is none. */
+SPIPE_API int spipe_priv_help(spipe_priv_pipeline_t *p) {
+    spipe_priv_queue_t *q;
+    spipe_priv_lock(p->sync);
+    q = spipe_priv_queue_to_help(p);
+    if (q) spipe_priv_do_next(p, q);
+    spipe_priv_unlock(p->sync);
+    return q != NULL;
+}
+
+SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
+    int i, busy = 0;
+    spipe_priv_lock(p->sync);
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        busy |= p->workers.queues[i].num_tasks > 0 || p->workers.queues[i].num_busy > 0;
+    }
+    spipe_priv_unlock(p->sync);
+    return busy;
+}
