@@ -12,14 +12,14 @@
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
             pinned, two streams             0.081 ms   0.089 ms   0.090 ms   98 %  yes
             one stream for both             0.081 ms   0.089 ms   0.165 ms    6 %  no
-              LOOK HERE 3 different streams? 2, 1 of them named twice
-                        cure: a stream for each thing that is to run beside others
+              LOOK HERE 3 different streams? 2, 1 of them given twice
+                        cure: use a different stream for each operation that should overlap
             stream 0 and a blocking one     0.081 ms   0.089 ms   0.165 ms    6 %  no
-              LOOK HERE 2 non-blocking streams? of 2, 1 the legacy default stream; 1 blocking
-                        cure: spipe_stream_create, or cudaStreamNonBlocking
+              LOOK HERE 2 non-blocking streams? of 2: legacy default stream 1, blocking 1
+                        cure: create them with spipe_stream_create, or with cudaStreamNonBlock
             pageable memory                 0.457 ms   0.465 ms   0.920 ms    0 %  no
               LOOK HERE 1 pinned memory for transfers? it is pageable
-                        cure: let streampipe stage it (the default); spipe_pin it if it is sent
+                        cure: let streampipe stage it (the default); spipe_pin it if it is used
             right: the CPU finds the same                                                         */
 #include "ex_common.h"
 #include "streampipe_tools.h"
