@@ -1,13 +1,14 @@
-/*  15_doctor.cu -- is it concurrent? Overlap measured, and the doctor's reason when there is none.
+/*  15_doctor.cu -- is it concurrent? Measures overlap, and asks the doctor why there is none.
 
     nvcc -O3 -I.. -o 15_doctor 15_doctor.cu && ./15_doctor           (without a GPU: make examples)
 
-    You learn   time each operation alone and then both together: what the sum is longer than both
-                was hidden. If nothing was, spipe_doctor says why and what to change.
-    Mind        three usual checks mislead. The sum of copy in, kernel and copy out on ONE stream
-                is always the whole. Kernels timed while they run side by side slow each other, so
-                their sum is too long. And several multiprocessors are no sign of concurrent
-                kernels: asyncEngineCount and concurrentKernels are (spipe_device_get).
+    You learn   time each operation alone, then both together: the sum of the two times minus the
+                time together is the time that was hidden. If it is 0, spipe_doctor says why and
+                what to change.
+    Mind        three usual checks mislead. On ONE stream, copy in, kernel and copy out always add
+                up to the whole. Kernels timed while they overlap slow each other down, so their sum
+                is too long. And several multiprocessors do not mean concurrent kernels:
+                asyncEngineCount and concurrentKernels say it (spipe_device_get).
     Expect      (hostcuda) 3 copy engines, kernels of different streams run at once: yes
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
             pinned, two streams             0.081 ms   0.089 ms   0.090 ms   98 %  yes
