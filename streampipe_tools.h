@@ -35,7 +35,7 @@ BEGIN EXAMPLE picture.c
 END EXAMPLE
 
     CONTENTS (search for the anchor; the second half repeats the order as code)
-      1  >>doctor    what keeps work from overlapping on this machine
+      1  >>doctor    finds what keeps work from overlapping on this machine
       2  >>tune      what a run would choose and why; what is fastest here
 */
 #ifndef STREAMPIPE_TOOLS_H
@@ -50,64 +50,66 @@ END EXAMPLE
 /* ---- 1 >>doctor ---------------------------------------------------------------------------- */
 typedef cudaError_t (*spipe_launch_fn)(cudaStream_t stream, void *user);
 
-/* What the doctor is to look at, beside the current device. Get one from spipe_doctor_default. */
+/* What the doctor examines besides the current device. Get one from spipe_doctor_default. */
 typedef struct spipe_doctor_desc {
-    const void         *pointer;     /* host memory that you copy from or to (default: NULL) */
-    size_t              bytes;       /* length of it; 0 = look at the first byte only */
-    const cudaStream_t *streams;     /* the streams that you use (default: NULL) */
-    size_t              num_streams;
-    spipe_launch_fn     launch;      /* launches a kernel of yours on a stream, so that two can be
-                                        tried side by side (default: NULL) */
-    void               *user;        /* handed to launch */
-    size_t              probe_bytes; /* copied each way to measure (default: 16 MiB); 0 = do not */
+    const void *pointer;         /* host memory that you copy from or to (default: NULL) */
+    size_t bytes;                /* its length; 0 = examine the first byte only */
+    const cudaStream_t *streams; /* the streams that you use (default: NULL) */
+    size_t num_streams;
+    spipe_launch_fn launch; /* launches a kernel of yours on a stream, to measure whether two
+                                    of them overlap (default: NULL, not measured) */
+    void *user;             /* passed to launch */
+    size_t probe_bytes;     /* copied each way to measure (default: 16 MiB); 0 = do not */
 } spipe_doctor_desc_t;
 
+/* What the doctor examines; the numbers 1 to 5 are those of the checklist that it prints. */
 typedef enum spipe_finding {
-    SPIPE_FIND_DRIVER = 0,     /* is the driver as new as the runtime? */
-    SPIPE_FIND_COPY_ENGINES,   /* are there two, so that both directions can run at once? */
-    SPIPE_FIND_KERNELS,        /* can kernels of different streams run at once? */
-    SPIPE_FIND_PRIORITIES,     /* are there stream priorities? */
-    SPIPE_FIND_MEMORY,         /* does the device have memory of its own? */
-    SPIPE_FIND_NUMA,           /* is this thread on the NUMA node that the GPU hangs on? */
-    SPIPE_FIND_LAUNCHES,       /* is CUDA_LAUNCH_BLOCKING unset? */
-    SPIPE_FIND_WATCHERS,       /* is no profiler or sanitizer attached? */
-    SPIPE_FIND_CONNECTIONS,    /* is there a hardware connection for each stream? */
-    SPIPE_FIND_PINNED,         /* seeds' checklist 1: do transfers use pinned memory? */
-    SPIPE_FIND_NON_BLOCKING,   /* 2: are streams non-blocking? */
-    SPIPE_FIND_DIFFERENT,      /* 3: is work put on different streams? */
-    SPIPE_FIND_DEFERRED,       /* 4: does a copy return at once, so that waiting can be deferred? */
-    SPIPE_FIND_BOTH_WAYS,      /* 5: do copies both ways overlap, as measured? */
-    SPIPE_FIND_ISSUE_ORDER,    /* does work wait only for what it needs, as measured? */
-    SPIPE_FIND_TWO_KERNELS,    /* do two of your kernels overlap, as measured? */
+    SPIPE_FIND_DRIVER = 0,   /* is the driver as new as the runtime? */
+    SPIPE_FIND_COPY_ENGINES, /* are there two, so that both directions can run at once? */
+    SPIPE_FIND_KERNELS,      /* can kernels of different streams run at once? */
+    SPIPE_FIND_PRIORITIES,   /* are there stream priorities? */
+    SPIPE_FIND_MEMORY,       /* does the device have memory of its own? */
+    SPIPE_FIND_NUMA,         /* which NUMA node is the GPU connected to? */
+    SPIPE_FIND_LAUNCHES,     /* is CUDA_LAUNCH_BLOCKING unset? */
+    SPIPE_FIND_WATCHERS,     /* is no profiler or sanitizer attached? */
+    SPIPE_FIND_CONNECTIONS,  /* is there a hardware connection for each stream? */
+    SPIPE_FIND_PINNED,       /* 1: is the memory pinned? */
+    SPIPE_FIND_NON_BLOCKING, /* 2: are the streams non-blocking? */
+    SPIPE_FIND_DIFFERENT,    /* 3: are the streams different? */
+    SPIPE_FIND_DEFERRED,     /* 4: does an asynchronous copy return before it is done? (measured) */
+    SPIPE_FIND_BOTH_WAYS,    /* 5: do copies in and out overlap? (measured) */
+    SPIPE_FIND_ISSUE_ORDER,  /* does an operation wait only for what it needs? (measured) */
+    SPIPE_FIND_TWO_KERNELS,  /* do two of your kernels overlap? (measured) */
     SPIPE_NUM_FINDINGS
 } spipe_finding_t;
 
 typedef enum spipe_verdict {
-    SPIPE_VERDICT_NONE = 0,
+    SPIPE_VERDICT_NONE = 0, /* unknown, or not measured */
     SPIPE_VERDICT_OK,
-    SPIPE_VERDICT_LOOK
+    SPIPE_VERDICT_LOOK /* a problem */
 } spipe_verdict_t;
 
-/* What the doctor found. Overlap: 1 = the shorter of two operations is wholly hidden, 0 = one
-   waits for the other; -1 = not measured. */
+/* What the doctor found. Overlap: 1 = the shorter of two operations is completely hidden, 0 = they
+   run one after the other, -1 = not measured. */
 typedef struct spipe_checkup {
-    spipe_device_t  device;
+    spipe_device_t device;
     spipe_verdict_t verdict[SPIPE_NUM_FINDINGS];
-    int             num_look;                  /* how many are _LOOK */
-    double          in_ms, out_ms, both_ms;    /* probe_bytes copied alone and both ways */
-    double          copies_overlap;
-    double          order_overlap; /* a copy, with the copy that one issued before it waits for */
-    double          kernel_ms, kernels_overlap;
+    int num_look;                  /* how many findings are SPIPE_VERDICT_LOOK */
+    double in_ms, out_ms, both_ms; /* probe_bytes copied in, out, and both at once */
+    double copies_overlap;         /* of a copy in with a copy out */
+    double order_overlap;          /* of a copy out with the two dependent copies issued before it
+                                      on another stream */
+    double kernel_ms, kernels_overlap;
 } spipe_checkup_t;
 
-/*  spipe_doctor_default -- look at the device only, and measure with 16 MiB each way.
-    spipe_doctor -- look at the current device, at memory and streams; measure what overlaps; say
-    what to change.
+/*  spipe_doctor_default -- examines the device only, and measures with copies of 16 MiB.
+    spipe_doctor -- examines the current device, memory and streams, measures what overlaps, and
+    says what to change.
 
-    d          in      NULL = spipe_doctor_default. Its first two streams, where there are two, are
-                       those measured with.
-    checkup    out     what was found; may be NULL.
-    to         in      an open file for the text, a line for each finding and a cure where one is
+    d          in      NULL = spipe_doctor_default. If it has two streams or more, the first two are
+                       used to measure.
+    checkup    out     the findings; may be NULL.
+    to         in      an open file for the text: a line for each finding, and the cure where one is
                        needed; may be NULL.
     Returns    cudaSuccess, whatever is found; cudaErrorInvalidValue; cudaErrorOperatingSystem
                (to cannot be written); any error of the CUDA calls made, of launch, or left by
@@ -163,28 +165,41 @@ SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_repo
 /* ---- 1 doctor ------------------------------------------------------------------------------ */
 typedef struct spipe_priv_doctor {
     const spipe_doctor_desc_t *d;
-    spipe_checkup_t           *c;
-    FILE                      *to; /* may be NULL */
+    spipe_checkup_t *c;
+    FILE *to; /* may be NULL */
 } spipe_priv_doctor_t;
 
-/* One finding: a sentence, and where something is to be done the cure. good: 1, 0, -1 = unknown. */
+/* Reports one finding: a sentence, and the cure if it is bad. good: 1 = good, 0 = bad, -1 =
+   unknown. */
 SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_finding_t finding,
                                      int good, const char *cure, const char *format, ...) {
     va_list args;
-    doc->c->verdict[finding] = good > 0    ? SPIPE_VERDICT_OK
-                               : good == 0 ? SPIPE_VERDICT_LOOK
-                                           : SPIPE_VERDICT_NONE;
+    const char *mark = "-";
+    spipe_verdict_t verdict = SPIPE_VERDICT_NONE;
+    if (good > 0) {
+        mark = "ok";
+        verdict = SPIPE_VERDICT_OK;
+    } else if (good == 0) {
+        mark = "LOOK HERE";
+        verdict = SPIPE_VERDICT_LOOK;
+    }
+    doc->c->verdict[finding] = verdict;
     doc->c->num_look += good == 0;
     if (!doc->to) return;
-    fprintf(doc->to, "  %-10s", good > 0 ? "ok" : good == 0 ? "LOOK HERE" : "-");
+    fprintf(doc->to, "  %-10s", mark);
     va_start(args, format);
     vfprintf(doc->to, format, args);
     va_end(args);
     fputc('\n', doc->to);
     if (good == 0) fprintf(doc->to, "            cure: %s\n", cure);
 }
+
+/* What the device can do. */
 SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
     const spipe_device_t *f = &doc->c->device;
+    const char *memory = "own memory, reached by copies";
+    if (f->host_page_tables) memory = "own memory; it reads pageable memory at the same speed";
+    if (f->integrated) memory = "it shares the CPU's memory: copies gain nothing";
     if (doc->to) {
         fputs("streampipe doctor: ", doc->to);
         spipe_priv_put_text(doc->to, f->name, SPIPE_PRIV_PLAIN, 64);
@@ -198,9 +213,9 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
                           f->driver_version % 1000 / 10, f->runtime_version / 1000,
                           f->runtime_version % 1000 / 10);
     spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, f->copy_engines >= 2,
-                          "none on this device: copy all in before all out "
-                          "(SPIPE_BREADTH_FIRST), and copy less", "%d copy engine%s: %s",
-                          f->copy_engines, f->copy_engines == 1 ? "" : "s",
+                          "none on this device; copy all input before all output "
+                          "(SPIPE_BREADTH_FIRST), and copy less",
+                          "%d copy engine%s: %s", f->copy_engines, f->copy_engines == 1 ? "" : "s",
                           f->copy_engines >= 2 ? "both directions can run at once"
                                                : "one direction at a time");
     spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, f->concurrent_kernels != 0,
@@ -212,33 +227,46 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
                           "stream priorities %d .. %d (of kernels; copies have none)",
                           f->priority_least, f->priority_greatest);
     spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, !f->integrated,
-                          "leave the copies out: SPIPE_MAPPED on pinned memory", "%s",
-                          f->integrated         ? "it shares the CPU's memory: copies gain nothing"
-                          : f->host_page_tables ? "own memory; it reads pageable memory as fast"
-                                                : "own memory, reached by copies");
+                          "do without copies: SPIPE_ZERO_COPY on pinned memory", "%s", memory);
     spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, f->numa_node < 0 ? -1 : 1, "",
-                          f->numa_node < 0 ? "NUMA node: not known, or there is only one"
+                          f->numa_node < 0 ? "NUMA node: unknown, or there is only one"
                                            : "NUMA node %d: pinned memory and threads belong there "
-                                             "(numactl --cpunodebind --membind)", f->numa_node);
+                                             "(numactl --cpunodebind --membind)",
+                          f->numa_node);
 }
+
+/* Environment variables that serialise work. */
 SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
-    const int    blocks = spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING");
-    const int    watcher = spipe_priv_env_watcher();
+    const int blocks = spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING");
+    const int profiler = spipe_priv_env_profiler();
     const size_t connections = spipe_priv_env_connections(), streams = doc->d->num_streams;
     if (doc->to) fputs("The environment\n", doc->to);
     spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, !blocks,
-                          "unset it; sync_each finds the stage at fault without it",
+                          "unset it; to find the stage that fails, use desc.sync_each instead",
                           "CUDA_LAUNCH_BLOCKING is %s",
                           blocks ? "set: every launch waits for its kernel" : "not set");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS, !watcher, "measure without it",
-                          "%s profiler or sanitizer is attached%s", watcher ? "a" : "no",
-                          watcher ? ": some make all work run one after another" : "");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS, !profiler, "measure without it",
+                          "%s profiler or sanitizer is attached%s", profiler ? "a" : "no",
+                          profiler ? ": some serialise all work" : "");
     spipe_priv_doctor_say(doc, SPIPE_FIND_CONNECTIONS, streams <= connections,
                           "use fewer streams (4 are plenty), or set CUDA_DEVICE_MAX_CONNECTIONS, "
                           "at most 32, before the program starts",
                           "%zu streams on %zu hardware connections%s", streams, connections,
                           streams > connections ? ": some wait for each other" : "");
 }
+
+/* What kind of memory the user's pointer is, in words. */
+SPIPE_API const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, int type,
+                                               int pinned) {
+    if (!doc->d->pointer) return "no pointer was given";
+    if (type == SPIPE_PRIV_DEVICE) return "it is device memory";
+    if (pinned) return "it is pinned";
+    if (type == SPIPE_PRIV_PINNED) return "only its beginning is";
+    if (doc->c->device.host_page_tables) return "pageable, which is as good on this device";
+    return "it is pageable: an \"asynchronous\" copy of it blocks";
+}
+
+/* Whether the user's memory is pinned. */
 SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
     int type = SPIPE_PRIV_PAGEABLE, pinned = 0, good = -1;
     if (doc->d->pointer) {
@@ -247,23 +275,20 @@ SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) 
         good = pinned || doc->c->device.host_page_tables;
     }
     spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, good,
-                          "let streampipe stage it (the default); spipe_pin it if it is sent often",
+                          "let streampipe stage it (the default); spipe_pin it if it is used often",
                           "1 pinned memory for transfers? %s",
-                          !doc->d->pointer               ? "no pointer was given"
-                          : type == SPIPE_PRIV_DEVICE    ? "it is device memory"
-                          : pinned                       ? "it is pinned"
-                          : type == SPIPE_PRIV_PINNED    ? "only its beginning is"
-                          : good                         ? "pageable, which is as good here"
-                                : "it is pageable: an \"asynchronous\" copy of it blocks");
+                          spipe_priv_doctor_memory(doc, type, pinned));
     return cudaSuccess;
 }
+
+/* Whether the user's streams are non-blocking and different. */
 SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
     const spipe_doctor_desc_t *d = doc->d;
-    const int                  some = d->num_streams > 0;
-    size_t                     i, j, legacy = 0, blocking = 0, twice = 0;
+    const int some = d->num_streams > 0;
+    size_t i, j, legacy = 0, blocking = 0, twice = 0;
     for (i = 0; i < d->num_streams; ++i) {
         const cudaStream_t s = d->streams[i];
-        unsigned           flags = 0;
+        unsigned flags = 0;
         for (j = 0; j < i && d->streams[j] != s;) ++j;
         twice += j < i;
         legacy += !s || s == cudaStreamLegacy;
@@ -272,13 +297,13 @@ SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) 
         blocking += !(flags & cudaStreamNonBlocking);
     }
     spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, some ? !legacy && !blocking : -1,
-                          "spipe_stream_create, or cudaStreamNonBlocking",
-                          "2 non-blocking streams? of %zu, %zu the legacy default stream; %zu "
-                          "blocking: these wait for that one and it for them", d->num_streams,
-                          legacy, blocking);
+                          "create them with spipe_stream_create, or with cudaStreamNonBlocking",
+                          "2 non-blocking streams? of %zu: legacy default stream %zu, blocking %zu "
+                          "(these two kinds wait for each other)",
+                          d->num_streams, legacy, blocking);
     spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT, some ? d->num_streams > 1 && !twice : -1,
-                          "a stream for each thing that is to run beside others",
-                          "3 different streams? %zu, %zu of them named twice", d->num_streams,
+                          "use a different stream for each operation that should overlap",
+                          "3 different streams? %zu, %zu of them given twice", d->num_streams,
                           twice);
     for (i = 0; i < d->num_streams && doc->to; ++i) {
         int priority = 0;
@@ -290,40 +315,47 @@ SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) 
 }
 
 /* ---- 1 doctor: measuring ------------------------------------------------------------------- */
-enum { SPIPE_PRIV_TRY_IN = 1, SPIPE_PRIV_TRY_BACK = 2, SPIPE_PRIV_TRY_OUT = 4,
-       SPIPE_PRIV_TRY_KERNEL = 8, SPIPE_PRIV_TRY_OTHER = 16 };
+enum {
+    SPIPE_PRIV_TRY_IN = 1,
+    SPIPE_PRIV_TRY_BACK = 2,
+    SPIPE_PRIV_TRY_OUT = 4,
+    SPIPE_PRIV_TRY_KERNEL = 8,
+    SPIPE_PRIV_TRY_OTHER = 16
+};
 
 typedef struct spipe_priv_probe {
     const spipe_doctor_desc_t *d;
-    cudaStream_t               streams[2], own[2];
-    cudaEvent_t                begin, end, join;
-    void                      *host[2], *device[2];
-    int                        returned; /* 1 = a copy was under way when its call came back */
+    cudaStream_t streams[2], own[2];
+    cudaEvent_t begin, end, join;
+    void *host[2], *device[2];
+    int returned; /* 1 = a copy was still running when its call returned */
 } spipe_priv_probe_t;
 
-/* In, back out and a kernel on the first stream; out and a kernel on the other, which need none of
-   those and so should not wait for them. */
+/* Issues the operations of `what`: in, back and a kernel on the first stream; out and another
+   kernel on the second stream, which depend on none of the former and so should not wait for
+   them. */
 SPIPE_API cudaError_t spipe_priv_probe_issue(spipe_priv_probe_t *p, int what) {
     const size_t n = p->d->probe_bytes;
     if (what & SPIPE_PRIV_TRY_IN) {
-        SPIPE_TRY(cudaMemcpyAsync(p->device[0], p->host[0], n, cudaMemcpyHostToDevice,
-                                  p->streams[0]));
+        SPIPE_TRY(
+            cudaMemcpyAsync(p->device[0], p->host[0], n, cudaMemcpyHostToDevice, p->streams[0]));
         p->returned = cudaStreamQuery(p->streams[0]) == cudaErrorNotReady;
         (void)cudaGetLastError(); /* older runtimes keep cudaErrorNotReady */
     }
     if (what & SPIPE_PRIV_TRY_BACK) {
-        SPIPE_TRY(cudaMemcpyAsync(p->host[0], p->device[0], n, cudaMemcpyDeviceToHost,
-                                  p->streams[0]));
+        SPIPE_TRY(
+            cudaMemcpyAsync(p->host[0], p->device[0], n, cudaMemcpyDeviceToHost, p->streams[0]));
     }
     if (what & SPIPE_PRIV_TRY_OUT) {
-        SPIPE_TRY(cudaMemcpyAsync(p->host[1], p->device[1], n, cudaMemcpyDeviceToHost,
-                                  p->streams[1]));
+        SPIPE_TRY(
+            cudaMemcpyAsync(p->host[1], p->device[1], n, cudaMemcpyDeviceToHost, p->streams[1]));
     }
     if (what & SPIPE_PRIV_TRY_KERNEL) SPIPE_TRY(p->d->launch(p->streams[0], p->d->user));
     if (what & SPIPE_PRIV_TRY_OTHER) SPIPE_TRY(p->d->launch(p->streams[1], p->d->user));
     return cudaSuccess;
 }
-/* The time of some work by the GPU's clock: the best of four, of which the first warms up. */
+
+/* The time of some operations by the GPU's clock: the shortest of three, after one to warm up. */
 SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, double *ms) {
     int i;
     *ms = 1e300;
@@ -343,8 +375,8 @@ SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, dou
     }
     return cudaSuccess;
 }
-SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
-                                              const spipe_doctor_desc_t *d) {
+
+SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p, const spipe_doctor_desc_t *d) {
     int i;
     memset(p, 0, sizeof *p);
     p->d = d;
@@ -362,6 +394,7 @@ SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p,
     SPIPE_TRY(cudaEventCreate(&p->end));
     return spipe_event_create(&p->join);
 }
+
 SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
     int i;
     (void)cudaDeviceSynchronize();
@@ -374,38 +407,46 @@ SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
     if (p->end) (void)cudaEventDestroy(p->end);
     if (p->join) (void)cudaEventDestroy(p->join);
 }
-/* How much of the shorter of two times was hidden: 1 = all of it. */
+
+/* Which part of the shorter of two times was hidden: 1 = all of it. */
 SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
-    const double less = a < b ? a : b, hidden = less > 0.0 ? (a + b - together) / less : 0.0;
-    return hidden < 0.0 ? 0.0 : hidden > 1.0 ? 1.0 : hidden;
+    const double less = a < b ? a : b;
+    const double hidden = less > 0.0 ? (a + b - together) / less : 0.0;
+    if (hidden < 0.0) return 0.0;
+    return hidden > 1.0 ? 1.0 : hidden;
 }
+
+/* Reports what was measured of the copies. */
 SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int returned) {
     const spipe_checkup_t *c = doc->c;
-    const double           bytes = (double)doc->d->probe_bytes * 1e-6;
+    const double bytes = (double)doc->d->probe_bytes * 1e-6;
     spipe_priv_doctor_say(doc, SPIPE_FIND_DEFERRED, returned,
                           "look for CUDA_LAUNCH_BLOCKING, profilers and sanitizers",
-                          "4 synchronisation deferred? the call of a pinned copy came back %s",
-                          returned ? "while it ran" : "only when it was done");
-    spipe_priv_doctor_say(doc, SPIPE_FIND_BOTH_WAYS, c->copies_overlap >= 0.5,
-                          "two copy engines, pinned memory and different non-blocking streams are "
-                          "what it takes: see above",
-                          "5 overlap? in %.1f GB/s alone, out %.1f, both at once %.1f each: "
-                          "%.0f %% of the shorter is hidden", bytes / c->in_ms, bytes / c->out_ms,
-                          bytes / c->both_ms, 100.0 * c->copies_overlap);
+                          "4 synchronisation deferred? a call to copy pinned memory returned %s",
+                          returned ? "while the copy ran" : "only when the copy was done");
+    spipe_priv_doctor_say(
+        doc, SPIPE_FIND_BOTH_WAYS, c->copies_overlap >= 0.5,
+        "overlap needs two copy engines, pinned memory and different non-blocking "
+        "streams: see above",
+        "5 overlap? in %.1f GB/s alone, out %.1f, both at once %.1f each: "
+        "%.0f %% of the shorter is hidden",
+        bytes / c->in_ms, bytes / c->out_ms, bytes / c->both_ms, 100.0 * c->copies_overlap);
     spipe_priv_doctor_say(doc, SPIPE_FIND_ISSUE_ORDER, c->order_overlap >= 0.5,
-                          "issue step by step (SPIPE_BREADTH_FIRST): streams share a hardware "
-                          "queue or a copy engine",
-                          "order of issue: a copy issued behind one that is not ready %s",
+                          "issue each step for all chunks before the next step "
+                          "(SPIPE_BREADTH_FIRST): streams share a hardware queue or a copy engine",
+                          "order of issue: a copy issued after one that is not ready %s",
                           c->order_overlap >= 0.5 ? "does not wait for it" : "waits for it");
 }
+
+/* Measures what overlaps, and reports it. */
 SPIPE_API cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
                                               spipe_priv_probe_t *p) {
     spipe_checkup_t *c = doc->c;
-    double           ordered = 0.0, two = 0.0;
+    double ordered = 0.0, two = 0.0;
     SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_OUT, &c->out_ms));
     SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_OUT, &c->both_ms));
-    SPIPE_TRY(spipe_priv_probe_time(
-        p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_BACK | SPIPE_PRIV_TRY_OUT, &ordered));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_BACK | SPIPE_PRIV_TRY_OUT,
+                                    &ordered));
     SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN, &c->in_ms));
     c->copies_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, c->both_ms);
     c->order_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, ordered - c->out_ms);
@@ -415,31 +456,35 @@ SPIPE_API cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
     SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_KERNEL | SPIPE_PRIV_TRY_OTHER, &two));
     c->kernels_overlap = spipe_priv_hidden(c->kernel_ms, c->kernel_ms, two);
     spipe_priv_doctor_say(doc, SPIPE_FIND_TWO_KERNELS, c->kernels_overlap >= 0.1,
-                          "none is needed where one fills the device; else fewer threads or "
-                          "registers a block let them run side by side",
+                          "none is needed if one kernel fills the device; otherwise use fewer "
+                          "threads or registers per block",
                           "two kernels: %.3f ms alone, %.3f ms for two: %.0f %% of one is hidden",
                           c->kernel_ms, two, 100.0 * c->kernels_overlap);
     return cudaSuccess;
 }
+
 SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
     spipe_doctor_desc_t d;
     memset(&d, 0, sizeof d);
     d.probe_bytes = (size_t)16 << 20;
     return d;
 }
+
 SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
                                    FILE *to) {
     const spipe_doctor_desc_t plain = spipe_doctor_default();
-    spipe_checkup_t           unseen;
-    spipe_priv_doctor_t       doc;
-    spipe_priv_probe_t        probe;
-    cudaError_t               e = cudaSuccess;
+    spipe_checkup_t unseen;
+    spipe_priv_doctor_t doc;
+    spipe_priv_probe_t probe;
+    cudaError_t e = cudaSuccess;
     memset(&unseen, 0, sizeof unseen);
     doc.d = d ? d : &plain;
     doc.c = checkup ? checkup : &unseen;
     doc.to = to;
     memset(doc.c, 0, sizeof *doc.c);
-    doc.c->copies_overlap = doc.c->order_overlap = doc.c->kernels_overlap = -1.0;
+    doc.c->copies_overlap = -1.0;
+    doc.c->order_overlap = -1.0;
+    doc.c->kernels_overlap = -1.0;
     if (doc.d->num_streams > 0 && !doc.d->streams) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_device_get(&doc.c->device, -1));
     spipe_priv_doctor_device(&doc);
@@ -452,7 +497,7 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
         if (e == cudaSuccess) e = spipe_priv_doctor_probe(&doc, &probe);
         spipe_priv_probe_destroy(&probe);
     }
-    if (to) fprintf(to, "%d to look at\n", doc.c->num_look);
+    if (to) fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
 }
 

@@ -15,8 +15,7 @@
 namespace hc {
 
 #ifdef _WIN32
-Thread &self_here()
-{
+Thread &self_here() {
     static thread_local Thread *thread = nullptr;
     if (!thread) thread = new Thread;
     return *thread;
@@ -29,14 +28,12 @@ namespace {
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-void arm(State &s, const std::string &what, long k, cudaError_t e, bool async)
-{
+void arm(State &s, const std::string &what, long k, cudaError_t e, bool async) {
     s.faults.push_back(Fault{what, async, k, e});
 }
 
 /* "cudaMalloc:3:2,kernel:1:700" */
-void arm_from_environment(State &s)
-{
+void arm_from_environment(State &s) {
     const char *text = getenv("HOSTCUDA_FAIL");
     std::string rest = text ? text : "";
     while (!rest.empty()) {
@@ -54,12 +51,10 @@ void arm_from_environment(State &s)
     }
 }
 
-int list_blocks(const Blocks &blocks, FILE *f, bool on_device)
-{
+int list_blocks(const Blocks &blocks, FILE *f, bool on_device) {
     for (const auto &b : blocks) {
-        const char *what = on_device             ? "device memory"
-                           : b.second.registered ? "registered host memory"
-                                                 : "pinned memory";
+        const char *what = b.second.registered ? "registered host memory" : "pinned memory";
+        if (on_device) what = "device memory";
         if (f)
             fprintf(f, "hostcuda:   %s: %zu bytes (device %d)\n", what, b.second.size,
                     b.second.device);
@@ -67,14 +62,12 @@ int list_blocks(const Blocks &blocks, FILE *f, bool on_device)
     return static_cast<int>(blocks.size());
 }
 
-int list_count(size_t count, const char *what, FILE *f)
-{
+int list_count(size_t count, const char *what, FILE *f) {
     if (f && count) fprintf(f, "hostcuda:   %s: %zu\n", what, count);
     return static_cast<int>(count);
 }
 
-int report_leaks(FILE *f)
-{
+int report_leaks(FILE *f) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     const State &s = state();
@@ -84,8 +77,7 @@ int report_leaks(FILE *f)
            list_blocks(s.device_blocks, f, true) + list_blocks(s.host_blocks, f, false);
 }
 
-bool any_closing()
-{
+bool any_closing() {
     for (const auto &d : state().devices)
         for (const StreamP &s : d->streams)
             if (s->closing) return true;
@@ -94,8 +86,7 @@ bool any_closing()
 
 /* Threads of destroyed streams end, with a bound on the wait; those of live ones are left to
  * idle. */
-void let_threads_end()
-{
+void let_threads_end() {
     if (self.in_host) return;
     const Hidden hidden;
     Lock lock(state().mutex);
@@ -106,8 +97,7 @@ void let_threads_end()
     join_finished(lock);
 }
 
-void at_exit(int status)
-{
+void at_exit(int status) {
     let_threads_end();
     if (report_leaks(nullptr) == 0) return;
     fprintf(stderr, "hostcuda: alive at exit:\n");
@@ -126,8 +116,7 @@ void on_exit_hook(int status, void *) { at_exit(status); }
 void atexit_hook() { at_exit(1); }
 #endif
 
-void add_device(State &s, const hostcuda_profile_t &profile)
-{
+void add_device(State &s, const hostcuda_profile_t &profile) {
     std::unique_ptr<Device> d(new Device);
     d->profile = profile;
     d->legacy = std::make_shared<Stream>();
@@ -136,8 +125,7 @@ void add_device(State &s, const hostcuda_profile_t &profile)
     s.devices.push_back(std::move(d));
 }
 
-State *make_state()
-{
+State *make_state() {
     State *s = new State; /* never deleted: the streams' threads may outlive main */
     const char *name = getenv("HOSTCUDA_PROFILE"), *count = getenv("HOSTCUDA_DEVICES");
     const hostcuda_profile_t profile = profile_named(name ? name : "h200");
@@ -159,16 +147,14 @@ State *make_state()
 
 } /* namespace */
 
-State &state()
-{
+State &state() {
     static State *s = make_state();
     return *s;
 }
 
 /* ---- every call ------------------------------------------------------------------------------ */
 
-bool forbidden_by_capture()
-{
+bool forbidden_by_capture() {
     bool forbidden = false;
     auto &list = state().capturing;
     for (const auto &weak : list) {
@@ -185,8 +171,7 @@ bool forbidden_by_capture()
     return forbidden;
 }
 
-static cudaError_t injected(const char *function)
-{
+static cudaError_t injected(const char *function) {
     State &s = state();
     cudaError_t e = cudaSuccess;
     for (size_t i = 0; i < s.faults.size();) {
@@ -203,8 +188,7 @@ static cudaError_t injected(const char *function)
 }
 
 Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cost)
-    : lock(state().mutex)
-{
+    : lock(state().mutex) {
     State &s = state();
     s.used = true;
     if (self.in_host) {
@@ -236,9 +220,7 @@ struct ErrorText {
 
 static const ErrorText error_texts[] = {
 #define E(name, text)                                                                              \
-    {                                                                                              \
-        name, #name, text                                                                          \
-    }
+    { name, #name, text }
     E(cudaSuccess, "no error"),
     E(cudaErrorInvalidValue, "invalid argument"),
     E(cudaErrorMemoryAllocation, "out of memory"),
@@ -284,22 +266,19 @@ static const ErrorText error_texts[] = {
 #undef E
 };
 
-const char *cudaGetErrorName(cudaError_t error)
-{
+const char *cudaGetErrorName(cudaError_t error) {
     for (const ErrorText &t : error_texts)
         if (t.error == error) return t.name;
     return "unrecognized error code";
 }
 
-const char *cudaGetErrorString(cudaError_t error)
-{
+const char *cudaGetErrorString(cudaError_t error) {
     for (const ErrorText &t : error_texts)
         if (t.error == error) return t.text;
     return "unrecognized error code";
 }
 
-static cudaError_t last_error(bool clear)
-{
+static cudaError_t last_error(bool clear) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     const cudaError_t sticky = current().sticky;
@@ -309,18 +288,17 @@ static cudaError_t last_error(bool clear)
 }
 
 cudaError_t cudaGetLastError(void) { return last_error(true); }
+
 cudaError_t cudaPeekAtLastError(void) { return last_error(false); }
 
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
+cudaError_t cudaRuntimeGetVersion(int *version) {
     ENTER(NO_STICKY);
     REFUSE_IF(!version, cudaErrorInvalidValue);
     *version = CUDART_VERSION;
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
+cudaError_t cudaDriverGetVersion(int *version) {
     ENTER(NO_STICKY);
     REFUSE_IF(!version, cudaErrorInvalidValue);
     *version = CUDART_VERSION;
@@ -329,32 +307,28 @@ cudaError_t cudaDriverGetVersion(int *version)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-cudaError_t cudaGetDeviceCount(int *count)
-{
+cudaError_t cudaGetDeviceCount(int *count) {
     ENTER(NO_STICKY);
     REFUSE_IF(!count, cudaErrorInvalidValue);
     *count = static_cast<int>(state().devices.size());
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaGetDevice(int *out)
-{
+cudaError_t cudaGetDevice(int *out) {
     ENTER(NO_STICKY);
     REFUSE_IF(!out, cudaErrorInvalidValue);
     *out = self.device;
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaSetDevice(int i)
-{
+cudaError_t cudaSetDevice(int i) {
     ENTER(NO_STICKY);
     REFUSE_IF(!is_device(i), cudaErrorInvalidDevice);
     self.device = i;
     return call.done(cudaSuccess);
 }
 
-static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev, int *value)
-{
+static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev, int *value) {
     const int old = p.cc_major < 3;
     switch (attr) {
     case cudaDevAttrMaxThreadsPerBlock:
@@ -422,8 +396,7 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     }
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int i)
-{
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int i) {
     ENTER(NO_STICKY);
     REFUSE_IF(!value, cudaErrorInvalidValue);
     REFUSE_IF(!is_device(i), cudaErrorInvalidDevice);
@@ -431,15 +404,13 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int i)
                                                                   : cudaErrorInvalidValue);
 }
 
-static int attribute_of(int i, cudaDeviceAttr attr)
-{
+static int attribute_of(int i, cudaDeviceAttr attr) {
     int value = 0;
     attribute(device(i).profile, attr, i, &value);
     return value;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int i)
-{
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int i) {
     ENTER(NO_STICKY);
     REFUSE_IF(!prop, cudaErrorInvalidValue);
     REFUSE_IF(!is_device(i), cudaErrorInvalidDevice);
@@ -480,8 +451,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int i)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int i)
-{
+cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int i) {
     ENTER(NO_STICKY);
     REFUSE_IF(!id || len < 13, cudaErrorInvalidValue);
     REFUSE_IF(!is_device(i), cudaErrorInvalidDevice);
@@ -489,23 +459,20 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int i)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     ENTER(PLAIN);
     if (least) *least = current().profile.priority_least;
     if (greatest) *greatest = current().profile.priority_greatest;
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaDeviceSynchronize(void)
-{
+cudaError_t cudaDeviceSynchronize(void) {
     ENTER(UNSAFE, &P::call_sync);
     wait_for_device(call, current());
     return call.done(surface(current()));
 }
 
-static void reset_memory(Blocks &blocks, int of_device)
-{
+static void reset_memory(Blocks &blocks, int of_device) {
     for (auto i = blocks.begin(); i != blocks.end();) {
         if (i->second.device != of_device) {
             ++i;
@@ -517,8 +484,7 @@ static void reset_memory(Blocks &blocks, int of_device)
 }
 
 /* Everything of the device goes, as in CUDA; a broken one works again. */
-cudaError_t cudaDeviceReset(void)
-{
+cudaError_t cudaDeviceReset(void) {
     ENTER(NO_STICKY | UNSAFE);
     Device &d = current();
     wait_for_device(call, d);
@@ -538,8 +504,7 @@ cudaError_t cudaDeviceReset(void)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
-{
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     ENTER(PLAIN);
     REFUSE_IF(!free_bytes || !total, cudaErrorInvalidValue);
     *total = current().profile.memory;
@@ -551,8 +516,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 
 hostcuda_profile_t hostcuda_profile(const char *name) { return profile_named(name ? name : ""); }
 
-cudaError_t hostcuda_set_profile(int i, const hostcuda_profile_t *profile)
-{
+cudaError_t hostcuda_set_profile(int i, const hostcuda_profile_t *profile) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     if (!is_device(i)) return cudaErrorInvalidDevice;
@@ -568,15 +532,13 @@ cudaError_t hostcuda_set_profile(int i, const hostcuda_profile_t *profile)
     return cudaSuccess;
 }
 
-hostcuda_profile_t hostcuda_get_profile(int i)
-{
+hostcuda_profile_t hostcuda_get_profile(int i) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     return is_device(i) ? device(i).profile : profile_named("");
 }
 
-cudaError_t hostcuda_set_devices(int count)
-{
+cudaError_t hostcuda_set_devices(int count) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     State &s = state();
@@ -589,8 +551,7 @@ cudaError_t hostcuda_set_devices(int count)
     return cudaSuccess;
 }
 
-cudaError_t hostcuda_set_memory(size_t bytes)
-{
+cudaError_t hostcuda_set_memory(size_t bytes) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     if (bytes < current().used) return cudaErrorInvalidValue;
@@ -598,8 +559,7 @@ cudaError_t hostcuda_set_memory(size_t bytes)
     return cudaSuccess;
 }
 
-void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_thread)
-{
+void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_thread) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     KernelInfo &k = state().kernels[func];
@@ -608,23 +568,20 @@ void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_threa
     k.ns_per_thread = ns_per_thread;
 }
 
-void hostcuda_kernel_name(const void *func, const char *name)
-{
+void hostcuda_kernel_name(const void *func, const char *name) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     state().kernels[func].name = name ? name : "";
 }
 
-double hostcuda_now_ns(void)
-{
+double hostcuda_now_ns(void) {
     if (self.in_host) return -1;
     const Hidden hidden;
     const Lock lock(state().mutex);
     return clock_of_thread();
 }
 
-void hostcuda_host_work(double ns)
-{
+void hostcuda_host_work(double ns) {
     if (!(ns > 0)) return;
     if (self.in_host) {
         self.host_ns += ns;
@@ -635,8 +592,7 @@ void hostcuda_host_work(double ns)
     clock_advance(ns);
 }
 
-void hostcuda_clock_reset(void)
-{
+void hostcuda_clock_reset(void) {
     const Hidden hidden;
     Lock lock(state().mutex);
     State &s = state();
@@ -647,16 +603,14 @@ void hostcuda_clock_reset(void)
     ++s.epoch;
 }
 
-void hostcuda_trace_start(void)
-{
+void hostcuda_trace_start(void) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     state().tracing = true;
     state().trace.clear();
 }
 
-static void describe(const Op &op, hostcuda_op_t *out)
-{
+static void describe(const Op &op, hostcuda_op_t *out) {
     memset(out, 0, sizeof *out);
     out->kind = op.kind;
     out->engine = op.engine;
@@ -670,8 +624,7 @@ static void describe(const Op &op, hostcuda_op_t *out)
     out->end_ns = op.end;
 }
 
-size_t hostcuda_trace(hostcuda_op_t *out, size_t max)
-{
+size_t hostcuda_trace(hostcuda_op_t *out, size_t max) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     std::vector<OpP> ops = state().trace;
@@ -680,8 +633,7 @@ size_t hostcuda_trace(hostcuda_op_t *out, size_t max)
     return ops.size();
 }
 
-void hostcuda_trace_print(FILE *f)
-{
+void hostcuda_trace_print(FILE *f) {
     static const char *const engines[] = {"-", "copy0", "copy1", "compute"};
     std::vector<hostcuda_op_t> ops(hostcuda_trace(nullptr, 0));
     hostcuda_trace(ops.data(), ops.size());
@@ -693,44 +645,38 @@ void hostcuda_trace_print(FILE *f)
                 op.bytes, op.label);
 }
 
-const char *hostcuda_kind_name(int kind)
-{
+const char *hostcuda_kind_name(int kind) {
     static const char *const names[] = {"h2d",    "d2h",           "d2d",    "h2h",  "memset",
                                         "kernel", "host function", "record", "wait", "other"};
     return kind >= 0 && kind <= HOSTCUDA_OTHER ? names[kind] : "?";
 }
 
-void hostcuda_fail(const char *function, long k, cudaError_t e)
-{
+void hostcuda_fail(const char *function, long k, cudaError_t e) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     arm(state(), function ? function : "", k, e, false);
 }
 
-void hostcuda_fail_async(const char *what, long k, cudaError_t e)
-{
+void hostcuda_fail_async(const char *what, long k, cudaError_t e) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     arm(state(), what ? what : "", k, e, true);
 }
 
-void hostcuda_fail_clear(void)
-{
+void hostcuda_fail_clear(void) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     state().faults.clear();
     state().fired = 0;
 }
 
-long hostcuda_fail_fired(void)
-{
+long hostcuda_fail_fired(void) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     return state().fired;
 }
 
-long hostcuda_calls(const char *function)
-{
+long hostcuda_calls(const char *function) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     if (!function) return state().all_calls;
@@ -738,16 +684,14 @@ long hostcuda_calls(const char *function)
     return i == state().calls.end() ? 0 : i->second;
 }
 
-void hostcuda_calls_reset(void)
-{
+void hostcuda_calls_reset(void) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     state().calls.clear();
     state().all_calls = 0;
 }
 
-const char *hostcuda_called(size_t i)
-{
+const char *hostcuda_called(size_t i) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     for (const auto &c : state().calls)
@@ -755,15 +699,13 @@ const char *hostcuda_called(size_t i)
     return nullptr;
 }
 
-void hostcuda_break_device(cudaError_t e)
-{
+void hostcuda_break_device(cudaError_t e) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     current().failed = e;
 }
 
-void hostcuda_set_jitter(unsigned seed)
-{
+void hostcuda_set_jitter(unsigned seed) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     state().jitter = seed;

@@ -25,16 +25,14 @@ namespace {
 /* ---- profiles -------------------------------------------------------------------------------- */
 
 /* 32 bits cannot say more than 4 GiB: there a device has as much as can be said. */
-size_t gib(size_t n)
-{
+size_t gib(size_t n) {
     const size_t most = std::numeric_limits<size_t>::max();
     return n > most >> 30 ? most : n << 30;
 }
 
 /* Where no source is named the figure is the vendor's data sheet, or a round number of the
  * right size. None is fitted to the published asynchronous times of any program. */
-hostcuda_profile_t ideal()
-{
+hostcuda_profile_t ideal() {
     hostcuda_profile_t p;
     memset(&p, 0, sizeof p);
     strcpy(p.name, "ideal");
@@ -59,8 +57,7 @@ hostcuda_profile_t ideal()
     return p;
 }
 
-hostcuda_profile_t ideal1()
-{
+hostcuda_profile_t ideal1() {
     hostcuda_profile_t p = ideal();
     strcpy(p.name, "ideal1");
     p.copy_engines = p.async_engine_count = 1;
@@ -68,8 +65,7 @@ hostcuda_profile_t ideal1()
     return p;
 }
 
-hostcuda_profile_t h200()
-{
+hostcuda_profile_t h200() {
     hostcuda_profile_t p = ideal();
     strcpy(p.name, "h200");
     p.async_engine_count = 3; /* what one reports; one engine a direction carries host copies */
@@ -108,8 +104,7 @@ hostcuda_profile_t h200()
 }
 
 /* What the three older cards share: PCIe 2.0 x16 and the drivers of their time. */
-hostcuda_profile_t older(const char *name)
-{
+hostcuda_profile_t older(const char *name) {
     hostcuda_profile_t p = h200();
     strcpy(p.name, name);
     /* PCIe 2.0 x16 carries 8 GB/s each way. Copies in are reads, answered in packets of 64 bytes
@@ -135,8 +130,7 @@ hostcuda_profile_t older(const char *name)
     return p;
 }
 
-hostcuda_profile_t c1060()
-{
+hostcuda_profile_t c1060() {
     hostcuda_profile_t p = older("c1060");
     p.copy_engines = p.async_engine_count = 1;
     p.queues = 1;
@@ -154,8 +148,7 @@ hostcuda_profile_t c1060()
     return p;
 }
 
-hostcuda_profile_t c2050()
-{
+hostcuda_profile_t c2050() {
     hostcuda_profile_t p = older("c2050");
     p.copy_engines = p.async_engine_count = 2;
     p.queues = 1;
@@ -170,8 +163,7 @@ hostcuda_profile_t c2050()
     return p;
 }
 
-hostcuda_profile_t k20c()
-{
+hostcuda_profile_t k20c() {
     hostcuda_profile_t p = older("k20c");
     p.copy_engines = p.async_engine_count = 2;
     p.queues = 32; /* Hyper-Q */
@@ -195,8 +187,7 @@ void schedule(double time, const OpP &op) { state().due.insert(State::Due{time, 
 
 /* Time left at full speed ends now or runs on; the end is only worked out anew when the rate
  * changes, so that sums stay exact. */
-void set_rate(Op &op, double rate)
-{
+void set_rate(Op &op, double rate) {
     const double now = state().now;
     if (rate == op.rate) return;
     op.left -= (now - op.last) * op.rate;
@@ -205,8 +196,7 @@ void set_rate(Op &op, double rate)
     op.until = rate > 0 ? now + op.left / rate : NEVER;
 }
 
-void begin_span(Op &op, double span)
-{
+void begin_span(Op &op, double span) {
     op.left = span;
     op.last = state().now;
     op.rate = -1; /* forces set_rate to work out the end */
@@ -215,8 +205,7 @@ void begin_span(Op &op, double span)
 
 void follow_up(const OpP &op);
 
-void finish(const OpP &op, double end)
-{
+void finish(const OpP &op, double end) {
     op->model = Model::DONE;
     op->end = end;
     op->seen = state().now;
@@ -224,16 +213,14 @@ void finish(const OpP &op, double end)
     follow_up(op);
 }
 
-void follow_up(const OpP &op)
-{
+void follow_up(const OpP &op) {
     std::vector<OpP> followers;
     followers.swap(op->followers);
     for (const OpP &f : followers)
         if (--f->waits_for == 0) schedule(std::max(f->issue, state().now), f);
 }
 
-bool depends(const Op &who, const Op &on)
-{
+bool depends(const Op &who, const Op &on) {
     std::set<const Op *> seen;
     std::vector<const Op *> todo(1, &on);
     while (!todo.empty()) {
@@ -248,8 +235,7 @@ bool depends(const Op &who, const Op &on)
 }
 
 /* Would one of the kernels that `next` holds back, or is held by, wait for itself? */
-bool circular(const OpP &op, const OpP &next)
-{
+bool circular(const OpP &op, const OpP &next) {
     std::vector<OpP> held(1, op);
     for (size_t i = 0; i < held.size(); ++i) {
         const std::vector<OpP> more = held[i]->signals;
@@ -262,8 +248,7 @@ bool circular(const OpP &op, const OpP &next)
 
 /* Late signal (Fermi): of kernels issued back to back in different streams none is known to be
  * done before the last is, unless the later one waits for the earlier. */
-void executed(const OpP &op)
-{
+void executed(const OpP &op) {
     op->model = Model::EXECUTED;
     op->end = state().now;
     const OpP next = op->next_kernel;
@@ -286,8 +271,7 @@ void executed(const OpP &op)
 
 Device &device_of(const Op &op) { return *state().devices[static_cast<size_t>(op.device)]; }
 
-void dispatch(const OpP &op)
-{
+void dispatch(const OpP &op) {
     Device &d = device_of(*op);
     const bool by_priority = on_compute(*op) && d.profile.queues > 1;
     const std::pair<int, long> key(by_priority ? op->priority : 0, state().dispatched++);
@@ -295,8 +279,7 @@ void dispatch(const OpP &op)
 }
 
 /* Operations leave a hardware queue in its order. */
-void drain_queue(std::deque<OpP> &queue)
-{
+void drain_queue(std::deque<OpP> &queue) {
     while (!queue.empty() && queue.front()->model == Model::READY) {
         const OpP op = queue.front();
         queue.pop_front();
@@ -304,8 +287,7 @@ void drain_queue(std::deque<OpP> &queue)
     }
 }
 
-void start_free(const OpP &op)
-{
+void start_free(const OpP &op) {
     op->model = Model::RUNNING;
     op->start = state().now;
     if (!op->resolved) {
@@ -320,8 +302,7 @@ void start_free(const OpP &op)
 }
 
 /* All before it is done, the host has issued it; its latency comes first. */
-void became_ready(const OpP &op)
-{
+void became_ready(const OpP &op) {
     if (op->latency > 0 && !op->latency_paid) {
         op->latency_paid = true;
         schedule(state().now + op->latency, op);
@@ -338,16 +319,14 @@ void became_ready(const OpP &op)
 
 /* ---- engines --------------------------------------------------------------------------------- */
 
-void start_on_engine(const OpP &op)
-{
+void start_on_engine(const OpP &op) {
     op->model = Model::RUNNING;
     op->start = state().now;
     op->in_bytes = op->held <= 0;
     begin_span(*op, op->in_bytes ? op->span : op->held);
 }
 
-void start_copies(Device &d)
-{
+void start_copies(Device &d) {
     for (int e = 0; e < 2; ++e) {
         auto &ready = d.ready[HOSTCUDA_COPY0 + e];
         if (d.copying[e] || ready.empty()) continue;
@@ -358,8 +337,7 @@ void start_copies(Device &d)
 }
 
 /* Gives shares in order of urgency; returns what is left for one that comes in at `priority`. */
-double share_out(Device &d, int priority)
-{
+double share_out(Device &d, int priority) {
     double free = 1.0, free_at = 1.0;
     for (const OpP &k : d.kernels) {
         const double got = std::min(k->share, free);
@@ -371,8 +349,7 @@ double share_out(Device &d, int priority)
     return d.kernels.empty() ? 1.0 : free_at;
 }
 
-void start_kernels(Device &d)
-{
+void start_kernels(Device &d) {
     auto &ready = d.ready[HOSTCUDA_COMPUTE];
     for (;;) {
         const int priority = ready.empty() ? 0 : ready.begin()->second->priority;
@@ -389,8 +366,7 @@ void start_kernels(Device &d)
     }
 }
 
-void set_copy_rates(Device &d)
-{
+void set_copy_rates(Device &d) {
     const bool both =
         d.copying[0] && d.copying[1] && d.copying[0]->in_bytes && d.copying[1]->in_bytes;
     for (const OpP &op : d.copying)
@@ -398,8 +374,7 @@ void set_copy_rates(Device &d)
 }
 
 /* Everything that can happen at this very time. */
-void settle()
-{
+void settle() {
     State &s = state();
     for (size_t i = 0; i < s.unresolved.size();) {
         const OpP op = s.unresolved[i];
@@ -424,8 +399,7 @@ void settle()
     }
 }
 
-void end_copies(Device &d, double time)
-{
+void end_copies(Device &d, double time) {
     for (OpP &op : d.copying) {
         if (!op || op->until > time) continue;
         if (!op->in_bytes) {
@@ -439,8 +413,7 @@ void end_copies(Device &d, double time)
     }
 }
 
-void end_kernels(Device &d, double time)
-{
+void end_kernels(Device &d, double time) {
     for (size_t i = 0; i < d.kernels.size();) {
         const OpP op = d.kernels[i];
         if (op->until > time) {
@@ -456,8 +429,7 @@ void end_kernels(Device &d, double time)
 }
 
 /* Ends what ends at `time`. */
-void end_at(double time)
-{
+void end_at(double time) {
     State &s = state();
     s.now = time;
     for (size_t i = 0; i < s.timed.size();) {
@@ -475,8 +447,7 @@ void end_at(double time)
     }
 }
 
-bool host_function_unknown()
-{
+bool host_function_unknown() {
     for (const OpP &op : state().unresolved)
         if (!op->running_free) return true;
     return false;
@@ -484,8 +455,7 @@ bool host_function_unknown()
 
 } /* namespace */
 
-hostcuda_profile_t profile_named(const char *name)
-{
+hostcuda_profile_t profile_named(const char *name) {
     hostcuda_profile_t (*const all[])() = {c1060, c2050, k20c, h200, ideal, ideal1};
     for (auto make : all) {
         const hostcuda_profile_t p = make();
@@ -496,14 +466,12 @@ hostcuda_profile_t profile_named(const char *name)
     return none;
 }
 
-void model_device(Device &d)
-{
+void model_device(Device &d) {
     const size_t queues = d.profile.queues == 1 ? 4 : static_cast<size_t>(d.profile.queues);
     if (d.queues.size() < queues) d.queues.resize(queues);
 }
 
-void model_add(const OpP &op, const std::vector<OpP> &after)
-{
+void model_add(const OpP &op, const std::vector<OpP> &after) {
     Device &d = device_of(*op);
     if (op->engine != HOSTCUDA_NO_ENGINE && (op->queued || d.profile.queues == 1)) {
         op->queued = true;
@@ -526,8 +494,7 @@ void model_add(const OpP &op, const std::vector<OpP> &after)
     if (op->waits_for == 0) schedule(std::max(op->issue, state().now), op);
 }
 
-double model_next()
-{
+double model_next() {
     const State &s = state();
     double next = s.due.empty() ? NEVER : s.due.begin()->time;
     for (const OpP &op : s.timed) next = std::min(next, op->until);
@@ -539,8 +506,7 @@ double model_next()
     return next;
 }
 
-Ran model_run(double until, const Op *op)
-{
+Ran model_run(double until, const Op *op) {
     State &s = state();
     for (;;) {
         settle();
@@ -560,8 +526,7 @@ Ran model_run(double until, const Op *op)
     }
 }
 
-double &clock_of_thread()
-{
+double &clock_of_thread() {
     State &s = state();
     if (self.epoch != s.epoch) {
         self.epoch = s.epoch;
@@ -570,8 +535,7 @@ double &clock_of_thread()
     return self.clock;
 }
 
-void clock_advance(double ns)
-{
+void clock_advance(double ns) {
     double &clock = clock_of_thread();
     clock += ns;
     state().latest = std::max(state().latest, clock);

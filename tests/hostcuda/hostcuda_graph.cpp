@@ -8,8 +8,7 @@ namespace hc {
 /* ---- capture --------------------------------------------------------------------------------- */
 
 /* An operation goes into the graph that its stream captures. */
-static void capture_op(Stream &s, const OpP &op)
-{
+static void capture_op(Stream &s, const OpP &op) {
     Graph &g = *s.capture->graph;
     Node n;
     n.shape = op;
@@ -20,8 +19,7 @@ static void capture_op(Stream &s, const OpP &op)
 }
 
 /* Legacy work while a blocking stream captures would have to wait for what does not run. */
-static cudaError_t check_implicit(const Stream &s)
-{
+static cudaError_t check_implicit(const Stream &s) {
     if (!is_legacy(s)) return cudaSuccess;
     for (const auto &weak : state().capturing) {
         const CaptureP c = weak.lock();
@@ -31,8 +29,7 @@ static cudaError_t check_implicit(const Stream &s)
     return cudaSuccess;
 }
 
-cudaError_t submit_or_capture(const StreamP &s, const OpP &op)
-{
+cudaError_t submit_or_capture(const StreamP &s, const OpP &op) {
     if (s->capture) {
         if (s->capture->invalid) return cudaErrorStreamCaptureInvalidated;
         capture_op(*s, op);
@@ -51,8 +48,7 @@ extern "C" {
 
 /* ---- capture and graphs ---------------------------------------------------------------------- */
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
-{
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
     ENTER(PLAIN);
     REFUSE_IF(!mode || static_cast<int>(*mode) < 0 || *mode > cudaStreamCaptureModeRelaxed,
               cudaErrorInvalidValue);
@@ -60,8 +56,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode)
-{
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -84,8 +79,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
 }
 
 /* All leaves must be behind the origin's last operations. */
-static bool all_joined(const Capture &c)
-{
+static bool all_joined(const Capture &c) {
     const std::vector<size_t> &deps = c.origin->capture_deps;
     for (size_t i = 0; i < c.graph->nodes.size(); ++i)
         if (c.graph->nodes[i].leaf && std::find(deps.begin(), deps.end(), i) == deps.end())
@@ -93,8 +87,7 @@ static bool all_joined(const Capture &c)
     return true;
 }
 
-static void leave_capture(const CaptureP &c)
-{
+static void leave_capture(const CaptureP &c) {
     for (const auto &weak : c->joined)
         if (const StreamP s = weak.lock()) s->capture.reset();
     c->origin->capture.reset();
@@ -109,8 +102,7 @@ static void leave_capture(const CaptureP &c)
     }
 }
 
-cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
-{
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out) {
     Call call(__func__, PLAIN);
     const StreamP s = find_stream(handle);
     if (call.refused != cudaSuccess) { /* an injected fault, too, ends the capture */
@@ -135,14 +127,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
     return call.done(cudaSuccess);
 }
 
-static cudaStreamCaptureStatus status_of(const Stream &s)
-{
+static cudaStreamCaptureStatus status_of(const Stream &s) {
     if (!s.capture) return cudaStreamCaptureStatusNone;
     return s.capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *status)
-{
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *status) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -152,16 +142,14 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
 }
 
 /* Nodes are told apart by number within their graph. */
-static cudaGraphNode_t node_handle(size_t i)
-{
+static cudaGraphNode_t node_handle(size_t i) {
     return reinterpret_cast<cudaGraphNode_t>((i + 1) * 16);
 }
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus *status,
                                      unsigned long long *id, cudaGraph_t *graph,
                                      const cudaGraphNode_t **deps, const cudaGraphEdgeData **edges,
-                                     size_t *count)
-{
+                                     size_t *count) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -178,8 +166,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsigned long long flags)
-{
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle,
+                                 unsigned long long flags) {
     ENTER(PLAIN);
     const GraphP g = find(state().graphs, handle);
     REFUSE_IF(!out || !g || flags != 0, cudaErrorInvalidValue);
@@ -190,8 +178,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsig
 
 /* The name that means the same in every version from 11.4. */
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t handle,
-                                          unsigned long long flags)
-{
+                                          unsigned long long flags) {
     ENTER(PLAIN);
     const GraphP g = find(state().graphs, handle);
     REFUSE_IF(!out || !g || flags != 0, cudaErrorInvalidValue);
@@ -200,15 +187,13 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t hand
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream)
-{
+cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_graph);
     REFUSE_IF(!find_stream(stream), cudaErrorInvalidResourceHandle);
     return call.done(find(state().execs, handle) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t *count)
-{
+cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t *count) {
     ENTER(PLAIN);
     const GraphP g = find(state().graphs, handle);
     REFUSE_IF(!g || !count, cudaErrorInvalidValue);
@@ -219,8 +204,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t
 }
 
 /* A node of a launch on the stream's thread; of host functions the model learns the time. */
-static cudaError_t run_node(Op &node)
-{
+static cudaError_t run_node(Op &node) {
     if (node.host) {
         const Hidden hidden;
         const Lock lock(state().mutex);
@@ -239,8 +223,7 @@ static cudaError_t run_node(Op &node)
 
 /* Really the nodes run in captured order on the stream's thread; in the model, by their
  * dependencies. */
-static void launch_graph(const StreamP &s, Graph &g)
-{
+static void launch_graph(const StreamP &s, Graph &g) {
     const OpP start = new_op(*s, HOSTCUDA_OTHER), end = new_op(*s, HOSTCUDA_OTHER);
     add_legacy_deps(*s, end->deps);
     if (g.last_launch) end->deps.push_back(g.last_launch);
@@ -272,8 +255,7 @@ static void launch_graph(const StreamP &s, Graph &g)
     g.last_launch = end;
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream)
-{
+cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_graph);
     const StreamP s = find_stream(stream);
     const GraphP g = find(state().execs, handle);
@@ -288,14 +270,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t handle)
-{
+cudaError_t cudaGraphDestroy(cudaGraph_t handle) {
     ENTER(RELEASE);
     return call.done(take(state().graphs, handle) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle)
-{
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle) {
     ENTER(RELEASE);
     return call.done(take(state().execs, handle) ? cudaSuccess : cudaErrorInvalidValue);
 }

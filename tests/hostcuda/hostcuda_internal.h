@@ -51,52 +51,66 @@ void __tsan_release(void *address);
 namespace hc {
 
 #if defined(HOSTCUDA_TSAN) && !defined(HOSTCUDA_CHECK_ITSELF)
-inline void hide()
-{
+inline void hide() {
     AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
     AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
 }
-inline void show()
-{
+
+inline void show() {
     AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
     AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
 }
+
 /* Of large work ThreadSanitizer sees samples: what two operations with no order between them do
  * to each other's memory they do to much of it. overlook and look: in pairs, on one fiber. */
-inline void overlook()
-{
+inline void overlook() {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
     AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
 }
-inline void look()
-{
+
+inline void look() {
     AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 }
+
 const bool SAMPLES = true;
+
 inline void release(void *token) { __tsan_release(token); }
+
 inline void acquire(void *token) { __tsan_acquire(token); }
 #else
 inline void hide() {}
+
 inline void show() {}
+
 inline void overlook() {}
+
 inline void look() {}
+
 const bool SAMPLES = false;
+
 inline void release(void *) {}
+
 inline void acquire(void *) {}
 #endif
 
 struct Hidden {
     Hidden() { hide(); }
+
     ~Hidden() { show(); }
+
     Hidden(const Hidden &) = delete;
     Hidden &operator=(const Hidden &) = delete;
 };
+
 struct Shown { /* inside a Hidden: the user's data are touched, or an order is told */
+
     Shown() { show(); }
+
     ~Shown() { hide(); }
+
     Shown(const Shown &) = delete;
     Shown &operator=(const Shown &) = delete;
 };
@@ -110,7 +124,13 @@ const double NEVER = std::numeric_limits<double>::infinity();
 struct Op;
 typedef std::shared_ptr<Op> OpP;
 
-enum class Model { WAITING, READY, RUNNING, EXECUTED, DONE };
+enum class Model {
+    WAITING,
+    READY,
+    RUNNING,
+    EXECUTED,
+    DONE
+};
 
 struct Op {
     /* what it is */
@@ -172,6 +192,7 @@ struct Stream {
     std::vector<size_t> capture_deps; /* nodes that the next one follows */
     std::vector<cudaGraphNode_t> reported_deps;
 };
+
 typedef std::shared_ptr<Stream> StreamP;
 
 struct Node {
@@ -185,6 +206,7 @@ struct Graph {
     std::vector<Node> nodes;
     OpP last_launch; /* of an executable graph: one launch at a time */
 };
+
 typedef std::shared_ptr<Graph> GraphP;
 
 struct Capture {
@@ -197,6 +219,7 @@ struct Capture {
     uintptr_t thread = 0;
     bool invalid = false;
 };
+
 typedef std::shared_ptr<Capture> CaptureP;
 
 struct Event {
@@ -207,14 +230,15 @@ struct Event {
     std::vector<size_t> capture_deps;
     bool captured = false;
 };
+
 typedef std::shared_ptr<Event> EventP;
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
 struct ReadyLess { /* priority first (a lower number is more urgent), then order of dispatch */
+
     bool operator()(const std::pair<std::pair<int, long>, OpP> &a,
-                    const std::pair<std::pair<int, long>, OpP> &b) const
-    {
+                    const std::pair<std::pair<int, long>, OpP> &b) const {
         return a.first < b.first;
     }
 };
@@ -225,7 +249,7 @@ struct Device {
     cudaError_t failed = cudaSuccess; /* work is skipped */
     cudaError_t sticky = cudaSuccess; /* ... and calls return it */
     StreamP legacy;
-    std::vector<StreamP> streams; /* all that may have work, destroyed ones too */
+    std::vector<StreamP> streams;           /* all that may have work, destroyed ones too */
     std::vector<std::pair<OpP, bool>> left; /* last operations of those gone; blocking? */
     /* model */
     std::vector<std::deque<OpP>> queues;
@@ -242,6 +266,7 @@ struct Block {
     unsigned flags = 0;
     bool registered = false; /* cudaHostRegister, else allocated */
 };
+
 typedef std::map<uintptr_t, Block> Blocks; /* key: ~address */
 
 struct Thread {
@@ -306,28 +331,32 @@ struct State {
     double now = 0;    /* simulated up to here */
     double latest = 0; /* of all host clocks: where a new thread starts */
     long epoch = 0, dispatched = 0;
+
     struct Due {
         double time;
         long seq;
         OpP op;
+
         bool operator<(const Due &o) const { return time != o.time ? time < o.time : seq < o.seq; }
     };
+
     std::multiset<Due> due;             /* ready in order, not yet issued or still in latency */
     std::vector<OpP> timed, unresolved; /* host functions and other work without an engine */
     bool tracing = false;
     std::vector<OpP> trace;
 };
+
 State &state();
 
 /* ---- every call (hostcuda.cpp) --------------------------------------------------------------- */
 
 inline uintptr_t thread_key() { return reinterpret_cast<uintptr_t>(&self); }
+
 inline Device &device(int i) { return *state().devices[static_cast<size_t>(i)]; }
+
 inline Device &current() { return device(self.device); }
-inline bool is_device(int i)
-{
-    return i >= 0 && static_cast<size_t>(i) < state().devices.size();
-}
+
+inline bool is_device(int i) { return i >= 0 && static_cast<size_t>(i) < state().devices.size(); }
 
 enum Flags : unsigned {
     PLAIN = 0,
@@ -343,8 +372,8 @@ struct Call {
     cudaError_t sticky = cudaSuccess;  /* RELEASE: returned in the end */
 
     Call(const char *function, unsigned flags, double hostcuda_profile_t::*cost = nullptr);
-    cudaError_t done(cudaError_t e)
-    {
+
+    cudaError_t done(cudaError_t e) {
         if (refused != cudaSuccess)
             e = refused;
         else if (sticky != cudaSuccess)
@@ -369,26 +398,25 @@ typedef hostcuda_profile_t P;
 /* ---- handles --------------------------------------------------------------------------------- */
 
 /* Handles are numbers that are never used again, so a dead one is always known. */
-template <typename H> H new_handle()
-{
+template <typename H>
+H new_handle() {
     state().handles += 16;
     return reinterpret_cast<H>(state().handles);
 }
 
-template <typename H, typename T> T find(const std::unordered_map<uintptr_t, T> &map, H handle)
-{
+template <typename H, typename T>
+T find(const std::unordered_map<uintptr_t, T> &map, H handle) {
     const auto i = map.find(reinterpret_cast<uintptr_t>(handle));
     return i == map.end() ? T() : i->second;
 }
 
 template <typename H, typename T>
-void put(std::unordered_map<uintptr_t, T> &map, H handle, const T &value)
-{
+void put(std::unordered_map<uintptr_t, T> &map, H handle, const T &value) {
     map[reinterpret_cast<uintptr_t>(handle)] = value;
 }
 
-template <typename H, typename T> T take(std::unordered_map<uintptr_t, T> &map, H handle)
-{
+template <typename H, typename T>
+T take(std::unordered_map<uintptr_t, T> &map, H handle) {
     const T value = find(map, handle);
     map.erase(reinterpret_cast<uintptr_t>(handle));
     return value;
@@ -397,8 +425,8 @@ template <typename H, typename T> T take(std::unordered_map<uintptr_t, T> &map, 
 /* ---- streams and their operations (hostcuda_stream.cpp) -------------------------------------- */
 
 inline bool is_legacy(const Stream &s) { return s.id == 0; }
-inline bool is_blocking(const Stream &s)
-{
+
+inline bool is_blocking(const Stream &s) {
     return !is_legacy(s) && !(s.flags & cudaStreamNonBlocking);
 }
 
@@ -427,8 +455,7 @@ std::vector<OpP> tails(const Device &d); /* the last operations of its streams *
 
 /* ---- captures (hostcuda_graph.cpp) ----------------------------------------------------------- */
 
-inline cudaError_t invalidate(Capture &c, cudaError_t e)
-{
+inline cudaError_t invalidate(Capture &c, cudaError_t e) {
     c.invalid = true;
     return e;
 }
@@ -440,7 +467,10 @@ cudaError_t submit_or_capture(const StreamP &s, const OpP &op);
 hostcuda_profile_t profile_named(const char *name);
 void model_device(Device &d); /* sizes the queues after a profile change */
 void model_add(const OpP &op, const std::vector<OpP> &after);
-enum class Ran { REACHED, STALLED };
+enum class Ran {
+    REACHED,
+    STALLED
+};
 /* Simulates to `until`, or until op is done. STALLED: a host function's length is not known yet. */
 Ran model_run(double until, const Op *op);
 double model_next(); /* the next event, or infinity */

@@ -80,7 +80,7 @@ struct Fiber {
     size_t size = 0;
     void *fake = nullptr, *tsan = nullptr;
     bool overlooks = false; /* it runs a block that ThreadSanitizer is not to see */
-    uint3 index; /* the thread it carries while parked */
+    uint3 index;            /* the thread it carries while parked */
     unsigned current = 0;
     unsigned long long result = 0;
 };
@@ -123,6 +123,7 @@ Grid &grid_here() /* as self_here */
     if (!grid) grid = new Grid;
     return *grid;
 }
+
 #define grid_of_thread grid_here()
 #else
 thread_local Grid grid_of_thread;
@@ -133,14 +134,12 @@ void fiber_main();
 #ifdef _WIN32
 void CALLBACK fiber_start(void *) { fiber_main(); }
 
-void delete_fiber(Fiber *f)
-{
+void delete_fiber(Fiber *f) {
     DeleteFiber(f->handle);
     delete f;
 }
 
-Fiber *new_fiber()
-{
+Fiber *new_fiber() {
     Fiber *f = new Fiber;
     f->handle = CreateFiberEx(STACK_BYTES, STACK_BYTES, 0, fiber_start, nullptr);
     if (!f->handle) {
@@ -150,8 +149,7 @@ Fiber *new_fiber()
     return f;
 }
 #else
-void delete_fiber(Fiber *f)
-{
+void delete_fiber(Fiber *f) {
 #ifdef HOSTCUDA_TSAN
     __tsan_destroy_fiber(f->tsan);
 #endif
@@ -162,8 +160,7 @@ void delete_fiber(Fiber *f)
     delete f;
 }
 
-Fiber *new_fiber()
-{
+Fiber *new_fiber() {
     Fiber *f = new Fiber;
     void *stack =
         mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -187,13 +184,11 @@ Fiber *new_fiber()
 
 #endif
 
-Grid::~Grid()
-{
+Grid::~Grid() {
     for (Fiber *f : idle) delete_fiber(f);
 }
 
-Fiber *take_idle(Grid &g)
-{
+Fiber *take_idle(Grid &g) {
     if (g.idle.empty()) return new_fiber();
     Fiber *f = g.idle.back();
     g.idle.pop_back();
@@ -201,8 +196,7 @@ Fiber *take_idle(Grid &g)
 }
 
 /* After a switch, on the stack switched to. */
-void arrived(Fiber *from)
-{
+void arrived(Fiber *from) {
 #ifdef HOSTCUDA_ASAN
     Fiber *me = grid_of_thread.running;
     __sanitizer_finish_switch_fiber(me->fake, &from->bottom, &from->size);
@@ -213,8 +207,7 @@ void arrived(Fiber *from)
 
 thread_local Fiber *came_from;
 
-void switch_to(Fiber *to)
-{
+void switch_to(Fiber *to) {
     Grid &g = grid_of_thread;
     Fiber *from = g.running;
     if (to == from) return;
@@ -247,8 +240,7 @@ void switch_to(Fiber *to)
 }
 
 /* To be called by the fiber itself; none of them stays so while it does not run. */
-void set_overlooks(Fiber *me, bool overlooks)
-{
+void set_overlooks(Fiber *me, bool overlooks) {
     if (me->overlooks == overlooks) return;
     me->overlooks = overlooks;
     if (overlooks)
@@ -258,8 +250,7 @@ void set_overlooks(Fiber *me, bool overlooks)
 }
 
 /* Parks the running thread until somebody puts its fiber into g.ready. */
-unsigned long long park()
-{
+unsigned long long park() {
     Grid &g = grid_of_thread;
     Fiber *me = g.running;
     set_overlooks(me, false);
@@ -280,8 +271,7 @@ unsigned long long park()
     return me->result;
 }
 
-bool start_block(Grid &g)
-{
+bool start_block(Grid &g) {
     if (g.started) {
         if (++blockIdx.x == g.grid.x) {
             blockIdx.x = 0;
@@ -291,8 +281,8 @@ bool start_block(Grid &g)
             }
         }
         ++g.block;
-        set_overlooks(g.running, SAMPLES && g.block >= 4 && g.block % 8 != 0 &&
-                                     g.block + 4 < g.num_blocks);
+        set_overlooks(g.running,
+                      SAMPLES && g.block >= 4 && g.block % 8 != 0 && g.block + 4 < g.num_blocks);
     }
     g.started = true;
     cursor.next = cursor.done = cursor.blocked = 0;
@@ -302,8 +292,7 @@ bool start_block(Grid &g)
     return true;
 }
 
-void fiber_main()
-{
+void fiber_main() {
     Grid &g = grid_of_thread;
     arrived(came_from);
     for (;;) {
@@ -328,14 +317,13 @@ void fiber_main()
 
 /* ---- barrier --------------------------------------------------------------------------------- */
 
-unsigned long long barrier_result(unsigned count, unsigned arrived_threads, int how)
-{
-    return how == 0 ? count : how == 1 ? count == arrived_threads : count != 0;
+unsigned long long barrier_result(unsigned count, unsigned arrived_threads, int how) {
+    if (how == 0) return count;
+    return how == 1 ? count == arrived_threads : count != 0;
 }
 
 /* The barrier opens when all threads that have not exited wait at it. */
-bool open_barrier(Grid &g, int how)
-{
+bool open_barrier(Grid &g, int how) {
     if (g.all != cursor.total - cursor.done) return false;
     const unsigned long long result = barrier_result(g.count, g.all, how);
     for (Fiber *f : g.at_barrier) {
@@ -350,16 +338,14 @@ thread_local int barrier_how;
 
 /* ---- warps ----------------------------------------------------------------------------------- */
 
-unsigned alive_in(unsigned w)
-{
+unsigned alive_in(unsigned w) {
     const unsigned first = w * 32u;
     const unsigned lanes = cursor.total - first;
     const unsigned exist = lanes >= 32u ? 0xffffffffu : (1u << lanes) - 1u;
     return exist & ~cursor.exited[w];
 }
 
-unsigned long long combine(hostcuda::WarpOp op, unsigned a, unsigned b)
-{
+unsigned long long combine(hostcuda::WarpOp op, unsigned a, unsigned b) {
     const int ia = static_cast<int>(a), ib = static_cast<int>(b);
     switch (op) {
     case hostcuda::WARP_ADD: return a + b;
@@ -373,8 +359,7 @@ unsigned long long combine(hostcuda::WarpOp op, unsigned a, unsigned b)
     }
 }
 
-unsigned long long warp_result(const WarpState &w, unsigned group, unsigned lane)
-{
+unsigned long long warp_result(const WarpState &w, unsigned group, unsigned lane) {
     const hostcuda::WarpOp op = w.op[lane];
     if (op == hostcuda::WARP_SYNC || op == hostcuda::WARP_ALIVE) return group;
     if (op == hostcuda::WARP_SHUFFLE) {
@@ -399,8 +384,7 @@ unsigned long long warp_result(const WarpState &w, unsigned group, unsigned lane
 }
 
 /* If all living lanes that `lane` waits for wait for the same, lets them go. */
-bool open_warp(Grid &g, unsigned warp, unsigned lane, Fiber *me, unsigned long long *mine)
-{
+bool open_warp(Grid &g, unsigned warp, unsigned lane, Fiber *me, unsigned long long *mine) {
     WarpState &w = g.warps[warp];
     const unsigned group = w.mask[lane] & alive_in(warp);
     for (unsigned i = 0; i < 32; ++i)
@@ -422,8 +406,7 @@ bool open_warp(Grid &g, unsigned warp, unsigned lane, Fiber *me, unsigned long l
     return true;
 }
 
-void report_stuck(const Grid &g)
-{
+void report_stuck(const Grid &g) {
     unsigned in_warps = 0;
     for (const WarpState &w : g.warps)
         in_warps += static_cast<unsigned>(__builtin_popcount(w.waiting));
@@ -433,8 +416,7 @@ void report_stuck(const Grid &g)
             blockIdx.x, blockIdx.y, blockIdx.z, cursor.total, cursor.done, g.all, in_warps);
 }
 
-void drop_parked(Grid &g)
-{
+void drop_parked(Grid &g) {
     for (Fiber *f : g.at_barrier) delete_fiber(f);
     g.at_barrier.clear();
     for (WarpState &w : g.warps) {
@@ -444,8 +426,7 @@ void drop_parked(Grid &g)
     }
 }
 
-void make_shared(Grid &g, size_t bytes)
-{
+void make_shared(Grid &g, size_t bytes) {
     const size_t align = 128;
     g.shared.resize(bytes + align);
     const uintptr_t p = reinterpret_cast<uintptr_t>(g.shared.data());
@@ -454,8 +435,7 @@ void make_shared(Grid &g, size_t bytes)
 }
 
 cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const *), dim3 grid,
-                     dim3 block, size_t shared, void *const *args)
-{
+                     dim3 block, size_t shared, void *const *args) {
     Grid &g = grid_of_thread;
     g.func = func;
     g.invoker = invoker;
@@ -494,8 +474,7 @@ namespace hostcuda {
 
 void *dynamic_shared() { return hc::grid_of_thread.shared_start; }
 
-int barrier(int predicate, int how)
-{
+int barrier(int predicate, int how) {
     hc::Grid &g = hc::grid_of_thread;
     hc::barrier_how = how;
     g.count += predicate != 0;
@@ -510,8 +489,7 @@ int barrier(int predicate, int how)
     return static_cast<int>(hc::park());
 }
 
-unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int source_lane)
-{
+unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int source_lane) {
     hc::Grid &g = hc::grid_of_thread;
     const unsigned w = cursor.current >> 5, lane = cursor.current & 31u;
     hc::WarpState &s = g.warps[w];
@@ -529,8 +507,7 @@ unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int 
 unsigned alive_lanes() { return hc::alive_in(cursor.current >> 5); }
 
 /* A thread ended while others wait: it may have been the last one they waited for. */
-void thread_exit_slow()
-{
+void thread_exit_slow() {
     hc::Grid &g = hc::grid_of_thread;
     if (g.all && hc::open_barrier(g, hc::barrier_how)) g.count = g.all = 0;
     const unsigned w = cursor.current >> 5;
@@ -540,8 +517,7 @@ void thread_exit_slow()
     }
 }
 
-long long device_clock()
-{
+long long device_clock() {
     const auto t = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(t).count();
 }
@@ -558,8 +534,7 @@ struct Arguments { /* the values at the launch */
     std::vector<void *> pointers;
 };
 
-std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args)
-{
+std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args) {
     const size_t align = 32; /* enough for any vector type */
     auto a = std::make_shared<Arguments>();
     size_t total = align;
@@ -576,8 +551,7 @@ std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args)
 }
 
 cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
-                         const cudaLaunchConfig_t &c)
-{
+                         const cudaLaunchConfig_t &c) {
     const dim3 g = c.gridDim, b = c.blockDim;
     const unsigned max_threads = static_cast<unsigned>(p.max_threads_per_block);
     const unsigned max_x = p.cc_major < 3 ? 65535u : 2147483647u;
@@ -590,8 +564,7 @@ cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
     return c.dynamicSmemBytes > limit ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c)
-{
+void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {
     const hostcuda_profile_t &p = device(op.device).profile;
     const double threads = static_cast<double>(c.gridDim.x) * c.gridDim.y * c.gridDim.z *
                            static_cast<double>(c.blockDim.x * c.blockDim.y * c.blockDim.z);
@@ -603,8 +576,7 @@ void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c)
     op.label = k.name.empty() ? "kernel" : k.name;
 }
 
-cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args)
-{
+cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args) {
     const auto known = state().kernels.find(func);
     if (known == state().kernels.end() || !known->second.invoker)
         return cudaErrorInvalidDeviceFunction;
@@ -635,8 +607,7 @@ using namespace hc;
 namespace hostcuda {
 
 void register_kernel(const void *func, void (*invoker)(const void *, void *const *),
-                     const size_t *sizes, unsigned count)
-{
+                     const size_t *sizes, unsigned count) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     KernelInfo &k = state().kernels[func];
@@ -651,16 +622,14 @@ extern "C" {
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args)
-{
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func, void **args) {
     ENTER(PLAIN, &P::call_launch);
     REFUSE_IF(!config || (config->numAttrs && !config->attrs), cudaErrorInvalidValue);
     return call.done(launch(*config, func, args));
 }
 
 cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **args, size_t shared,
-                             cudaStream_t stream)
-{
+                             cudaStream_t stream) {
     ENTER(PLAIN, &P::call_launch);
     cudaLaunchConfig_t config;
     config.gridDim = grid;
@@ -672,14 +641,12 @@ cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block, void **arg
     return call.done(launch(config, func, args));
 }
 
-static KernelInfo *known_kernel(const void *func)
-{
+static KernelInfo *known_kernel(const void *func) {
     const auto i = state().kernels.find(func);
     return i == state().kernels.end() || !i->second.invoker ? nullptr : &i->second;
 }
 
-cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int value)
-{
+cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int value) {
     ENTER(PLAIN);
     KernelInfo *k = known_kernel(func);
     REFUSE_IF(!k, cudaErrorInvalidDeviceFunction);
@@ -691,8 +658,7 @@ cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int v
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *func)
-{
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *func) {
     ENTER(PLAIN);
     const KernelInfo *k = known_kernel(func);
     REFUSE_IF(!k, cudaErrorInvalidDeviceFunction);
@@ -709,8 +675,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *func)
 
 /* By threads and dynamic shared memory alone: registers are not known here. */
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *func,
-                                                          int block_size, size_t shared)
-{
+                                                          int block_size, size_t shared) {
     ENTER(PLAIN);
     REFUSE_IF(!known_kernel(func), cudaErrorInvalidDeviceFunction);
     const hostcuda_profile_t &p = current().profile;

@@ -12,16 +12,14 @@ namespace hc {
 static uintptr_t key_of(const void *p) { return ~reinterpret_cast<uintptr_t>(p); }
 
 /* The block that holds p, or end(). Keys fall as addresses rise. */
-static Blocks::iterator block_of(Blocks &blocks, const void *p)
-{
+static Blocks::iterator block_of(Blocks &blocks, const void *p) {
     const auto i = blocks.lower_bound(key_of(p));
     if (i == blocks.end()) return i;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
     return offset < i->second.size ? i : blocks.end();
 }
 
-static bool overlaps(Blocks &blocks, const void *p, size_t size)
-{
+static bool overlaps(Blocks &blocks, const void *p, size_t size) {
     if (block_of(blocks, p) != blocks.end()) return true;
     const char *last = static_cast<const char *>(p) + (size - 1);
     return block_of(blocks, last) != blocks.end() || [&] {
@@ -30,10 +28,14 @@ static bool overlaps(Blocks &blocks, const void *p, size_t size)
     }();
 }
 
-enum class Where { DEVICE, PINNED, PAGEABLE, WRONG };
+enum class Where {
+    DEVICE,
+    PINNED,
+    PAGEABLE,
+    WRONG
+};
 
-static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside)
-{
+static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside) {
     const auto i = block_of(blocks, p);
     if (i == blocks.end()) return overlaps(blocks, p, size) ? Where::WRONG : Where::PAGEABLE;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
@@ -41,21 +43,18 @@ static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside)
 }
 
 /* What a range is, and WRONG if it runs over an edge. */
-static Where where_is(const void *p, size_t size)
-{
+static Where where_is(const void *p, size_t size) {
     if (!p) return Where::WRONG;
     const Where d = where_in(state().device_blocks, p, size, Where::DEVICE);
     return d != Where::PAGEABLE ? d : where_in(state().host_blocks, p, size, Where::PINNED);
 }
 
-static int device_holding(const void *p, int otherwise)
-{
+static int device_holding(const void *p, int otherwise) {
     const auto i = block_of(state().device_blocks, p);
     return i == state().device_blocks.end() ? otherwise : i->second.device;
 }
 
-static void *allocate(size_t align, size_t size)
-{
+static void *allocate(size_t align, size_t size) {
     void *p = nullptr;
 #ifdef _WIN32
     p = _aligned_malloc(size, align);
@@ -67,8 +66,7 @@ static void *allocate(size_t align, size_t size)
     return p;
 }
 
-static void free_allocated(void *p)
-{
+static void free_allocated(void *p) {
 #ifdef _WIN32
     _aligned_free(p);
 #else
@@ -76,8 +74,7 @@ static void free_allocated(void *p)
 #endif
 }
 
-static cudaError_t allocate_device(void **out, size_t size)
-{
+static cudaError_t allocate_device(void **out, size_t size) {
     Device &d = current();
     *out = nullptr;
     if (size == 0) return cudaSuccess;
@@ -94,8 +91,7 @@ static cudaError_t allocate_device(void **out, size_t size)
 }
 
 /* Forgets the block that starts at p; false if there is none. */
-static bool forget(Blocks &blocks, const void *p, bool registered, Block *was)
-{
+static bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
     const auto i = blocks.find(key_of(p));
     if (i == blocks.end() || i->second.registered != registered) return false;
     *was = i->second;
@@ -103,8 +99,7 @@ static bool forget(Blocks &blocks, const void *p, bool registered, Block *was)
     return true;
 }
 
-void really_free(void *p)
-{
+void really_free(void *p) {
     const Shown shown;
     free_allocated(p);
 }
@@ -119,15 +114,16 @@ struct Copy {
     bool pageable;
 };
 
-static size_t extent(size_t pitch, size_t width, size_t height)
-{
+static size_t extent(size_t pitch, size_t width, size_t height) {
     return height ? pitch * (height - 1) + width : 0;
 }
 
-static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind)
-{
-    const bool to = dst == Where::DEVICE, from = src == Where::DEVICE;
-    *kind = from ? (to ? HOSTCUDA_D2D : HOSTCUDA_D2H) : (to ? HOSTCUDA_H2D : HOSTCUDA_H2H);
+static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind) {
+    const bool to = dst == Where::DEVICE;
+    if (src == Where::DEVICE)
+        *kind = to ? HOSTCUDA_D2D : HOSTCUDA_D2H;
+    else
+        *kind = to ? HOSTCUDA_H2D : HOSTCUDA_H2H;
     switch (wanted) {
     case cudaMemcpyHostToHost: return *kind == HOSTCUDA_H2H;
     case cudaMemcpyHostToDevice: return *kind == HOSTCUDA_H2D;
@@ -138,8 +134,7 @@ static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind)
     return false;
 }
 
-static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted)
-{
+static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
     if (static_cast<int>(wanted) < 0 || static_cast<int>(wanted) > 4)
         return cudaErrorInvalidMemcpyDirection;
     if (c.height > 1 && (c.width > c.dpitch || c.width > c.spitch))
@@ -153,8 +148,7 @@ static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted)
 }
 
 /* For ThreadSanitizer the first and the last page of every sixteen, and the last of all. */
-static void copy_bytes(char *dst, const char *src, size_t n)
-{
+static void copy_bytes(char *dst, const char *src, size_t n) {
     const size_t page = 4096, some = 16 * page;
     const bool apart = dst + n <= src || src + n <= dst;
     for (; SAMPLES && apart && n > some; dst += some, src += some, n -= some) {
@@ -167,8 +161,7 @@ static void copy_bytes(char *dst, const char *src, size_t n)
     memmove(dst, src, n);
 }
 
-static void copy_rows(const Copy &c)
-{
+static void copy_rows(const Copy &c) {
     if (c.dpitch == c.width && c.spitch == c.width) {
         copy_bytes(static_cast<char *>(c.dst), static_cast<const char *>(c.src),
                    c.width * c.height);
@@ -180,8 +173,7 @@ static void copy_rows(const Copy &c)
 }
 
 /* The modelled engine and time of a copy. */
-static void price_copy(Op &op, const Copy &c)
-{
+static void price_copy(Op &op, const Copy &c) {
     const hostcuda_profile_t &p = device(op.device).profile;
     op.bytes = c.width * c.height;
     const double bytes = static_cast<double>(op.bytes);
@@ -206,8 +198,7 @@ static void price_copy(Op &op, const Copy &c)
 
 /* Pageable memory on the way to the device is read during the call, before the stream gets
  * there. */
-static void stage_now(Copy &c, std::shared_ptr<std::vector<char>> *staging)
-{
+static void stage_now(Copy &c, std::shared_ptr<std::vector<char>> *staging) {
     *staging = std::make_shared<std::vector<char>>(c.width * c.height);
     Copy to = c;
     to.dst = (*staging)->data();
@@ -220,8 +211,7 @@ static void stage_now(Copy &c, std::shared_ptr<std::vector<char>> *staging)
     c.spitch = c.width;
 }
 
-static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchronous)
-{
+static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchronous) {
     const OpP op = new_op(*s, c.kind);
     price_copy(*op, c);
     if (c.pageable && s->capture) return invalidate(*s->capture, cudaErrorStreamCaptureUnsupported);
@@ -243,8 +233,7 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
 }
 
 static cudaError_t copy(Call &call, Copy c, cudaMemcpyKind kind, cudaStream_t stream,
-                        bool synchronous)
-{
+                        bool synchronous) {
     const StreamP s = find_stream(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
     if (c.width == 0 || c.height == 0) return cudaSuccess;
@@ -254,14 +243,12 @@ static cudaError_t copy(Call &call, Copy c, cudaMemcpyKind kind, cudaStream_t st
     return issue_copy(call, s, c, synchronous && c.kind != HOSTCUDA_D2D);
 }
 
-static Copy flat(void *dst, const void *src, size_t count)
-{
+static Copy flat(void *dst, const void *src, size_t count) {
     return Copy{dst, src, count, count, count, 1, 0, false};
 }
 
 static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, size_t height,
-                       cudaStream_t stream)
-{
+                              cudaStream_t stream) {
     const StreamP s = find_stream(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
     if (width == 0 || height == 0) return cudaSuccess;
@@ -289,15 +276,13 @@ extern "C" {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-cudaError_t cudaMalloc(void **p, size_t size)
-{
+cudaError_t cudaMalloc(void **p, size_t size) {
     ENTER(UNSAFE, &P::call_malloc);
     REFUSE_IF(!p, cudaErrorInvalidValue);
     return call.done(allocate_device(p, size));
 }
 
-cudaError_t cudaFree(void *p)
-{
+cudaError_t cudaFree(void *p) {
     ENTER(RELEASE | UNSAFE, &P::call_malloc);
     REFUSE_IF(!p, cudaSuccess);
     Block was;
@@ -308,8 +293,7 @@ cudaError_t cudaFree(void *p)
     return call.done(surface(device(was.device)));
 }
 
-cudaError_t cudaMallocAsync(void **p, size_t size, cudaStream_t stream)
-{
+cudaError_t cudaMallocAsync(void **p, size_t size, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_launch);
     const StreamP s = find_stream(stream);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -319,8 +303,7 @@ cudaError_t cudaMallocAsync(void **p, size_t size, cudaStream_t stream)
     return call.done(allocate_device(p, size));
 }
 
-cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
-{
+cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_launch);
     const StreamP s = find_stream(stream);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -337,8 +320,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
     return call.done(submit_or_capture(s, op));
 }
 
-static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags)
-{
+static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags) {
     const unsigned known = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
     REFUSE_IF(!p || (flags & ~known), cudaErrorInvalidValue);
     *p = nullptr;
@@ -354,20 +336,17 @@ static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaMallocHost(void **p, size_t size)
-{
+cudaError_t cudaMallocHost(void **p, size_t size) {
     ENTER(UNSAFE, &P::call_malloc);
     return pin(call, p, size, cudaHostAllocDefault);
 }
 
-cudaError_t cudaHostAlloc(void **p, size_t size, unsigned flags)
-{
+cudaError_t cudaHostAlloc(void **p, size_t size, unsigned flags) {
     ENTER(UNSAFE, &P::call_malloc);
     return pin(call, p, size, flags);
 }
 
-cudaError_t cudaFreeHost(void *p)
-{
+cudaError_t cudaFreeHost(void *p) {
     ENTER(RELEASE | UNSAFE, &P::call_malloc);
     REFUSE_IF(!p, cudaSuccess);
     Block was;
@@ -377,8 +356,7 @@ cudaError_t cudaFreeHost(void *p)
     return call.done(surface(current()));
 }
 
-cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags)
-{
+cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags) {
     ENTER(UNSAFE, &P::call_malloc);
     const unsigned known =
         cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterReadOnly;
@@ -396,8 +374,7 @@ cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaHostUnregister(void *p)
-{
+cudaError_t cudaHostUnregister(void *p) {
     ENTER(RELEASE | UNSAFE, &P::call_malloc);
     REFUSE_IF(!p, cudaErrorInvalidValue);
     Block was;
@@ -407,8 +384,7 @@ cudaError_t cudaHostUnregister(void *p)
     return call.done(surface(current()));
 }
 
-cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned flags)
-{
+cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned flags) {
     ENTER(PLAIN);
     REFUSE_IF(!d || !h || flags != 0, cudaErrorInvalidValue);
     REFUSE_IF(block_of(state().host_blocks, h) == state().host_blocks.end(), cudaErrorInvalidValue);
@@ -416,8 +392,7 @@ cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned flags)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaHostGetFlags(unsigned *flags, void *h)
-{
+cudaError_t cudaHostGetFlags(unsigned *flags, void *h) {
     ENTER(PLAIN);
     REFUSE_IF(!flags || !h, cudaErrorInvalidValue);
     const auto i = block_of(state().host_blocks, h);
@@ -426,8 +401,7 @@ cudaError_t cudaHostGetFlags(unsigned *flags, void *h)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
-{
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     ENTER(PLAIN);
     REFUSE_IF(!a || !p, cudaErrorInvalidValue);
     State &s = state();
@@ -450,15 +424,13 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, cudaMemcpyKind kind)
-{
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, cudaMemcpyKind kind) {
     ENTER(UNSAFE, &P::call_copy);
     return call.done(copy(call, flat(dst, src, count), kind, cudaStreamLegacy, true));
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, cudaMemcpyKind kind,
-                            cudaStream_t stream)
-{
+                            cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     return call.done(copy(call, flat(dst, src, count), kind, stream, false));
 }
@@ -466,8 +438,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, cudaMemcpy
 /* Between two devices the copy is modelled as a download from the source: it holds that engine
  * of the stream's device. */
 cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device,
-                                size_t count, cudaStream_t stream)
-{
+                                size_t count, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     const StreamP s = find_stream(stream);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -483,24 +454,22 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int 
 }
 
 cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
-                         size_t height, cudaMemcpyKind kind)
-{
+                         size_t height, cudaMemcpyKind kind) {
     ENTER(UNSAFE, &P::call_copy);
     const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
     return call.done(copy(call, c, kind, cudaStreamLegacy, true));
 }
 
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
-                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t stream)
-{
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
     return call.done(copy(call, c, kind, stream, false));
 }
 
 static bool attributes_fit(const cudaMemcpyAttributes *attrs, const size_t *first, size_t count,
-                           size_t copies)
-{
+                           size_t copies) {
     if (!attrs || !first || count == 0 || count > copies || first[0] != 0) return false;
     for (size_t i = 0; i < count; ++i) {
         const int order = static_cast<int>(attrs[i].srcAccessOrder);
@@ -514,8 +483,7 @@ static bool attributes_fit(const cudaMemcpyAttributes *attrs, const size_t *firs
 /* All copies are checked before any is issued. They run one after another in the stream. */
 cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes,
                                  size_t count, cudaMemcpyAttributes *attrs, size_t *first,
-                                 size_t attr_count, cudaStream_t stream)
-{
+                                 size_t attr_count, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     const StreamP s = find_stream(stream);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -537,21 +505,18 @@ cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, con
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaMemset(void *p, int value, size_t count)
-{
+cudaError_t cudaMemset(void *p, int value, size_t count) {
     ENTER(UNSAFE, &P::call_copy);
     return call.done(set_memory(p, count, value, count, 1, cudaStreamLegacy));
 }
 
-cudaError_t cudaMemsetAsync(void *p, int value, size_t count, cudaStream_t stream)
-{
+cudaError_t cudaMemsetAsync(void *p, int value, size_t count, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     return call.done(set_memory(p, count, value, count, 1, stream));
 }
 
 cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height,
-                              cudaStream_t stream)
-{
+                              cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     return call.done(set_memory(p, pitch, value, width, height, stream));
 }

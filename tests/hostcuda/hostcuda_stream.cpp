@@ -6,8 +6,7 @@
 
 namespace hc {
 
-static StreamP new_stream(unsigned flags, int priority)
-{
+static StreamP new_stream(unsigned flags, int priority) {
     const StreamP s = std::make_shared<Stream>();
     s->id = ++state().stream_ids;
     s->device = self.device;
@@ -16,8 +15,7 @@ static StreamP new_stream(unsigned flags, int priority)
     return s;
 }
 
-StreamP find_stream(cudaStream_t handle)
-{
+StreamP find_stream(cudaStream_t handle) {
     if (!handle || handle == cudaStreamLegacy) return current().legacy;
     if (handle == cudaStreamPerThread) {
         StreamP &s = self.streams[self.device];
@@ -29,13 +27,11 @@ StreamP find_stream(cudaStream_t handle)
 
 /* ---- the stream's thread --------------------------------------------------------------------- */
 
-void wait_real(Lock &lock, const Op &op)
-{
+void wait_real(Lock &lock, const Op &op) {
     while (!op.done) state().changed.wait(lock);
 }
 
-static void sleep_a_little(unsigned seed)
-{
+static void sleep_a_little(unsigned seed) {
     thread_local unsigned x = 0;
     if (x == 0) x = seed * 2654435761u ^ static_cast<unsigned>(thread_key() >> 4) ^ 1u;
     x ^= x << 13;
@@ -44,8 +40,7 @@ static void sleep_a_little(unsigned seed)
     if (x % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(x / 3 % 500));
 }
 
-void resolve(Op &op, double ns)
-{
+void resolve(Op &op, double ns) {
     if (op.resolved) return;
     op.resolved = true;
     op.span = ns;
@@ -53,8 +48,7 @@ void resolve(Op &op, double ns)
 }
 
 /* The work, where the sanitizer looks; the operation itself holds it. */
-static cudaError_t execute(Op &op, bool skip, unsigned jitter)
-{
+static cudaError_t execute(Op &op, bool skip, unsigned jitter) {
     const Shown shown;
     acquire(&op.issued);
     for (const OpP &d : op.deps) acquire(&d->finished);
@@ -64,8 +58,7 @@ static cudaError_t execute(Op &op, bool skip, unsigned jitter)
     return e;
 }
 
-static void run_op(Lock &lock, const OpP &op)
-{
+static void run_op(Lock &lock, const OpP &op) {
     State &s = state();
     for (const OpP &d : op->deps) wait_real(lock, *d);
     Device &d = device(op->device);
@@ -95,8 +88,7 @@ static double seen(const Op &op);
 
 /* The work of a stream that is gone has really been done, but may not be on the modelled clock. Of
  * what is, the last is enough. */
-static void leave(Device &d, const Stream &s)
-{
+static void leave(Device &d, const Stream &s) {
     OpP last;
     d.left.emplace_back(s.tail, is_blocking(s));
     for (const auto &l : d.left)
@@ -108,8 +100,7 @@ static void leave(Device &d, const Stream &s)
     d.left.erase(std::remove_if(d.left.begin(), d.left.end(), over), d.left.end());
 }
 
-static void stream_thread(StreamP stream)
-{
+static void stream_thread(StreamP stream) {
     const Hidden hidden;
     Lock lock(state().mutex);
     for (;;) {
@@ -130,8 +121,7 @@ static void stream_thread(StreamP stream)
 }
 
 /* Outside the lock, since a finished thread may still hold it. */
-void join_finished(Lock &lock)
-{
+void join_finished(Lock &lock) {
     std::vector<std::thread> threads;
     threads.swap(state().finished);
     lock.unlock();
@@ -139,16 +129,14 @@ void join_finished(Lock &lock)
     lock.lock();
 }
 
-void close_stream(const StreamP &s)
-{
+void close_stream(const StreamP &s) {
     s->closing = true;
     s->wake.notify_all();
     auto &list = device(s->device).streams;
     if (!s->started) list.erase(std::remove(list.begin(), list.end(), s), list.end());
 }
 
-Thread::~Thread()
-{
+Thread::~Thread() {
     if (streams.empty()) return;
     const Hidden hidden;
     const Lock lock(state().mutex);
@@ -158,8 +146,7 @@ Thread::~Thread()
 
 /* ---- issuing --------------------------------------------------------------------------------- */
 
-static const char *async_name(int kind)
-{
+static const char *async_name(int kind) {
     switch (kind) {
     case HOSTCUDA_KERNEL: return "kernel";
     case HOSTCUDA_MEMSET: return "memset";
@@ -172,8 +159,7 @@ static const char *async_name(int kind)
     }
 }
 
-cudaError_t injected_async(int kind)
-{
+cudaError_t injected_async(int kind) {
     State &s = state();
     const std::string name = async_name(kind);
     if (name.empty()) return cudaSuccess;
@@ -188,8 +174,7 @@ cudaError_t injected_async(int kind)
     return cudaSuccess;
 }
 
-OpP new_op(const Stream &s, int kind)
-{
+OpP new_op(const Stream &s, int kind) {
     const OpP op = std::make_shared<Op>();
     op->kind = kind;
     op->device = s.device;
@@ -199,8 +184,7 @@ OpP new_op(const Stream &s, int kind)
 }
 
 /* The legacy stream waits for all blocking streams and they for it. */
-void add_legacy_deps(const Stream &s, std::vector<OpP> &deps)
-{
+void add_legacy_deps(const Stream &s, std::vector<OpP> &deps) {
     Device &d = device(s.device);
     if (is_blocking(s) && d.legacy->tail) deps.push_back(d.legacy->tail);
     if (!is_legacy(s)) return;
@@ -210,16 +194,14 @@ void add_legacy_deps(const Stream &s, std::vector<OpP> &deps)
         if (l.second) deps.push_back(l.first);
 }
 
-void stamp(const OpP &op)
-{
+void stamp(const OpP &op) {
     op->issue = clock_of_thread();
     op->seq = state().seq++;
     op->epoch = state().epoch;
 }
 
 /* Hands a finished description to the model (after those it follows) and to the stream's thread. */
-void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after)
-{
+void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after) {
     model_add(op, after);
     op->fail = op->fail != cudaSuccess ? op->fail : injected_async(op->kind);
     {
@@ -237,8 +219,7 @@ void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after)
     s->wake.notify_one();
 }
 
-void submit(const StreamP &s, const OpP &op)
-{
+void submit(const StreamP &s, const OpP &op) {
     std::vector<OpP> after;
     add_legacy_deps(*s, op->deps);
     after = op->deps;
@@ -250,15 +231,13 @@ void submit(const StreamP &s, const OpP &op)
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* A failure of the device's work comes to light at synchronisations and successful queries. */
-cudaError_t surface(Device &d)
-{
+cudaError_t surface(Device &d) {
     if (d.failed != cudaSuccess) d.sticky = d.failed;
     return d.sticky;
 }
 
 /* A host function that has run for long may be waiting for the very thread that asks. */
-static bool host_function_hangs(std::chrono::milliseconds patience)
-{
+static bool host_function_hangs(std::chrono::milliseconds patience) {
     const auto now = Steady::now();
     for (const auto &h : state().running_hosts)
         if (now - h.second > patience) return true;
@@ -266,8 +245,7 @@ static bool host_function_hangs(std::chrono::milliseconds patience)
 }
 
 bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds patience,
-               bool insist)
-{
+               bool insist) {
     State &s = state();
     while (model_run(until, op) == Ran::STALLED) {
         if (!host_function_hangs(patience)) {
@@ -287,15 +265,13 @@ bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds
 static double seen(const Op &op) { return op.epoch == state().epoch ? op.seen : 0; }
 
 /* The modelled end of an operation, on this thread's clock. */
-void clock_to(Lock &lock, const Op &op)
-{
+void clock_to(Lock &lock, const Op &op) {
     run_model(lock, NEVER, &op, std::chrono::milliseconds(1000), true);
     const double behind = seen(op) - clock_of_thread();
     if (behind > 0) clock_advance(behind);
 }
 
-static void see_results_of(Op &op)
-{
+static void see_results_of(Op &op) {
     const Shown shown;
     acquire(&op.finished);
 }
@@ -309,8 +285,7 @@ void wait_for(Call &call, OpP op) /* NOLINT */
     see_results_of(*op);
 }
 
-std::vector<OpP> tails(const Device &d)
-{
+std::vector<OpP> tails(const Device &d) {
     std::vector<OpP> all;
     for (const auto &l : d.left) all.push_back(l.first);
     for (const StreamP &s : d.streams)
@@ -318,8 +293,7 @@ std::vector<OpP> tails(const Device &d)
     return all;
 }
 
-void wait_for_device(Call &call, Device &d)
-{
+void wait_for_device(Call &call, Device &d) {
     for (const OpP &op : tails(d)) wait_for(call, op);
 }
 
@@ -354,8 +328,7 @@ extern "C" {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static cudaError_t create_stream(Call &call, cudaStream_t *out, unsigned flags, int priority)
-{
+static cudaError_t create_stream(Call &call, cudaStream_t *out, unsigned flags, int priority) {
     REFUSE_IF(!out || flags > cudaStreamNonBlocking, cudaErrorInvalidValue);
     join_finished(call.lock);
     const hostcuda_profile_t &p = current().profile;
@@ -365,26 +338,22 @@ static cudaError_t create_stream(Call &call, cudaStream_t *out, unsigned flags, 
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *out)
-{
+cudaError_t cudaStreamCreate(cudaStream_t *out) {
     ENTER(PLAIN, &P::call_stream);
     return create_stream(call, out, cudaStreamDefault, 0);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     ENTER(PLAIN, &P::call_stream);
     return create_stream(call, out, flags, 0);
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
-{
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
     ENTER(PLAIN, &P::call_stream);
     return create_stream(call, out, flags, priority);
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t handle)
-{
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     ENTER(RELEASE, &P::call_stream);
     const StreamP s = find(state().streams, handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -394,8 +363,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t handle)
-{
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     ENTER(PLAIN, &P::call_sync);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -409,8 +377,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
     return call.done(surface(device(s->device)));
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t handle)
-{
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
     ENTER(PLAIN, &P::call_query);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -426,8 +393,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
     return call.done(surface(device(s->device)));
 }
 
-static void join(const StreamP &s, const Event &e, const CaptureP &c)
-{
+static void join(const StreamP &s, const Event &e, const CaptureP &c) {
     if (!s->capture) {
         s->capture = c;
         s->capture_deps.clear();
@@ -438,8 +404,7 @@ static void join(const StreamP &s, const Event &e, const CaptureP &c)
             s->capture_deps.push_back(d);
 }
 
-static cudaError_t wait_captured(const StreamP &s, const Event &e)
-{
+static cudaError_t wait_captured(const StreamP &s, const Event &e) {
     const CaptureP c = e.capture.lock();
     if (!c) return cudaErrorCapturedEvent; /* the capture has ended */
     if (c->invalid) return cudaErrorStreamCaptureInvalidated;
@@ -452,8 +417,7 @@ static cudaError_t wait_captured(const StreamP &s, const Event &e)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
-{
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     ENTER(PLAIN, &P::call_wait);
     const StreamP s = find_stream(stream);
     const EventP e = find(state().events, event);
@@ -467,8 +431,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return call.done(submit_or_capture(s, op));
 }
 
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
-{
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -477,8 +440,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags)
-{
+cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -487,8 +449,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *out)
-{
+cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *out) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -497,8 +458,7 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *out)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
-{
+cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id) {
     ENTER(PLAIN);
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -507,8 +467,7 @@ cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
-{
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user) {
     ENTER(PLAIN, &P::call_host_func);
     const StreamP s = find_stream(stream);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
@@ -528,8 +487,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static cudaError_t create_event(Call &call, cudaEvent_t *out, unsigned flags)
-{
+static cudaError_t create_event(Call &call, cudaEvent_t *out, unsigned flags) {
     const unsigned known = cudaEventBlockingSync | cudaEventDisableTiming;
     REFUSE_IF(!out || (flags & ~known), cudaErrorInvalidValue);
     const EventP e = std::make_shared<Event>();
@@ -540,20 +498,17 @@ static cudaError_t create_event(Call &call, cudaEvent_t *out, unsigned flags)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t *out)
-{
+cudaError_t cudaEventCreate(cudaEvent_t *out) {
     ENTER(PLAIN, &P::call_event);
     return create_event(call, out, cudaEventDefault);
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     ENTER(PLAIN, &P::call_event);
     return create_event(call, out, flags);
 }
 
-static cudaError_t record(Call &call, cudaEvent_t event, cudaStream_t stream)
-{
+static cudaError_t record(Call &call, cudaEvent_t event, cudaStream_t stream) {
     const StreamP s = find_stream(stream);
     const EventP e = find(state().events, event);
     REFUSE_IF(!s || !e || s->device != e->device, cudaErrorInvalidResourceHandle);
@@ -572,21 +527,18 @@ static cudaError_t record(Call &call, cudaEvent_t event, cudaStream_t stream)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     ENTER(PLAIN, &P::call_record);
     return record(call, event, stream);
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
-{
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
     ENTER(PLAIN, &P::call_record);
     REFUSE_IF(flags != cudaEventRecordDefault, cudaErrorInvalidValue);
     return record(call, event, stream);
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
+cudaError_t cudaEventQuery(cudaEvent_t event) {
     ENTER(UNSAFE, &P::call_query);
     const EventP e = find(state().events, event);
     REFUSE_IF(!e, cudaErrorInvalidResourceHandle);
@@ -596,8 +548,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     return call.done(surface(device(e->device)));
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
-{
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     ENTER(UNSAFE, &P::call_sync);
     const EventP e = find(state().events, event);
     REFUSE_IF(!e, cudaErrorInvalidResourceHandle);
@@ -607,8 +558,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return call.done(surface(device(e->device)));
 }
 
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
-{
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
     ENTER(PLAIN);
     const EventP a = find(state().events, start), b = find(state().events, end);
     REFUSE_IF(!ms, cudaErrorInvalidValue);
@@ -625,8 +575,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     return call.done(cudaSuccess);
 }
 
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
     ENTER(RELEASE, &P::call_event);
     return call.done(take(state().events, event) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }

@@ -184,34 +184,34 @@ typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void(CUDART_CB *cudaHostFn_t)(void *userData);
 
-#define cudaStreamLegacy ((cudaStream_t)0x1)
-#define cudaStreamPerThread ((cudaStream_t)0x2)
-#define cudaStreamDefault 0x00
-#define cudaStreamNonBlocking 0x01
-#define cudaEventDefault 0x00
-#define cudaEventBlockingSync 0x01
-#define cudaEventDisableTiming 0x02
-#define cudaEventInterprocess 0x04
-#define cudaEventRecordDefault 0x00
-#define cudaEventRecordExternal 0x01
-#define cudaEventWaitDefault 0x00
-#define cudaEventWaitExternal 0x01
-#define cudaHostAllocDefault 0x00
-#define cudaHostAllocPortable 0x01
-#define cudaHostAllocMapped 0x02
-#define cudaHostAllocWriteCombined 0x04
-#define cudaHostRegisterDefault 0x00
-#define cudaHostRegisterPortable 0x01
-#define cudaHostRegisterMapped 0x02
-#define cudaHostRegisterIoMemory 0x04
-#define cudaHostRegisterReadOnly 0x08
-#define cudaInvalidDeviceId (-2)
-#define cudaCpuDeviceId (-1)
-#define cudaDeviceScheduleAuto 0x00
-#define cudaDeviceScheduleSpin 0x01
-#define cudaDeviceScheduleYield 0x02
+#define cudaStreamLegacy               ((cudaStream_t)0x1)
+#define cudaStreamPerThread            ((cudaStream_t)0x2)
+#define cudaStreamDefault              0x00
+#define cudaStreamNonBlocking          0x01
+#define cudaEventDefault               0x00
+#define cudaEventBlockingSync          0x01
+#define cudaEventDisableTiming         0x02
+#define cudaEventInterprocess          0x04
+#define cudaEventRecordDefault         0x00
+#define cudaEventRecordExternal        0x01
+#define cudaEventWaitDefault           0x00
+#define cudaEventWaitExternal          0x01
+#define cudaHostAllocDefault           0x00
+#define cudaHostAllocPortable          0x01
+#define cudaHostAllocMapped            0x02
+#define cudaHostAllocWriteCombined     0x04
+#define cudaHostRegisterDefault        0x00
+#define cudaHostRegisterPortable       0x01
+#define cudaHostRegisterMapped         0x02
+#define cudaHostRegisterIoMemory       0x04
+#define cudaHostRegisterReadOnly       0x08
+#define cudaInvalidDeviceId            (-2)
+#define cudaCpuDeviceId                (-1)
+#define cudaDeviceScheduleAuto         0x00
+#define cudaDeviceScheduleSpin         0x01
+#define cudaDeviceScheduleYield        0x02
 #define cudaDeviceScheduleBlockingSync 0x04
-#define cudaDeviceMapHost 0x08
+#define cudaDeviceMapHost              0x08
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
@@ -453,7 +453,10 @@ struct cudaMemLocation {
     int id;
 };
 
-enum cudaMemcpyFlags { cudaMemcpyFlagDefault = 0x0, cudaMemcpyFlagPreferOverlapWithCompute = 0x1 };
+enum cudaMemcpyFlags {
+    cudaMemcpyFlagDefault = 0x0,
+    cudaMemcpyFlagPreferOverlapWithCompute = 0x1
+};
 
 #if CUDART_VERSION >= 12080
 enum cudaMemcpySrcAccessOrder {

@@ -77,7 +77,13 @@ enum hostcuda_kind {
     HOSTCUDA_WAIT,
     HOSTCUDA_OTHER
 };
-enum hostcuda_engine { HOSTCUDA_NO_ENGINE, HOSTCUDA_COPY0, HOSTCUDA_COPY1, HOSTCUDA_COMPUTE };
+
+enum hostcuda_engine {
+    HOSTCUDA_NO_ENGINE,
+    HOSTCUDA_COPY0,
+    HOSTCUDA_COPY1,
+    HOSTCUDA_COMPUTE
+};
 
 typedef struct hostcuda_op_s {
     int kind;   /* enum hostcuda_kind */
@@ -127,12 +133,12 @@ int hostcuda_leaks(FILE *f);
 } /* extern "C" */
 
 template <typename... P>
-inline void hostcuda_kernel_time(void (*kernel)(P...), double fixed_ns, double ns_per_thread)
-{
+inline void hostcuda_kernel_time(void (*kernel)(P...), double fixed_ns, double ns_per_thread) {
     hostcuda_kernel_time(reinterpret_cast<const void *>(kernel), fixed_ns, ns_per_thread);
 }
-template <typename... P> inline void hostcuda_kernel_name(void (*kernel)(P...), const char *name)
-{
+
+template <typename... P>
+inline void hostcuda_kernel_name(void (*kernel)(P...), const char *name) {
     hostcuda_kernel_name(reinterpret_cast<const void *>(kernel), name);
 }
 #endif
