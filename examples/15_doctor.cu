@@ -1,6 +1,6 @@
 /*  15_doctor.cu -- is it concurrent? Overlap measured, and the doctor's reason when there is none.
 
-    nvcc -O3 -I.. -o 15_doctor 15_doctor.cu && ./15_doctor           (without a GPU: make examples)
+    nvcc -O3 -I.. -I../extras -o 15_doctor 15_doctor.cu && ./15_doctor  (no GPU: make examples)
 
     You learn   time each operation alone and then both together: what the sum is longer than both
                 was hidden. If nothing was, spipe_doctor says why and what to change.

@@ -1,6 +1,6 @@
 /*  21_timeline.cu -- see it: what a run did and when, and why it was not faster.
 
-    nvcc -O3 -I.. -o 21_timeline 21_timeline.cu && ./21_timeline [folder]  (no GPU: make examples)
+    nvcc -O3 -I.. -I../extras -o 21_timeline 21_timeline.cu && ./21_timeline [folder]
 
     You learn   a description with a timeline is watched: its report then has each engine's time,
                 how much of what can overlap did, and a verdict with causes and cures. The same
