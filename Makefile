@@ -52,7 +52,7 @@ CAN_RUN := $(if $(filter cuda-no,$(BACKEND)-$(HAVE_GPU)),no,yes)
 NO_GPU  := compiled for $(ARCH); there is no GPU here to run it on
 
 # SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own:
-# three such builds are most of what `make check` compiles, and -Og -g1 takes a third of -O2 -g's time.
+# three such builds are most of what `make check-all` compiles, and -Og -g1 takes a third of -O2 -g's time.
 SAN ?=
 OPT ?= $(if $(SAN),-Og -g1,-O2 -g)
 ifneq ($(filter-out thread address,$(SAN)),)
@@ -115,6 +115,13 @@ RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
 PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample multicopy_sample kernels model multi steps))
+
+# What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
+# nested ?:, no comma operator): folders and files, added as they are cleaned. And texts that keep theirs.
+LAYOUT ?= src
+PROSE  ?= CONTRIBUTING.md hostcuda/README.md
+# The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
+QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -206,7 +213,7 @@ help: ## this text (the default)
 	@echo "Found here:"
 	@$(call found,nvcc,$(HAVE_NVCC),$(if $(filter yes,$(HAVE_NVCC)),$(NVCC)))
 	@$(call found,GPU,$(HAVE_GPU),$(GPU))
-	@for tool in clang clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
+	@for tool in clang clang-format clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
 	@echo "So BACKEND=$(BACKEND)$(if $(filter cuda,$(BACKEND)), ARCH=$(ARCH))"
 found = printf '  %-12s %-4s %s\n' "$(1)" "$(2)" "$(3)"
 
@@ -233,22 +240,57 @@ examples: ## build and run every example; a table of what each did
 	@+$(call build,build-examples)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
-.PHONY: check
-check: ## everything that this machine can check; ends with N passed, N failed, N skipped
+.PHONY: quick
+quick: ## under a minute: all headers as C and C++, the rules of lint, the core's tests (unoptimised)
 	$(begin)
-	$(call part,part-test)
-	$(call part,part-compile)
-	$(call part,part-lint)
+	$(call part,part-rules)
+	$(call part,part-compile-short)
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= BUILD=build/quick OPT="-O0 -g" QUIET=1 part-quick
+	$(total)
+
+.PHONY: check
+check: ## under 4 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
+	$(begin)
+	$(call part,part-rules)
 	$(call part,part-docs)
+	$(call part,part-test)
+	$(total)
+
+.PHONY: check-all
+check-all: ## everything that this machine can check, cheapest first: check, platforms, compilers, analyzers, sanitizers
+	$(begin)
+	$(call part,part-rules)
+	$(call part,part-docs)
+	$(call part,part-test)
 	$(call part,part-platforms)
+	$(call part,part-compile)
+	$(call part,part-analyzers)
 	$(if $(filter-out host,$(BACKEND)$(SAN)),,$(call part,part-sanitize))
 	$(total)
 
 .PHONY: test
-test: ## only the test programs and scripts
+ifdef T
+test: ; @+$(if $(ONE),$(submake) $(BUILD)/$(ONE) && $(UNSCATTERED) $(BUILD)/$(ONE),echo "T=$(T): no file tests/$(T).cu or .c, nor in tests/host, tests/fuzz, tests/torture" >&2; exit 1)
+ONE := $(filter %/$(T),$(TESTS) $(TESTS_HOST))
+else
+test: ## only the test programs and scripts; T=test_pipeline builds and runs that one alone
 	$(begin)
 	$(call part,part-test)
 	$(total)
+endif
+
+.PHONY: amalgamate
+amalgamate: ## write streampipe.h from its rooms in src/, in the order of src/order
+ifeq ($(wildcard src/order),)
+	@echo "src/order is not there, so streampipe.h has no rooms to be made from" >&2; exit 1
+else
+	@mkdir -p build && src/amalgamate > build/streampipe.h && \
+	    { cmp -s build/streampipe.h streampipe.h || cp build/streampipe.h streampipe.h; }
+endif
+
+.PHONY: format
+format: ## clang-format over what lint holds to it: LAYOUT in the Makefile
+	@files=$$(tests/lint/layout_files); [ -z "$$files" ] || clang-format -i $$files
 
 .PHONY: matrix
 matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
@@ -257,9 +299,10 @@ matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
 	$(total)
 
 .PHONY: lint
-lint: ## contract comments, line and function lengths, clang-tidy, cppcheck
+lint: ## the rules (contracts, lengths, names, layout) in seconds, then clang-tidy, cppcheck, gcc -fanalyzer
 	$(begin)
-	$(call part,part-lint)
+	$(call part,part-rules)
+	$(call part,part-analyzers)
 	$(total)
 
 .PHONY: platforms
@@ -305,10 +348,10 @@ bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts bes
 bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
 	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
 
-bench-host: ## count the instructions streampipe.h itself spends on a chunk (needs valgrind, no GPU)
-	@OUT=build/bench-host tests/bench/host
+bench-host: ## with no GPU: seconds and bytes that a call of spipe_run costs to compile; instructions a chunk costs (valgrind)
+	@OUT=build/bench-host tests/bench/compile_cost; status=$$?; OUT=build/bench-host tests/bench/host && exit $$status
 
-# What takes long by itself; `make check` has a few seconds of each. FUZZ_SECONDS is for each target.
+# What takes long by itself; `make check` has some seconds of each. FUZZ_SECONDS is for each target.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices)
@@ -343,7 +386,7 @@ TOGETHER := $(if $(filter host-,$(BACKEND)-$(SAN)),$(addprefix run/,$(SCRIPTS)))
 comma    := ,
 
 # The scripts see these. An instrumented program must say a fault through its exit status.
-export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK
+export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK LAYOUT PROSE
 export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1
 export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
@@ -363,6 +406,13 @@ endif
 ifeq ($(BACKEND),cuda)
 	@$(foreach t,$(TESTS_HOST),tests/tap_run --skipped $(t) "needs the modelled clock or injected faults of hostcuda";) :
 endif
+
+# The tests of `make quick`, each on a processor: unoptimised, what they time is nothing to go by.
+.PHONY: part-quick
+part-quick:
+	$(call heading,the tests of the core$(comma) unoptimised)
+	@+$(call build,$(addprefix $(BUILD)/,$(QUICK_TESTS)))
+	@+$(submake) BUILD=$(BUILD) $(parallel) $(addprefix run/,$(QUICK_TESTS))
 
 # ThreadSanitizer cannot place its memory where the kernel scatters addresses widely: then without.
 UNSCATTERED = $(if $(filter thread,$(SAN)),$(shell tests/tools/tsan_prefix $(BUILD) $(CXX)))
@@ -385,16 +435,22 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-lint part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
 part-compile: $(RUNTIME)
 	$(call heading,compile matrix)
 	@TIMEOUT=1200 $(call SCRIPT,matrix,tests/compile) tests/compile/matrix
-part-lint:
-	$(call heading,lint)
-	@TIMEOUT=1200 $(call SCRIPT,lint,tests/lint) tests/lint/check_all
+part-compile-short:
+	$(call heading,every header as C99 and C++11)
+	@$(call SCRIPT,matrix-short,tests/compile short) tests/compile/matrix short
+part-rules:
+	$(call heading,lint: the rules)
+	@$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
+part-analyzers:
+	$(call heading,lint: the analyzers)
+	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
 	@+$(submake) $(parallel) docs-docs docs-docs-self docs-install docs-consumer docs-run-self
@@ -407,7 +463,7 @@ part-platforms:
 	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
 	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/other_systems short
 else
-part-compile part-lint part-docs part-platforms:
+part-compile part-compile-short part-rules part-analyzers part-docs part-platforms:
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
 endif
 
