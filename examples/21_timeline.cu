@@ -1,6 +1,6 @@
 /*  21_timeline.cu -- what a run did and when, and why it was not faster, in words and pictures.
 
-    nvcc -O3 -I.. -o 21_timeline 21_timeline.cu && ./21_timeline [folder]  (no GPU: make examples)
+    nvcc -O3 -I.. -I../extras -o 21_timeline 21_timeline.cu && ./21_timeline [folder]
 
     You learn   a run with a timeline is recorded: its report has the time of each engine, how much
                 of what can overlap did overlap, and a verdict with causes and cures. The timeline

@@ -6,7 +6,7 @@
 
 #include "streampipe_parts.h"
 
-/* tests/hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
+/* hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"
 #define EX_HOSTCUDA 1

@@ -1,6 +1,6 @@
-/*  test_kernels.cu -- the kernels on elements and images, each through its stage function and a
-    chunk made by hand, against its CPU twin: element by element, on random data, outputs poisoned
-    beforehand, at sizes around warps, blocks and tiles, and from unaligned starts.              */
+/*  test_kernels_elements.cu -- the kernels on elements and images, each through its stage function
+    and a chunk made by hand, against its CPU twin: element by element, on random data, outputs
+    poisoned beforehand, at sizes around warps, blocks and tiles, and from unaligned starts. */
 #include "kernels_common.h"
 
 /* ---- elements -------------------------------------------------------------------------------- */

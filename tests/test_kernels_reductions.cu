@@ -1,6 +1,6 @@
-/*  test_kernels_2.cu -- as test_kernels.cu, for the kernels on bytes (histogram, entropy), those
-    that carry a result from chunk to chunk (reduce, scan) and those that select (threshold, top
-    k). */
+/*  test_kernels_reductions.cu -- as test_kernels_elements.cu, for the kernels on bytes (histogram,
+    entropy), those that carry a result from chunk to chunk (reduce, scan) and those that select
+    (threshold, top k). */
 #include "kernels_common.h"
 
 #include <cmath>

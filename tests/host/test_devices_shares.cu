@@ -1,4 +1,4 @@
-/*  test_devices_model.cu -- several GPUs of different speed: each does the share that its speed
+/*  test_devices_shares.cu -- several GPUs of different speed: each does the share that its speed
     allows, by the modelled clock; and whichever CUDA call fails on one of them, the result is whole
     or the run says what is.
 
