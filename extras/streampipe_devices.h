@@ -119,7 +119,8 @@ typedef struct spipe_priv_member {
     struct spipe_priv_team *team;
     int place, device;
     spipe_desc_t desc;
-    spipe_pipeline_t *p;
+    spipe_priv_hooks_t hooks;
+    spipe_priv_pipeline_t *p;
     spipe_report_t report;
     spipe_priv_list_t chunks; /* lock; the chunks taken in this round, in order */
     size_t done;              /* lock; chunks completed in earlier rounds, */
@@ -211,22 +212,23 @@ SPIPE_API void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g)
 }
 
 /* Copies the source data of a batch from its slot; NULL = no memory. */
-SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_pipeline_t *p, size_t batch) {
-    const spipe_priv_slot_t *slot = &p->slots[batch % p->desc.depth];
+SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, size_t batch) {
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     const size_t count = spipe_priv_count_of(p, batch);
     spipe_priv_saved_t *g;
     size_t bytes = sizeof *g;
     int i;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        if (p->desc.buffers[i].kind == SPIPE_SOURCE) bytes += count * p->desc.buffers[i].elem_bytes;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->request.desc.buffers[i].kind == SPIPE_SOURCE)
+            bytes += count * p->request.desc.buffers[i].elem_bytes;
     }
     g = (spipe_priv_saved_t *)malloc(bytes);
     if (!g) return NULL;
-    g->chunk = spipe_priv_piece(p, batch);
+    g->chunk = spipe_priv_position(p, batch);
     g->count = count;
     bytes = sizeof *g;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         g->at[i] = (unsigned char *)g + bytes;
         if (b->kind != SPIPE_SOURCE) continue;
         memcpy(g->at[i], slot->pin_in[i], count * b->elem_bytes);
@@ -242,7 +244,7 @@ SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t
                                        size_t completed) {
     size_t k;
     if (!t->has_source || t->over || m->chunks.num == 0) return completed;
-    if (completed < m->p->polled_in) completed = m->p->polled_in;
+    if (completed < m->p->run.at.polled_in) completed = m->p->run.at.polled_in;
     for (k = completed; k < m->chunks.num; ++k) {
         spipe_priv_saved_t *g = spipe_priv_saved_new(m->p, k);
         if (g)
@@ -289,12 +291,12 @@ SPIPE_API size_t spipe_priv_team_next_chunk(spipe_priv_team_t *t, spipe_priv_mem
    (3). A chunk that was not read, or lies beyond the end, is given back. Under the lock. */
 SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
                                             int have) {
-    spipe_pipeline_t *p = m->p;
+    spipe_priv_pipeline_t *p = m->p;
     const size_t chunk = m->chunks.at[m->chunks.num - 1];
-    const int none = have == 1 && spipe_priv_count_of(p, p->num_claimed - 1) == 0;
+    const int none = have == 1 && spipe_priv_count_of(p, p->run.at.num_positions - 1) == 0;
     int i;
     int ended = 0;
-    for (i = 0; i < p->desc.num_buffers; ++i) ended |= have == 1 && p->source_ended[i];
+    for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= have == 1 && p->run.sources[i].ended;
     if (have == 3) t->may_retry = 0; /* a source is not called again after it failed */
     t->closed |= have == 3;
     if (ended) t->num_chunks = chunk + !none;
@@ -317,8 +319,8 @@ SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_mem
 
 /* Called by a member's pipeline in the order of its batches. have = 0: returns the index of its
    next chunk. have > 0: the sources of that chunk have been read; only one GPU reads at a time. */
-SPIPE_API size_t spipe_priv_team_claim(spipe_pipeline_t *p, int have) {
-    spipe_priv_member_t *m = (spipe_priv_member_t *)p->desc.devices.claim_arg;
+SPIPE_API size_t spipe_priv_team_claim(spipe_priv_pipeline_t *p, int have) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     size_t chunk = SPIPE_AUTO;
     if (have) {
@@ -328,7 +330,7 @@ SPIPE_API size_t spipe_priv_team_claim(spipe_pipeline_t *p, int have) {
         m->reading = 0;
         t->reading = 0;
     } else {
-        if (t->d.devices.queue) t->d.devices.queue(m->place, 0);
+        if (t->d.hooks->turn) t->d.hooks->turn(m->place, 0);
         spipe_priv_lock(t->sync);
         while (t->reading) spipe_priv_wait(t->sync);
         chunk = spipe_priv_team_next_chunk(t, m);
@@ -338,7 +340,7 @@ SPIPE_API size_t spipe_priv_team_claim(spipe_pipeline_t *p, int have) {
     }
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
-    if (!have && chunk == SPIPE_AUTO && t->d.devices.queue) t->d.devices.queue(m->place, 1);
+    if (!have && chunk == SPIPE_AUTO && t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
     return chunk;
 }
 
@@ -505,7 +507,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     }
     spipe_priv_member_end_round(t, m, t->reduces ? 0 : completed);
     spipe_priv_unlock(t->sync);
-    if (t->d.devices.queue) t->d.devices.queue(m->place, 1);
+    if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
 }
 
 /* Whether there is a chunk to give out. Under the lock. */
@@ -586,9 +588,9 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     cudaError_t e = cudaErrorMemoryAllocation;
     int again = 1;
     spipe_priv_failure_clear(&failure);
-    m->p = (spipe_pipeline_t *)malloc(sizeof *m->p);
+    m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
     if (m->p)
-        e = spipe_priv_create(m->p, &m->desc, 1, &failure);
+        e = spipe_priv_create(m->p, &m->desc, 0, &failure);
     else
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     spipe_priv_team_begin(m, e == cudaSuccess);
@@ -596,15 +598,15 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
         spipe_priv_member_failed(m, &failure, 0);
     } else {
         while (again) {
-            e = spipe_priv_run(m->p);
-            m->bytes_in += m->p->moved[0];
-            m->bytes_out += m->p->moved[1];
+            e = spipe_priv_run_plan(m->p);
+            m->bytes_in += m->p->run.moved[0];
+            m->bytes_out += m->p->run.moved[1];
             again = spipe_priv_member_goes_on(m, e);
             if (again)
                 e = cudaSuccess;
             else
-                spipe_priv_member_failed(m, &m->p->failure, m->p->completed);
-            again = again && spipe_priv_member_next_round(m, m->p->completed);
+                spipe_priv_member_failed(m, &m->p->failure, m->p->run.at.completed);
+            again = again && spipe_priv_member_next_round(m, m->p->run.at.completed);
         }
         spipe_priv_report(m->p, &m->report);
         spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
@@ -714,46 +716,54 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
     }
 }
 
-/* Plans for all GPUs at once, as one pipeline would for half of a GPU's share of the elements. */
+/* Fixes what was chosen, for every GPU's pipeline. */
+SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_priv_request_t *r,
+                                         const spipe_plan_t *plan) {
+    const size_t fill = plan->fill_threads, drain = plan->drain_threads;
+    t->d.chunk = plan->chunk;
+    t->chunk_elems = plan->chunk;
+    t->d.depth = plan->depth;
+    t->d.staging = r->desc.staging;
+    if (t->d.threads == SPIPE_AUTO) t->d.threads = fill > drain ? fill : drain;
+    t->why_chunk = plan->why_chunk;
+    t->why_staging = plan->why_staging;
+}
+
+/* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with more
+   chunks the GPUs end at about the same time. */
 SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
     const size_t n = (size_t)t->num;
-    const size_t cpus = spipe_priv_num_cpus() / n;
-    spipe_pipeline_t *p = (spipe_pipeline_t *)calloc(1, sizeof *p);
+    spipe_priv_hooks_t shared;
+    spipe_priv_request_t r;
+    spipe_priv_way_t way;
+    spipe_priv_work_t w;
+    spipe_plan_t plan;
     cudaError_t e;
-    if (!p) return spipe_priv_refuse(f, cudaErrorMemoryAllocation, "no memory for the pipeline");
     spipe_priv_team_pin(t);
-    if (t->d.threads == SPIPE_AUTO) {
-        t->d.threads = cpus > 14 ? 7 : cpus / 2;
-        if (cpus < 4) t->d.threads = 1;
-    } else if (t->d.threads > 0) {
+    if (t->d.threads != SPIPE_AUTO && t->d.threads > 0) {
         t->d.threads = t->d.threads > n ? t->d.threads / n : 1;
     }
     if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_ENGINES;
-    p->desc = t->d;
-    p->one_shot = 1;
-    p->desc.devices.claim = spipe_priv_team_claim;
-    p->desc.timeline = NULL;
-    if (!spipe_priv_endless(&t->d)) { /* half: with more chunks the GPUs end at about one time */
-        p->desc.count = t->d.count / (2 * n) + (t->d.count % (2 * n) != 0);
+    memset(&r, 0, sizeof r);
+    memset(&shared, 0, sizeof shared);
+    shared.next_batch = spipe_priv_team_claim;
+    r.device = t->members[0].device;
+    e = spipe_priv_request_begin(&r, &t->d, 0);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(f, e, "planning failed: %s", cudaGetErrorString(e));
     }
-    e = spipe_priv_device_facts(&p->facts, t->members[0].device);
-    if (t->d.staging == SPIPE_STAGING_AUTO && !p->facts.host_page_tables) {
-        t->d.staging = SPIPE_STAGING_COPY;
-        p->desc.staging = SPIPE_STAGING_COPY;
+    SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, f));
+    r.desc.hooks = &shared;
+    if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);
+    if (t->d.staging == SPIPE_STAGING_AUTO && !r.facts.host_page_tables) {
+        r.desc.staging = SPIPE_STAGING_COPY;
     }
-    if (e == cudaSuccess) e = spipe_priv_plan(p);
-    t->d.chunk = p->desc.chunk;
-    t->chunk_elems = p->desc.chunk;
-    t->d.depth = p->desc.depth;
-    t->d.staging = p->desc.staging;
-    t->why_chunk = p->report.why_chunk;
-    t->why_staging = p->report.why_staging;
-    if (e != cudaSuccess && p->failure.error != cudaSuccess)
-        *f = p->failure;
-    else if (e != cudaSuccess)
-        (void)spipe_priv_refuse(f, e, "planning failed");
-    free(p);
-    return e;
+    r.cpus = spipe_priv_num_cpus() / n;
+    w = spipe_priv_request_work(&r, -1.0);
+    (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
+    spipe_priv_team_take_plan(t, &r, &plan);
+    return cudaSuccess;
 }
 
 /* Makes a member's description from the user's: sources, sinks, host stages, progress and
@@ -761,10 +771,11 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
 SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     int i;
     m->desc = t->d;
-    m->desc.devices.run = NULL;
     m->desc.timeline = NULL; /* only one run at a time may fill it */
-    m->desc.devices.claim = spipe_priv_team_claim;
-    m->desc.devices.claim_arg = m;
+    memset(&m->hooks, 0, sizeof m->hooks);
+    m->hooks.next_batch = spipe_priv_team_claim;
+    m->hooks.user = m;
+    m->desc.hooks = &m->hooks;
     if (t->d.progress) m->desc.progress = spipe_priv_team_progress;
     m->desc.progress_user = m;
     for (i = 0; i < t->d.num_stages; ++i) {
@@ -854,15 +865,6 @@ SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
     return whole;
 }
 
-/* The lines that a run on several GPUs adds to spipe_report_print. */
-SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
-    int i;
-    for (i = 0; i < r->num_devices; ++i) {
-        fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
-                r->devices_failed & SPIPE_BIT(i) ? ", then it failed" : "");
-    }
-}
-
 /* Combines the members' reports; lost: 1 = the run failed. */
 SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spipe_report_t *r) {
     int i;
@@ -879,7 +881,6 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
     r->device_bytes = 0;
     r->pinned_bytes = 0;
     r->num_devices = t->num;
-    r->print_more = spipe_priv_print_devices;
     r->wall_ms = t->wall_ms;
     r->setup_ms = t->setup_ms;
     if (r->depth > 0) r->why_chunk = t->why_chunk;
@@ -963,6 +964,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
     cudaError_t e = cudaGetDevice(&before);
     cudaError_t back;
     memset(&own.devices, 0, sizeof own.devices);
+    own.hooks = NULL;
     if (e == cudaSuccess && before != device) e = cudaSetDevice(device);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -978,7 +980,6 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
         r->failure.chunks_whole = r->num_chunks;
     }
     r->num_devices = 1;
-    if (!r->print_more) r->print_more = spipe_priv_print_devices;
     r->device_numbers[0] = device;
     r->device_chunks[0] = r->chunks_done;
     r->devices_failed = r->failure.error != cudaSuccess;
@@ -993,10 +994,10 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     t->sync = spipe_priv_sync_create();
     spipe_priv_failure_clear(&t->failure);
     t->first_lost = SIZE_MAX;
-    e = spipe_priv_enter(t->members[0].device, &before);
+    e = spipe_priv_use_device(t->members[0].device, &before);
     if (e == cudaSuccess) {
         e = spipe_priv_team_plan(t, &r->failure);
-        spipe_priv_leave(t->members[0].device, before);
+        spipe_priv_restore_device(t->members[0].device, before);
     }
     if (e == cudaSuccess) {
         e = t->sync ? spipe_priv_team_describe(t) : cudaErrorMemoryAllocation;
@@ -1039,10 +1040,16 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
     return e;
 }
 
+/* What makes spipe_run a run on several GPUs. */
+SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
+    static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL};
+    return &hooks;
+}
+
 SPIPE_API int spipe_devices_all(spipe_desc_t *d) {
     if (!d) return -1;
     d->devices.num = 0;
-    d->devices.run = spipe_priv_devices_run;
+    d->hooks = spipe_priv_devices_hooks();
     return 0;
 }
 
@@ -1053,7 +1060,7 @@ SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num) {
     }
     memcpy(d->devices.list, list, (size_t)num * sizeof *list);
     d->devices.num = num;
-    d->devices.run = spipe_priv_devices_run;
+    d->hooks = spipe_priv_devices_hooks();
     return 0;
 }
 

@@ -89,7 +89,7 @@ typedef struct spipe_model {
 /*  spipe_model_default -- a pipeline without work: four slots, SPIPE_ENGINES, the device "ideal".
     spipe_model_preset -- a device by name.
 
-    name       in      "h200": measured on an H200 (PCIe 5.0 x16). "ideal": only bytes (10 GB/s each
+    name       in      "h200", "h100": measured on one (PCIe 5.0 x16). "ideal": only bytes (10 GB/s each
                        way) and stages take time. "c1060", "c2050", "k20c": Tesla GPUs on PCIe 2.0,
                        for the published table of examples/18.
     Returns    spipe_model_default: the model. spipe_model_preset: the device; name[0] == 0 if there
@@ -154,20 +154,21 @@ SPIPE_API spipe_model_device_t spipe_priv_device_tesla(const char *name, int cop
 
 SPIPE_API spipe_model_device_t spipe_model_preset(const char *name) {
     spipe_model_device_t d = spipe_priv_device("", 10.0, 10.0);
+    spipe_costs_t costs;
     if (!name) return d;
     if (strcmp(name, "ideal") == 0) return spipe_priv_device(name, 10.0, 10.0);
     if (strcmp(name, "c1060") == 0) return spipe_priv_device_tesla(name, 1, 1, 0);
     if (strcmp(name, "c2050") == 0) return spipe_priv_device_tesla(name, 2, 1, 1);
     if (strcmp(name, "k20c") == 0) return spipe_priv_device_tesla(name, 2, 32, 0);
-    if (strcmp(name, "h200") != 0) return d;
-    d = spipe_priv_device(name, 55.4, 55.3); /* all measured */
-    d.both_ways = 50.7 / 55.4;
+    if (strcmp(name, "h200") != 0 && strcmp(name, "h100") != 0) return d;
+    costs = spipe_priv_costs_for(name); /* the row that the planner reads */
+    d = spipe_priv_device(name, costs.link_in * 1e-9, costs.link_out * 1e-9);
+    d.both_ways = costs.link_both / costs.link_in;
+    d.copy_lost_us = costs.copy_s * 1e6;
+    d.launch_latency_us = costs.launch_s * 1e6;
+    d.copy_latency_us = costs.latency_s * 1e6;
+    d.call_copy_us = costs.call_s * 1e6;
     d.kernel_fill = 0.94; /* chunks in two kernel streams take 1 / 1.06 of the time of one launch */
-    d.copy_lost_us = 2.6; /* in 2.7, out 1.9, both directions at once 2.8 */
-    /* A kernel and a copy that wait for each other take 7.9 us longer than each alone. */
-    d.launch_latency_us = 4.0;
-    d.copy_latency_us = 4.0;
-    d.call_copy_us = 1.9;
     d.call_launch_us = 3.8;
     d.call_event_us = 0.27;
     d.return_us = 6.0; /* wall_ms - timed_ms of recorded runs of 16 MiB to 2 GiB: 5.3 to 6.6 */
@@ -213,7 +214,7 @@ enum {
 };
 
 /* A step of every chunk. Times are in ms, for a full chunk. */
-typedef struct spipe_priv_step {
+typedef struct spipe_priv_phase {
     spipe_span_kind_t kind;
     int stage, engine;
     int run_end;         /* the last of the consecutive stages that share a stream with it */
@@ -223,7 +224,7 @@ typedef struct spipe_priv_step {
     double latency;      /* of a copy, after the step before it in its slot */
     double call;         /* host time to issue it, */
     double calls_before; /* and to issue all steps before it */
-} spipe_priv_step_t;
+} spipe_priv_phase_t;
 
 /* Does steps first .. last of the chunks of one slot, one after another. A slot has up to three
    actors: its work on the device, its fill and its drain. They are separate because a slot's pinned
@@ -244,7 +245,7 @@ typedef struct spipe_priv_actor {
 typedef struct spipe_priv_sim {
     const spipe_model_t *m;
     spipe_timeline_t *timeline;
-    spipe_priv_step_t steps[SPIPE_MAX_STAGES + 4];
+    spipe_priv_phase_t steps[SPIPE_MAX_STAGES + 4];
     spipe_priv_actor_t actors[3 * SPIPE_MAX_DEPTH]; /* the first `depth` are for the device */
     size_t num_chunks, depth;
     size_t wave; /* chunks issued together: each step for all of them, then the next step */
@@ -286,15 +287,15 @@ SPIPE_API int spipe_priv_model_check(const spipe_model_t *m) {
 }
 
 /* Adds a copy step's fixed time, once per buffer, and its latency. */
-SPIPE_API void spipe_priv_sim_copy(const spipe_model_t *m, spipe_priv_step_t *step, int copies) {
+SPIPE_API void spipe_priv_sim_copy(const spipe_model_t *m, spipe_priv_phase_t *step, int copies) {
     step->lost = copies * m->device.copy_lost_us * 1e-3;
     step->latency = m->device.copy_latency_us * 1e-3;
 }
 
 /* Appends a step. */
-SPIPE_API spipe_priv_step_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_span_kind_t kind,
-                                                 int engine, double span, double call_us) {
-    spipe_priv_step_t *step = &sim->steps[sim->num_steps++];
+SPIPE_API spipe_priv_phase_t *spipe_priv_sim_step(spipe_priv_sim_t *sim, spipe_span_kind_t kind,
+                                                  int engine, double span, double call_us) {
+    spipe_priv_phase_t *step = &sim->steps[sim->num_steps++];
     memset(step, 0, sizeof *step);
     step->kind = kind;
     step->stage = -1;
@@ -322,13 +323,13 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
     }
     sim->device_first = sim->num_steps;
     if (m->in_bytes > 0.0) {
-        spipe_priv_step_t *step =
+        spipe_priv_phase_t *step =
             spipe_priv_sim_step(sim, SPIPE_SPAN_IN, SPIPE_PRIV_ON_COPY0,
                                 m->in_bytes / (d->h2d_gbps * 1e6), m->copies_in * d->call_copy_us);
         spipe_priv_sim_copy(m, step, m->copies_in);
     }
     for (s = 0; s < m->num_stages; ++s) {
-        spipe_priv_step_t *step;
+        spipe_priv_phase_t *step;
         if (m->stage_host[s]) {
             step =
                 spipe_priv_sim_step(sim, SPIPE_SPAN_HOST, SPIPE_PRIV_ON_HOST, m->stage_ms[s], 0.0);
@@ -340,7 +341,7 @@ SPIPE_API void spipe_priv_sim_steps(spipe_priv_sim_t *sim) {
         step->share = m->stage_share[s] * d->kernel_fill;
     }
     if (m->out_bytes > 0.0) {
-        spipe_priv_step_t *step = spipe_priv_sim_step(
+        spipe_priv_phase_t *step = spipe_priv_sim_step(
             sim, SPIPE_SPAN_OUT, d->copy_engines > 1 ? SPIPE_PRIV_ON_COPY1 : SPIPE_PRIV_ON_COPY0,
             m->out_bytes / (d->d2h_gbps * 1e6), m->copies_out * d->call_copy_us + events);
         spipe_priv_sim_copy(m, step, m->copies_out);
@@ -437,7 +438,7 @@ SPIPE_API int spipe_priv_sim_filled(const spipe_priv_sim_t *sim, const spipe_pri
 SPIPE_API int spipe_priv_sim_may(const spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
     const size_t depth = sim->depth;
     const size_t drain = sim->device_first > 0 ? 2 * depth : depth; /* the first drain actor */
-    const spipe_priv_step_t *step = &sim->steps[a->step];
+    const spipe_priv_phase_t *step = &sim->steps[a->step];
     switch (step->kind) {
     case SPIPE_SPAN_FILL: return spipe_priv_sim_past(sim, a->chunk, depth, sim->device_first);
     case SPIPE_SPAN_DRAIN: return spipe_priv_sim_past(sim, a->chunk, 0, sim->device_last);
@@ -492,7 +493,7 @@ SPIPE_API void spipe_priv_sim_rate(const spipe_priv_sim_t *sim, spipe_priv_actor
 
 /* Starts the step's fixed time, or its bytes or work. */
 SPIPE_API void spipe_priv_sim_span(const spipe_priv_sim_t *sim, spipe_priv_actor_t *a) {
-    const spipe_priv_step_t *step = &sim->steps[a->step];
+    const spipe_priv_phase_t *step = &sim->steps[a->step];
     const double fraction = a->chunk + 1 == sim->num_chunks ? sim->last_fraction : 1.0;
     a->left = a->in_bytes ? step->span * fraction : step->lost;
     a->since = sim->now;
@@ -588,7 +589,7 @@ SPIPE_API void spipe_priv_sim_start(spipe_priv_sim_t *sim) {
 
 /* Adds the step that has ended to the timeline. */
 SPIPE_API void spipe_priv_sim_record(spipe_priv_sim_t *sim, const spipe_priv_actor_t *a) {
-    const spipe_priv_step_t *step = &sim->steps[a->step];
+    const spipe_priv_phase_t *step = &sim->steps[a->step];
     spipe_timeline_t *t = sim->timeline;
     spipe_span_t *s;
     if (!t) return;
@@ -686,7 +687,7 @@ SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *
     if (!m || (timeline && timeline->capacity > 0 && !timeline->spans)) {
         return cudaErrorInvalidValue;
     }
-    if (m->schedule == SPIPE_MAPPED) return cudaErrorNotSupported;
+    if (m->schedule == SPIPE_ZERO_COPY) return cudaErrorNotSupported;
     if (!spipe_priv_model_check(m)) return cudaErrorInvalidValue;
     if (timeline) {
         timeline->num_spans = 0;

@@ -101,7 +101,7 @@ typedef struct spipe_span {
 /* A record of what a run did and when. Get one from spipe_timeline_default, set spans and capacity
    if you want the spans, and set desc.timeline to its address. */
 typedef struct spipe_timeline {
-    spipe_priv_watch_t watch;             /* private; must be first */
+    spipe_priv_watcher_t watch;           /* private; must be first */
     struct spipe_priv_recorder *recorder; /* private; NULL unless a run is being recorded */
     spipe_span_t *spans; /* the user's array (default: NULL, only the report is filled) */
     size_t capacity;     /* entries of spans */
@@ -249,14 +249,14 @@ typedef struct spipe_priv_recorder {
 
 #if defined(SPIPE_NVTX)
 /* Opens an NVTX range before an operation, and closes it after. */
-SPIPE_API void spipe_priv_range(const spipe_pipeline_t *p, const char *name, size_t batch,
+SPIPE_API void spipe_priv_range(const spipe_priv_pipeline_t *p, const char *name, size_t batch,
                                 int after) {
     char text[96];
     if (after) {
         (void)nvtxRangePop();
         return;
     }
-    snprintf(text, sizeof text, "%.64s %zu", name, batch * p->batch);
+    snprintf(text, sizeof text, "%.64s %zu", name, batch * p->plan.batch);
     (void)nvtxRangePushA(text);
 }
 #endif
@@ -278,9 +278,9 @@ SPIPE_API const char *spipe_priv_span_name(spipe_span_kind_t kind) {
     return names[kind];
 }
 
-SPIPE_API int spipe_priv_stream_number(const spipe_pipeline_t *p, cudaStream_t stream) {
+SPIPE_API int spipe_priv_stream_number(const spipe_priv_pipeline_t *p, cudaStream_t stream) {
     int i = 0;
-    while (i < p->num_streams && p->streams[i] != stream) ++i;
+    while (i < p->streams.num && p->streams.streams[i] != stream) ++i;
     return i;
 }
 
@@ -338,7 +338,7 @@ SPIPE_API void spipe_priv_probe_stage(spipe_priv_recorder_t *rec, const spipe_pr
 }
 
 /* Called before and after an operation is issued: records its events. */
-SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
                                     const spipe_priv_op_t *op, size_t batch, int after) {
     const int kind = spipe_priv_op_kind(op);
     spipe_priv_timed_op_t *timed = &rec->ops[rec->num_ops];
@@ -353,7 +353,7 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_pipe
     } else {
         spipe_span_t *s;
         spipe_priv_lock(p->sync);
-        s = rec->op_open ? spipe_priv_new_span(rec, kind, batch * p->batch) : NULL;
+        s = rec->op_open ? spipe_priv_new_span(rec, kind, batch * p->plan.batch) : NULL;
         if (s && kind == SPIPE_SPAN_STAGE) s->stage = op->stage;
         timed->span = rec->num_spans - 1;
         spipe_priv_unlock(p->sync);
@@ -364,28 +364,28 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_pipe
     }
 #if defined(SPIPE_NVTX)
     spipe_priv_range(p,
-                     kind == SPIPE_SPAN_STAGE ? p->desc.stages[op->stage].name
+                     kind == SPIPE_SPAN_STAGE ? p->request.desc.stages[op->stage].name
                                               : spipe_priv_span_name((spipe_span_kind_t)kind),
                      batch, after);
 #endif
 }
 
 /* Called before and after a worker's task (fill, drain, host stage): adds its span. */
-SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
                                       const spipe_priv_task_t *t, int after) {
     static const spipe_span_kind_t kinds[] = {SPIPE_SPAN_FILL, SPIPE_SPAN_DRAIN, SPIPE_SPAN_HOST};
     const double now = spipe_priv_seconds();
     spipe_span_t *s;
-    if (t->what >= SPIPE_PRIV_NUM_CREWS) return;
+    if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;
 #if defined(SPIPE_NVTX)
     spipe_priv_range(p,
-                     t->what == SPIPE_PRIV_HOST ? p->desc.stages[t->stage].name
+                     t->what == SPIPE_PRIV_HOST ? p->request.desc.stages[t->stage].name
                                                 : spipe_priv_span_name(kinds[t->what]),
-                     t->load, after);
+                     t->batch, after);
 #endif
     if (!after) return;
     spipe_priv_lock(p->sync);
-    s = spipe_priv_new_span(rec, (int)kinds[t->what], t->load * p->batch);
+    s = spipe_priv_new_span(rec, (int)kinds[t->what], t->batch * p->plan.batch);
     if (s) {
         if (t->what == SPIPE_PRIV_HOST) s->stage = t->stage;
         s->begin_ms = 1e3 * (t->began - rec->zero_s);
@@ -395,26 +395,29 @@ SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_pi
 }
 
 /* The numbers of operations and tasks per batch of chunks. */
-SPIPE_API void spipe_priv_count_timed(const spipe_pipeline_t *p, size_t *ops, size_t *tasks) {
+SPIPE_API void spipe_priv_count_timed(const spipe_priv_pipeline_t *p, size_t *ops, size_t *tasks) {
     size_t k;
     int i;
     *ops = 0;
-    *tasks = (size_t)(p->needs_fill != 0) + (size_t)(p->needs_drain != 0);
-    for (k = 0; k < p->num_ops; k += 1 + (size_t)p->ops[k].num) {
-        *ops += spipe_priv_op_kind(&p->ops[k]) >= 0;
+    *tasks = (size_t)((p->route.refill != SPIPE_PRIV_REFILL_NEVER) != 0) +
+             (size_t)(p->route.drains != 0);
+    for (k = 0; k < p->program.num_ops; k += 1 + (size_t)p->program.ops[k].num) {
+        *ops += spipe_priv_op_kind(&p->program.ops[k]) >= 0;
     }
-    for (i = 0; i < p->desc.num_stages; ++i) *tasks += (size_t)p->desc.stages[i].host;
+    for (i = 0; i < p->request.desc.num_stages; ++i)
+        *tasks += (size_t)p->request.desc.stages[i].host;
 }
 
 /* Allocates for all operations of the run, but for no more than the user's spans can hold and for
    no more than SPIPE_PRIV_MAX_TIMED_OPS. */
-SPIPE_API void spipe_priv_recorder_reserve(spipe_priv_recorder_t *rec, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_recorder_reserve(spipe_priv_recorder_t *rec,
+                                           const spipe_priv_pipeline_t *p,
                                            const spipe_timeline_t *t) {
     const size_t most = SPIPE_PRIV_MAX_TIMED_OPS;
     size_t ops, tasks, spans = most;
     spipe_priv_count_timed(p, &ops, &tasks);
-    if (p->num_loads < most / (ops + tasks + 1)) spans = p->num_loads * (ops + tasks);
-    rec->max_ops = p->num_loads < most / (ops + 1) ? p->num_loads * ops : most;
+    if (p->run.num_batches < most / (ops + tasks + 1)) spans = p->run.num_batches * (ops + tasks);
+    rec->max_ops = p->run.num_batches < most / (ops + 1) ? p->run.num_batches * ops : most;
     if (t->spans && t->capacity > 0) {
         rec->spans = t->spans;
         rec->capacity = t->capacity;
@@ -435,8 +438,8 @@ SPIPE_API double spipe_priv_between(cudaEvent_t begin, cudaEvent_t end) {
 
 /* Creates the events, and reads the host's clock at the moment that the event `zero` is reached. */
 SPIPE_API cudaError_t spipe_priv_recorder_create_events(spipe_priv_recorder_t *rec,
-                                                        const spipe_pipeline_t *p) {
-    const cudaStream_t stream = p->streams[0];
+                                                        const spipe_priv_pipeline_t *p) {
+    const cudaStream_t stream = p->streams.streams[0];
     size_t k, num = 0;
     SPIPE_TRY(cudaEventCreate(&rec->zero));
     for (k = 0; k < rec->max_ops; ++k) {
@@ -456,14 +459,15 @@ SPIPE_API cudaError_t spipe_priv_recorder_create_events(spipe_priv_recorder_t *r
 
 /* Clears the report and the timeline, and prepares recording. Without memory for it the run goes on
    unrecorded. */
-SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_pipeline_t *p) {
+SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     spipe_priv_recorder_t *rec = (spipe_priv_recorder_t *)calloc(1, sizeof *rec);
     int i;
     memset(r->busy_ms, 0, sizeof r->busy_ms);
     memset(r->idle_ms, 0, sizeof r->idle_ms);
     memset(r->stage_ms, 0, sizeof r->stage_ms);
-    for (i = 0; i < p->desc.num_stages; ++i) r->stage_names[i] = p->desc.stages[i].name;
+    for (i = 0; i < p->request.desc.num_stages; ++i)
+        r->stage_names[i] = p->request.desc.stages[i].name;
     r->serial_ms = 0.0;
     r->bound_ms = 0.0;
     r->overlap = 0.0;
@@ -475,9 +479,9 @@ SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_pipeline_t *
     t->num_lost = 0;
     t->modelled = 0;
     t->wall_ms = 0.0;
-    t->num_stages = p->desc.num_stages;
-    memcpy(t->device, p->facts.name, sizeof t->device);
-    for (i = 0; i < t->num_stages; ++i) t->stage_names[i] = p->desc.stages[i].name;
+    t->num_stages = p->request.desc.num_stages;
+    memcpy(t->device, p->request.facts.name, sizeof t->device);
+    for (i = 0; i < t->num_stages; ++i) t->stage_names[i] = p->request.desc.stages[i].name;
     if (!rec) return;
     spipe_priv_recorder_reserve(rec, p, t);
     if (spipe_priv_recorder_create_events(rec, p) == cudaSuccess) return;
@@ -516,24 +520,24 @@ SPIPE_API void spipe_priv_recorder_read_times(spipe_priv_recorder_t *rec, double
    its stream have ended: the gap from there to its begin is synchronisation overhead. And where a
    copy in had only its slot to wait for, more slots would have helped. */
 SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
-                                             const spipe_pipeline_t *p) {
+                                             const spipe_priv_pipeline_t *p) {
     double slot_end[SPIPE_MAX_DEPTH] = {0};
-    double stream_end[SPIPE_PRIV_MAX_STREAMS + 1] = {0};
+    double stream_end[SPIPE_PRIV_MAX_PIPELINE_STREAMS + 1] = {0};
     size_t k;
     for (k = 0; k < rec->num_ops; ++k) {
         const spipe_priv_timed_op_t *timed = &rec->ops[k];
         const spipe_span_t *s = &rec->spans[timed->span];
-        double *slot = &slot_end[timed->batch % p->desc.depth];
+        double *slot = &slot_end[timed->batch % p->plan.depth];
         double *stream = &stream_end[timed->stream];
         const double ready = *slot > *stream ? *slot : *stream;
         const int in = s->kind == SPIPE_SPAN_IN;
         const int stage = s->kind == SPIPE_SPAN_STAGE;
         if (s->end_ms < 0.0) continue;
-        if (ready > 0.0 && (stage ? p->num_segments == 1 : !p->host_work)) {
+        if (ready > 0.0 && (stage ? p->route.num_segments == 1 : !p->route.host_work)) {
             if (s->begin_ms > ready) rec->sync_ms += s->begin_ms - ready;
             ++rec->steps;
         }
-        if (in && timed->batch >= p->desc.depth && *slot > *stream + 0.004 && !p->host_work) {
+        if (in && timed->batch >= p->plan.depth && *slot > *stream + 0.004 && !p->route.host_work) {
             ++rec->slot_waits;
             rec->slot_ms += *slot - *stream;
         }
@@ -545,7 +549,7 @@ SPIPE_API void spipe_priv_recorder_sum_waits(spipe_priv_recorder_t *rec,
 /* The duration of copies of full batches: all together, and the fastest, which stands for a copy
    that has the bus to itself. */
 SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
-                                              const spipe_pipeline_t *p) {
+                                              const spipe_priv_pipeline_t *p) {
     size_t k;
     for (k = 0; k < rec->num_ops; ++k) {
         const spipe_span_t *s = &rec->spans[rec->ops[k].span];
@@ -553,7 +557,7 @@ SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
         const double ms = s->end_ms - s->begin_ms;
         if ((!out && s->kind != SPIPE_SPAN_IN) || s->end_ms < 0.0) continue;
         /* The last batch may be shorter. */
-        if (p->num_loads > 1 && rec->ops[k].batch + 1 >= p->num_loads) continue;
+        if (p->run.num_batches > 1 && rec->ops[k].batch + 1 >= p->run.num_batches) continue;
         if (rec->copies[out]++ == 0 || ms < rec->least_ms[out]) rec->least_ms[out] = ms;
         rec->copy_ms[out] += ms;
     }
@@ -608,7 +612,8 @@ SPIPE_API void spipe_priv_recorder_sum_busy(spipe_priv_recorder_t *rec, spipe_re
    times, with copies at the rate that they reach alone; from it the share of the possible overlap
    that was reached. */
 SPIPE_API void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *rec,
-                                                   const spipe_pipeline_t *p, spipe_report_t *r) {
+                                                   const spipe_priv_pipeline_t *p,
+                                                   spipe_report_t *r) {
     double most = 0.0;
     int i;
     for (i = 0; i < SPIPE_PRIV_KINDS; ++i) {
@@ -622,8 +627,8 @@ SPIPE_API void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *
         if (r->busy_ms[i] > r->bound_ms) r->bound_ms = r->busy_ms[i];
         if (i != SPIPE_SPAN_STAGE && i != SPIPE_SPAN_HOST) r->serial_ms += ms;
     }
-    for (i = 0; i < p->desc.num_stages; ++i) r->serial_ms += r->stage_ms[i];
-    if (r->serial_ms < r->timed_ms && p->num_loads <= 1) r->serial_ms = r->timed_ms;
+    for (i = 0; i < p->request.desc.num_stages; ++i) r->serial_ms += r->stage_ms[i];
+    if (r->serial_ms < r->timed_ms && p->run.num_batches <= 1) r->serial_ms = r->timed_ms;
     if (r->serial_ms - most > 0.0) {
         r->overlap = (r->serial_ms - r->timed_ms) / (r->serial_ms - most);
     }
@@ -674,7 +679,8 @@ SPIPE_API int spipe_priv_busiest(const spipe_report_t *r) {
 }
 
 /* Names the busiest engine, and of several stages the longest. */
-SPIPE_API void spipe_priv_judge_limit(spipe_report_t *r, const spipe_pipeline_t *p, int limit) {
+SPIPE_API void spipe_priv_judge_limit(spipe_report_t *r, const spipe_priv_pipeline_t *p,
+                                      int limit) {
     static const char *const names[] = {"the host threads that fill pinned slots",
                                         "copies in",
                                         "the stages",
@@ -684,13 +690,13 @@ SPIPE_API void spipe_priv_judge_limit(spipe_report_t *r, const spipe_pipeline_t 
     const double used = r->bound_ms / r->timed_ms;
     const char *end = used >= 0.9 ? ": speeding up anything else would gain nothing" : "";
     int i, s = 0;
-    for (i = 1; i < p->desc.num_stages; ++i) {
+    for (i = 1; i < p->request.desc.num_stages; ++i) {
         if (r->stage_ms[i] > r->stage_ms[s]) s = i;
     }
-    if (limit == SPIPE_SPAN_STAGE && p->desc.num_stages > 1) {
+    if (limit == SPIPE_SPAN_STAGE && p->request.desc.num_stages > 1) {
         spipe_priv_add_cause(r, 0,
                              "the limit is %s, most of it '%.64s', busy %.0f %% of the time%s",
-                             names[limit], p->desc.stages[s].name, 100.0 * used, end);
+                             names[limit], p->request.desc.stages[s].name, 100.0 * used, end);
     } else {
         spipe_priv_add_cause(r, 0, "the limit is %s, busy %.0f %% of the time%s", names[limit],
                              100.0 * used, end);
@@ -698,7 +704,7 @@ SPIPE_API void spipe_priv_judge_limit(spipe_report_t *r, const spipe_pipeline_t 
 }
 
 /* Causes outside the pipeline: the environment, the request, the device. */
-SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_pipeline_t *p) {
+SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_priv_pipeline_t *p) {
     const size_t connections = spipe_priv_env_connections();
     if (spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING")) {
         spipe_priv_add_cause(
@@ -711,41 +717,43 @@ SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_pipel
                              "a profiler or sanitizer is attached and may serialise the work: "
                              "measure without it");
     }
-    if (p->desc.sync_each || (p->desc.schedule == SPIPE_SERIAL && p->num_loads > 1)) {
+    if (p->request.desc.sync_each || (p->plan.schedule == SPIPE_SERIAL && p->run.num_batches > 1)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_SERIAL,
                              "%s was requested, so nothing overlaps: remove it",
-                             p->desc.sync_each ? "sync_each" : "the schedule SPIPE_SERIAL");
+                             p->request.desc.sync_each ? "sync_each" : "the schedule SPIPE_SERIAL");
     }
-    if ((size_t)p->num_streams > connections) {
+    if ((size_t)p->streams.num > connections) {
         spipe_priv_add_cause(
             r, SPIPE_CAUSE_CONNECTIONS,
             "%d streams share %zu hardware connections, so some wait for each other: use fewer "
             "streams (SPIPE_ENGINES, fewer parallel stages), or set CUDA_DEVICE_MAX_CONNECTIONS "
             "before the program starts",
-            p->num_streams, connections);
+            p->streams.num, connections);
     }
-    if (p->facts.copy_engines < 2 && p->moved[0] > 0 && p->moved[1] > 0) {
+    if (p->request.facts.copy_engines < 2 && p->run.moved[0] > 0 && p->run.moved[1] > 0) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_ONE_COPY_ENGINE,
                              "the device has %d copy engine, so copies in and out take turns: copy "
                              "less, or keep data on the device",
-                             p->facts.copy_engines);
+                             p->request.facts.copy_engines);
     }
 }
 
 /* Names the first buffer in pageable memory. */
-SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_pipeline_t *p) {
+SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_priv_pipeline_t *p) {
     int i, which = -1;
-    for (i = 0; i < p->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->desc.buffers[i];
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         int type = SPIPE_PRIV_PINNED;
-        if (which >= 0 || !b->host || p->registered[i] || p->facts.host_page_tables) continue;
+        if (which >= 0 || !b->host || p->request.arrays[i].registered ||
+            p->request.facts.host_page_tables)
+            continue;
         if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) (void)cudaGetLastError();
         if (type == SPIPE_PRIV_PAGEABLE && b->kind != SPIPE_RESIDENT) which = i;
     }
     if (which < 0) return;
     spipe_priv_add_cause(
         r, SPIPE_CAUSE_PAGEABLE,
-        p->direct_pageable
+        p->route.pageable_copies
             ? "buffer %d is pageable and copied by CUDA, which blocks the issuing thread: pin it "
               "(spipe_pin, spipe_pinned_alloc) if it is used often, or let it be staged"
             : "buffer %d is pageable and goes through pinned slots, which takes host threads and "
@@ -754,12 +762,12 @@ SPIPE_API void spipe_priv_judge_memory(spipe_report_t *r, const spipe_pipeline_t
 }
 
 /* Stages that use another stream or wait for their own work. */
-SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_priv_pipeline_t *p,
                                        const spipe_priv_recorder_t *rec) {
     int i;
-    for (i = 0; i < p->desc.num_stages; ++i) {
+    for (i = 0; i < p->request.desc.num_stages; ++i) {
         const spipe_priv_stage_probe_t *s = &rec->stages[i];
-        const char *name = p->desc.stages[i].name;
+        const char *name = p->request.desc.stages[i].name;
         const int waited = s->busy >= 4 && s->waited * 10 >= s->busy * 9;
         if (s->legacy > 0) {
             spipe_priv_add_cause(
@@ -781,7 +789,8 @@ SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_pipeline_t
                 "stage '%.64s' enqueued nothing on chunk->stream, so its work is not ordered with "
                 "the copies: enqueue all of it on chunk->stream",
                 name);
-        } else if (waited && !spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING") && !p->desc.sync_each) {
+        } else if (waited && !spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING") &&
+                   !p->request.desc.sync_each) {
             spipe_priv_add_cause(
                 r, SPIPE_CAUSE_STAGE_WAITS,
                 "stage '%.64s' returned only when its work was done, so nothing else was issued "
@@ -793,13 +802,13 @@ SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_pipeline_t
 }
 
 /* Copies in both directions that slow each other down. */
-SPIPE_API void spipe_priv_judge_copies(spipe_report_t *r, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_judge_copies(spipe_report_t *r, const spipe_priv_pipeline_t *p,
                                        const spipe_priv_recorder_t *rec, int limit) {
     const int out = limit == SPIPE_SPAN_OUT;
     const double one = rec->least_ms[out], all = rec->copy_ms[out];
     double slower;
     if (limit != SPIPE_SPAN_IN && !out) return;
-    if (p->facts.copy_engines < 2 || rec->copies[0] < 4 || rec->copies[1] < 4) return;
+    if (p->request.facts.copy_engines < 2 || rec->copies[0] < 4 || rec->copies[1] < 4) return;
     slower = all / (double)rec->copies[out] / one;
     if (slower < 1.02) return;
     spipe_priv_add_cause(
@@ -810,78 +819,55 @@ SPIPE_API void spipe_priv_judge_copies(spipe_report_t *r, const spipe_pipeline_t
 }
 
 /* Chunks that are too small or too large, and too few slots. */
-SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipeline_t *p,
                                        const spipe_priv_recorder_t *rec, int limit) {
     const double ends = rec->head_ms[limit] + (rec->wall_ms - rec->last_ms[limit]);
     const double used = r->bound_ms / r->timed_ms;
     const int asked = !strncmp(p->report.why_chunk, "as asked", 8);
     const char *cure = "a larger total would make it matter less";
-    const int serial = p->desc.sync_each || p->one_stream;
-    const double bytes = (double)p->elem_moved * (double)p->load; /* of a batch, both ways */
+    const int serial = p->request.desc.sync_each || p->run.one_stream;
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);
+    const spipe_costs_t *costs = &p->request.costs;
+    const double bytes = spipe_priv_busier(&w) * (double)p->run.batch_elems; /* of a batch */
+    const double lost = costs->copy_s * costs->link_both / 1024.0;
     if (used >= 0.9 || serial) return;
     if (ends > 0.12 * r->timed_ms && bytes >= 262144.0) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_LARGE_CHUNKS,
                              "for %.0f %% of the time the pipeline fills and drains, with only the "
                              "first or the last of %zu chunks in work: %s",
-                             100.0 * ends / r->timed_ms, p->num_loads * p->batch,
+                             100.0 * ends / r->timed_ms, p->run.num_batches * p->plan.batch,
                              asked ? "make chunks smaller, or leave desc.chunk at SPIPE_AUTO"
                                    : cure);
-    } else if (bytes < 131072.0 && p->num_loads >= 16) {
-        spipe_priv_add_cause(
-            r, SPIPE_CAUSE_SMALL_CHUNKS,
-            "copies of %.1f KiB are too small: the fixed cost of a copy is about "
-            "the time of 120 KB, and every launch costs time too: %s",
-            bytes / 1024.0, asked ? "make chunks larger, or leave desc.chunk at SPIPE_AUTO" : cure);
+    } else if (bytes < 131072.0 && p->run.num_batches >= 16) {
+        spipe_priv_add_cause(r, SPIPE_CAUSE_SMALL_CHUNKS,
+                             "copies of %.1f KiB are too small: the fixed cost of a copy is about "
+                             "the time of %.0f KiB, and every launch costs time too: %s",
+                             bytes / 1024.0, lost,
+                             asked ? "make chunks larger, or leave desc.chunk at SPIPE_AUTO"
+                                   : cure);
     }
-    if (rec->slot_ms > 0.1 * r->timed_ms && !p->needs_fill) {
+    if (rec->slot_ms > 0.1 * r->timed_ms && !(p->route.refill != SPIPE_PRIV_REFILL_NEVER)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_DEPTH,
                              "copies in waited %zu times for a free slot, %.0f %% of the time in "
                              "all: use a depth of more than %zu",
-                             rec->slot_waits, 100.0 * rec->slot_ms / r->timed_ms, p->desc.depth);
-    }
-}
-
-/* The lines that a recorded run adds to spipe_report_print. */
-SPIPE_API void spipe_priv_print_timed(const spipe_report_t *r, FILE *to) {
-    static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
-    const char *line = r->verdict;
-    int i, n;
-    fprintf(to, "  recorded  %16.3f ms   busy %%   idle between\n", r->timed_ms);
-    for (i = 0; i < 6; ++i) {
-        if (!(r->busy_ms[i] > 0.0)) continue;
-        fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
-                100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
-    }
-    for (i = 0; i < r->num_stages && r->num_stages > 1; ++i) {
-        fprintf(to, "    %-14.14s %9.3f ms %8.1f\n", r->stage_names[i], r->stage_ms[i],
-                100.0 * r->stage_ms[i] / r->timed_ms);
-    }
-    fprintf(to, "  overlap   %.0f %% of what can overlap; without any it takes %.3f ms (%.2f x)\n",
-            100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
-    fprintf(to, "  bound     %.3f ms of work of the busiest engine, %.0f %% of the run\n",
-            r->bound_ms, 100.0 * r->bound_ms / r->timed_ms);
-    fprintf(to, "  sync      %.2f us on average from when an operation is ready to its begin\n",
-            r->sync_us);
-    for (; *line; line += n + (line[n] == '\n')) {
-        n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+                             rec->slot_waits, 100.0 * rec->slot_ms / r->timed_ms, p->plan.depth);
     }
 }
 
 /* Writes the verdict: the limit first, then all causes. */
-SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_pipeline_t *p,
+SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *p,
                                 const spipe_priv_recorder_t *rec) {
     const int limit = spipe_priv_busiest(r);
     if (!(r->timed_ms > 0.0)) return;
-    r->print_more = spipe_priv_print_timed;
     spipe_priv_judge_limit(r, p, limit);
     spipe_priv_judge_environment(r, p);
     spipe_priv_judge_memory(r, p);
     spipe_priv_judge_stages(r, p, rec);
     spipe_priv_judge_copies(r, p, rec, limit);
     spipe_priv_judge_chunks(r, p, rec, limit);
-    if (limit == SPIPE_SPAN_HOST || (p->has_source && limit == SPIPE_SPAN_FILL) ||
-        (p->has_sink && limit == SPIPE_SPAN_DRAIN)) {
+    if (limit == SPIPE_SPAN_HOST ||
+        (spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE) && limit == SPIPE_SPAN_FILL) ||
+        (spipe_priv_has_kind(&p->request.desc, SPIPE_SINK) && limit == SPIPE_SPAN_DRAIN)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_HOST_WORK, "the device waits for host work: %s",
                              limit == SPIPE_SPAN_HOST
                                  ? "do less in host stages, or move work to the device"
@@ -896,11 +882,11 @@ SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_pipeline_t *p,
 
 /* ---- 1 timeline: the end of a run ---------------------------------------------------------- */
 /* Computes all figures, hands the spans to the timeline, and frees the recorder. */
-SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_pipeline_t *p) {
+SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_t *p) {
     spipe_priv_recorder_t *rec = t->recorder;
     spipe_report_t *r = &p->report;
     size_t k, kept = 0;
-    spipe_priv_recorder_read_times(rec, 1e3 * (p->began - rec->zero_s));
+    spipe_priv_recorder_read_times(rec, 1e3 * (p->run.began - rec->zero_s));
     spipe_priv_recorder_sum_waits(rec, p);
     spipe_priv_recorder_sum_copies(rec, p);
     for (k = 0; k < rec->num_spans; ++k) {
@@ -927,7 +913,7 @@ SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_pipeline_t *p)
 
 /* The pipeline calls this before and after a run, an operation and a worker's task, from the thread
    that runs it or from a worker. */
-SPIPE_API void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_pipeline_t *p, int what,
+SPIPE_API void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_priv_pipeline_t *p, int what,
                                           const void *about, size_t batch, int after) {
     if (what == SPIPE_PRIV_WATCH_RUN && !after) spipe_priv_recorder_begin(t, p);
     if (!t->recorder) return;
@@ -943,7 +929,7 @@ SPIPE_API void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_pipeline_t 
 SPIPE_API spipe_timeline_t spipe_timeline_default(void) {
     spipe_timeline_t t;
     memset(&t, 0, sizeof t);
-    t.watch.tell = spipe_priv_timeline_notify;
+    t.watch.notify = spipe_priv_timeline_notify;
     return t;
 }
 
