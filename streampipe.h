@@ -2210,15 +2210,15 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             10.5,        14.0,         10.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
             10.5,        14.0,         10.0,
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
-            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
+            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -2239,6 +2239,7 @@ enum {
                                            begins as aligned as the array */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
+    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
@@ -2249,6 +2250,7 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
+#define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
@@ -2633,20 +2635,23 @@ SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv
                                         spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
-    const double help = y->caller_helps ? 0.5 : 0.0;
+    const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const int cached = spipe_priv_ring_bytes(w, y) <= 0.5 * w->cache;
     const double rate = cached ? c->memory : c->memory_uncached;
-    const double wake = y->fill_threads + y->drain_threads > 0 ? c->wake_s : 0.0;
+    const double threads = (double)(y->fill_threads + y->drain_threads);
+    const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    double fill, drain;
     e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) / rate;
-    if (y->fill_threads + y->drain_threads == 0) {
+    if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
     }
-    e->issue += c->staged_s;
-    e->staging = spipe_priv_max(e->staging, e->fill / ((double)y->fill_threads + help));
-    e->staging = spipe_priv_max(e->staging, e->drain / ((double)y->drain_threads + help));
+    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
+    fill = spipe_priv_min((double)y->fill_threads + help, n);
+    drain = spipe_priv_min((double)y->drain_threads + help, n);
+    e->staging = spipe_priv_max(e->staging, spipe_priv_max(e->fill / fill, e->drain / drain));
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
@@ -2803,18 +2808,20 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
     return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
 }
 
-/* Puts a way among the best, in order; of two that are alike the better one stays. */
-SPIPE_API void spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+/* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
+   is predicted to take. */
+SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
     while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
     if (k == p->capacity) --k;
-    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return;
+    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return y.predicted_s;
     if (k == p->num) ++p->num;
     for (; k > 0 && p->best[k - 1].predicted_s > y.predicted_s; --k) p->best[k] = p->best[k - 1];
     p->best[k] = y;
+    return y.predicted_s;
 }
 
 /* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
@@ -2857,14 +2864,14 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_API void spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     y.depth = spipe_priv_depth_for(p, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
-    spipe_priv_consider(p, y);
+    return spipe_priv_consider(p, y);
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
@@ -2882,33 +2889,41 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: all CPUs, or three quarters when data moves one way only, which leaves
-   some for the calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
+   others are left to the calling thread and the stages. */
 SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
-    return both ? w->cpus - w->cpus % 2 : w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
+    if (!both) return w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
+    most = w->cpus - w->cpus / SPIPE_PRIV_SPARE_CPUS;
+    return most - most % 2;
 }
 
-/* Every number of threads for a staged way whose chunk is known. */
+/* Numbers of threads for a staged way whose chunk is known. */
 SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t step = both ? 2 : 1, asked = p->desc->threads;
     const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : step;
+    double took, least = SPIPE_PRIV_DOES_NOT_FIT;
+    int more = 0;
     if (w->pageable_in + w->pageable_out <= 0.0) most = step; /* sources and sinks take turns */
     if (asked != SPIPE_AUTO) threads = most = step * asked;
-    for (; threads <= most; threads += step) {
+    for (; threads <= most && more < 2; threads += step) { /* more threads gained nothing twice */
         y.fill_threads = y.drain_threads = 0;
         if (threads > 0) spipe_priv_share_threads(p, &y, threads);
         if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
         if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
         y.caller_helps = threads == 0;
-        spipe_priv_consider_ring(p, y);
-        if (threads == 0 || !may_help) continue;
-        y.caller_helps = 1;
-        spipe_priv_consider_ring(p, y);
+        took = spipe_priv_consider_ring(p, y);
+        if (threads > 0 && may_help) {
+            y.caller_helps = 1;
+            took = spipe_priv_min(took, spipe_priv_consider_ring(p, y));
+        }
+        more = took < least ? 0 : more + 1;
+        least = spipe_priv_min(least, took);
     }
 }
 
@@ -2978,6 +2993,15 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
     }
 }
 
+/* Considers a way to stage unless its set-up alone takes longer than the best way so far, as it does
+   for small arrays: planning itself takes time. */
+SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    double least;
+    y.chunk = y.depth = 1;
+    least = spipe_priv_setup(p->costs, p->work, &y);
+    if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
+}
+
 /* What may be done about pageable arrays. */
 SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -2994,12 +3018,16 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
         y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
     }
-    spipe_priv_consider_chunks(p, y);
-    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) return;
+    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) {
+        spipe_priv_consider_chunks(p, y);
+        return;
+    }
     y.staging = SPIPE_STAGING_DIRECT;
     spipe_priv_consider_chunks(p, y);
     y.staging = SPIPE_STAGING_REGISTER;
-    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_chunks(p, y);
+    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_staging(p, y);
+    y.staging = SPIPE_STAGING_COPY;
+    spipe_priv_consider_staging(p, y);
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */

@@ -51,15 +51,15 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             10.5,        14.0,         10.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
             10.5,        14.0,         10.0,
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
-            9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
+            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
+            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -80,6 +80,7 @@ enum {
                                            begins as aligned as the array */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
+    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
@@ -90,6 +91,7 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
+#define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */

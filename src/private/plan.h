@@ -38,18 +38,20 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
     return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
 }
 
-/* Puts a way among the best, in order; of two that are alike the better one stays. */
-SPIPE_API void spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+/* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
+   is predicted to take. */
+SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
     while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
     if (k == p->capacity) --k;
-    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return;
+    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return y.predicted_s;
     if (k == p->num) ++p->num;
     for (; k > 0 && p->best[k - 1].predicted_s > y.predicted_s; --k) p->best[k] = p->best[k - 1];
     p->best[k] = y;
+    return y.predicted_s;
 }
 
 /* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
@@ -92,14 +94,14 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_API void spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     y.depth = spipe_priv_depth_for(p, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
-    spipe_priv_consider(p, y);
+    return spipe_priv_consider(p, y);
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
@@ -117,33 +119,41 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: all CPUs, or three quarters when data moves one way only, which leaves
-   some for the calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
+   others are left to the calling thread and the stages. */
 SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
-    return both ? w->cpus - w->cpus % 2 : w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
+    if (!both) return w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
+    most = w->cpus - w->cpus / SPIPE_PRIV_SPARE_CPUS;
+    return most - most % 2;
 }
 
-/* Every number of threads for a staged way whose chunk is known. */
+/* Numbers of threads for a staged way whose chunk is known. */
 SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t step = both ? 2 : 1, asked = p->desc->threads;
     const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : step;
+    double took, least = SPIPE_PRIV_DOES_NOT_FIT;
+    int more = 0;
     if (w->pageable_in + w->pageable_out <= 0.0) most = step; /* sources and sinks take turns */
     if (asked != SPIPE_AUTO) threads = most = step * asked;
-    for (; threads <= most; threads += step) {
+    for (; threads <= most && more < 2; threads += step) { /* more threads gained nothing twice */
         y.fill_threads = y.drain_threads = 0;
         if (threads > 0) spipe_priv_share_threads(p, &y, threads);
         if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
         if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
         y.caller_helps = threads == 0;
-        spipe_priv_consider_ring(p, y);
-        if (threads == 0 || !may_help) continue;
-        y.caller_helps = 1;
-        spipe_priv_consider_ring(p, y);
+        took = spipe_priv_consider_ring(p, y);
+        if (threads > 0 && may_help) {
+            y.caller_helps = 1;
+            took = spipe_priv_min(took, spipe_priv_consider_ring(p, y));
+        }
+        more = took < least ? 0 : more + 1;
+        least = spipe_priv_min(least, took);
     }
 }
 
@@ -213,6 +223,15 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
     }
 }
 
+/* Considers a way to stage unless its set-up alone takes longer than the best way so far, as it does
+   for small arrays: planning itself takes time. */
+SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    double least;
+    y.chunk = y.depth = 1;
+    least = spipe_priv_setup(p->costs, p->work, &y);
+    if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
+}
+
 /* What may be done about pageable arrays. */
 SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -229,12 +248,16 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
         y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
     }
-    spipe_priv_consider_chunks(p, y);
-    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) return;
+    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) {
+        spipe_priv_consider_chunks(p, y);
+        return;
+    }
     y.staging = SPIPE_STAGING_DIRECT;
     spipe_priv_consider_chunks(p, y);
     y.staging = SPIPE_STAGING_REGISTER;
-    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_chunks(p, y);
+    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_staging(p, y);
+    y.staging = SPIPE_STAGING_COPY;
+    spipe_priv_consider_staging(p, y);
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */

@@ -77,20 +77,23 @@ SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv
                                         spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
-    const double help = y->caller_helps ? 0.5 : 0.0;
+    const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const int cached = spipe_priv_ring_bytes(w, y) <= 0.5 * w->cache;
     const double rate = cached ? c->memory : c->memory_uncached;
-    const double wake = y->fill_threads + y->drain_threads > 0 ? c->wake_s : 0.0;
+    const double threads = (double)(y->fill_threads + y->drain_threads);
+    const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    double fill, drain;
     e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) / rate;
-    if (y->fill_threads + y->drain_threads == 0) {
+    if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
     }
-    e->issue += c->staged_s;
-    e->staging = spipe_priv_max(e->staging, e->fill / ((double)y->fill_threads + help));
-    e->staging = spipe_priv_max(e->staging, e->drain / ((double)y->drain_threads + help));
+    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
+    fill = spipe_priv_min((double)y->fill_threads + help, n);
+    drain = spipe_priv_min((double)y->drain_threads + help, n);
+    e->staging = spipe_priv_max(e->staging, spipe_priv_max(e->fill / fill, e->drain / drain));
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
