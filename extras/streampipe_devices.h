@@ -1,4 +1,4 @@
-/*  streampipe_devices.h 0.1.0 -- one run of streampipe.h on several GPUs of one host.
+/*  streampipe_devices.h 0.2.0 -- one run of streampipe.h on several GPUs of one host.
 
     Whichever GPU has a free slot takes the next chunk, so a slower or busier GPU takes fewer. Any
     GPU can do any chunk of an array; sources are read and sinks are called in order. C99, C++11 and

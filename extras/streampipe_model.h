@@ -1,4 +1,4 @@
-/*  streampipe_model.h 0.1.0 -- predicts how long a CUDA stream pipeline takes, without running it.
+/*  streampipe_model.h 0.2.0 -- predicts how long a CUDA stream pipeline takes, without running it.
 
     Simulates a pipeline on a described device: copies in, stages, copies out, the host threads that
     stage pageable memory; slots, schedules, copy engines, hardware queues. Simulating 1,000 chunks

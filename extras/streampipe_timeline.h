@@ -1,4 +1,4 @@
-/*  streampipe_timeline.h 0.1.0 -- records when each operation of a run happened, and says why the
+/*  streampipe_timeline.h 0.2.0 -- records when each operation of a run happened, and says why the
     run was not faster.
 
     An optional companion of streampipe.h. It times every operation of a run, adds figures and a

@@ -1,7 +1,7 @@
-/*  streampipe_tools.h 0.1.0 -- why nothing overlaps here, and which settings are fastest.
+/*  streampipe_tools.h 0.2.0 -- why nothing overlaps here, and which settings are fastest.
 
-    An optional companion of streampipe.h: a doctor for a device, a pointer and streams, a plan of
-    what a run would choose, and a search for the fastest settings. It brings streampipe_model.h
+    An optional companion of streampipe.h: a doctor for a device, a pointer and streams, a plan as a
+    model, and a search for the fastest settings. It brings streampipe_model.h
     along, which says how long a pipeline will take before there is one, and streampipe_timeline.h,
     which says what a run did. C99, C++11 and CUDA C++ alike. MIT licence.
 
@@ -36,7 +36,7 @@ END EXAMPLE
 
     CONTENTS (search for the anchor; the second half repeats the order as code)
       1  >>doctor    finds what keeps work from overlapping on this machine
-      2  >>tune      what a run would choose and why; what is fastest here
+      2  >>tune      the fastest settings here; a plan as a model
 */
 #ifndef STREAMPIPE_TOOLS_H
 #define STREAMPIPE_TOOLS_H
@@ -123,40 +123,36 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
                                    FILE *to);
 
 /* ---- 2 >>tune ------------------------------------------------------------------------------ */
-/*  spipe_plan -- what a run of a description would choose, and why, without running it.
-    spipe_tune -- the fastest settings for a description, found by running it on this machine.
+/*  spipe_tune -- the fastest settings for a description, found by running it on this machine.
 
-    d          in      checked first. tune: with arrays only, as every run reads and writes them
-                       anew: no in/out array, source, sink, or resident buffer both ways.
-    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
-                       spipe_run.
-    report     out     plan: chunk, depth, schedule, threads and memory as they would be, and why_*
-                       in words; a kept pipeline of stages that promise once may come to another
-                       cut. tune: of the best settings' last run; may be NULL. Both: on failure
-                       why, in report->failure.
+    d          in      checked first; with arrays only, as every run reads and writes them anew: no
+                       in/out array, source, sink, or resident buffer both ways.
     best       out     d with chunk, depth, threads, schedule and staging filled in: keep it, or
                        write its numbers into your program. They hold for this total and machine.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description; tune: one that cannot be run
-               again and again); cudaErrorMemoryAllocation; tune: what its first run returned.
-    Blocks     plan: no. tune: for some hundred runs.
+    report     out     of the best settings' last run; on failure why, in report->failure; may be
+                       NULL.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, or one that cannot be run
+               again and again); cudaErrorMemoryAllocation; what its first run returned.
+    Blocks     yes: for some hundred runs.
     Threads    any.   Callback  no.   Capture  no.
-    Allocates  plan: nothing that stays. tune: as spipe_pipeline_create, freed before return. */
-SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report);
-SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
-                                 spipe_report_t *report);
+    Allocates  as spipe_pipeline_create, freed before return. */
+SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best, spipe_report_t *report);
 
 /*  spipe_plan_model -- a plan as a model, so that spipe_model_run says how long it will take.
 
     d          in      the description that was planned, with a count.
-    plan       in      of spipe_plan, or the report of a run that d->timeline watched: then also how
+    plan       in      of spipe_plan or spipe_pipeline_plan.
+    report     in      of a run of this plan that d->timeline watched: then the model also knows how
                        long its stages took a chunk and, from the timeline's spans, how fast host
-                       threads and the copies beside them were where memory was staged.
+                       threads and the copies beside them were. NULL = there is none.
     Returns    the model. Assign what a plan cannot know: stage_ms, the times of the stages for a
-               full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is
-               "h200" on one and "ideal" elsewhere. Batches of small chunks, SPIPE_MAPPED and
-               stages that do not form a chain have no such model; num_stages is 0 then.
+               full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is that
+               of the costs' row, or "ideal" where there is none. Batches of small chunks,
+               SPIPE_ZERO_COPY and stages that do not form a chain have no such model; num_stages is
+               0 then.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
-SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan);
+SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan_t *plan,
+                                         const spipe_report_t *report);
 
 /* ============================================================================================
    >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
@@ -505,82 +501,32 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
     return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
 }
 
-/* ---- 2 tune -------------------------------------------------------------------------------- */
-/* A run's report as it would be, with nothing done yet. */
-SPIPE_API void spipe_priv_plan_report(spipe_pipeline_t *p, size_t device, size_t pinned,
-                                      spipe_report_t *report) {
-    size_t sizes[SPIPE_PRIV_NUM_CREWS];
-    int    i;
-    spipe_priv_report(p, report);
-    report->chunks_done = report->count_done = 0;
-    report->device_bytes = device;
-    report->pinned_bytes = pinned;
-    report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
-    spipe_priv_crew_sizes(p, sizes);
-    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-        if (sizes[i] > p->desc.depth) sizes[i] = p->desc.depth; /* as a run starts them */
-    }
-    report->fill_threads = sizes[SPIPE_PRIV_FILL];
-    report->drain_threads = sizes[SPIPE_PRIV_DRAIN];
-}
-SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report) {
-    spipe_pipeline_t *p;
-    size_t            device = 0, pinned = 0, other = 0;
-    cudaError_t       e;
-    int               i;
-    if (!report) return cudaErrorInvalidValue;
-    memset(report, 0, sizeof *report);
-    SPIPE_TRY(spipe_desc_check(d, &report->failure));
-    p = (spipe_pipeline_t *)calloc(1, sizeof *p);
-    if (!p) return spipe_priv_refuse(&report->failure, cudaErrorMemoryAllocation, "no memory");
-    spipe_priv_failure_clear(&p->failure);
-    p->desc = *d;
-    p->one_shot = !kept;
-    e = cudaGetDevice(&p->device);
-    if (e == cudaSuccess) e = spipe_priv_device_facts(&p->facts, p->device);
-    if (e == cudaSuccess) e = spipe_priv_plan(p);
-    if (e == cudaSuccess) e = spipe_priv_make_slots(p);
-    if (e == cudaSuccess && spipe_priv_can_vary(p, SPIPE_PRIV_CUT)) { /* memory for either */
-        e = spipe_priv_use_cut(p, 1);
-        spipe_priv_layout(p, &other, &pinned);
-        if (e == cudaSuccess) e = spipe_priv_use_cut(p, 0);
-    }
-    if (e == cudaSuccess) spipe_priv_layout(p, &device, &pinned);
-    if (device < other) device = other;
-    if (e != cudaSuccess && p->failure.error == cudaSuccess) {
-        (void)spipe_priv_refuse(&p->failure, e, "planning failed: %s", cudaGetErrorString(e));
-    }
-    if (e == cudaSuccess) spipe_priv_plan_report(p, device, pinned, report);
-    report->failure = p->failure;
-    for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
-    if (p->slots != &p->single) free((void *)p->slots);
-    free(p);
-    return e;
-}
-
-/* How long a span of a kind took on the average, but for the last chunk's, which may be shorter; 0
+/* ---- 2 tune: a plan as a model ------------------------------------------------------------- */
+/* How long a span of a kind took on average, but for the last chunk's, which may be shorter; 0
    without spans. */
-SPIPE_API double spipe_priv_plan_span(const spipe_timeline_t *t, int kind, size_t chunks) {
+SPIPE_API double spipe_priv_mean_span(const spipe_timeline_t *t, spipe_span_kind_t kind,
+                                      size_t chunks) {
     double sum = 0.0;
     size_t k, n = 0;
     for (k = 0; t && k < t->num_spans; ++k) {
         const spipe_span_t *s = &t->spans[k];
-        if (s->kind != (spipe_span_kind_t)kind || s->end_ms < s->begin_ms) continue;
+        if (s->kind != kind || s->end_ms < s->begin_ms) continue;
         if (chunks > 1 && s->chunk + 1 >= chunks) continue;
         sum += s->end_ms - s->begin_ms;
         ++n;
     }
     return n > 0 ? sum / (double)n : 0.0;
 }
+
 /* Where host threads fill and drain slots, they and the copies share the host's memory: what each
    took beside the others says more than what it takes alone. */
-SPIPE_API void spipe_priv_plan_staging(spipe_model_t *m, const spipe_desc_t *d,
-                                       const spipe_report_t *r) {
+SPIPE_API void spipe_priv_model_staging(spipe_model_t *m, const spipe_desc_t *d,
+                                        const spipe_report_t *r) {
     const spipe_timeline_t *t = d->timeline;
-    const double fill = spipe_priv_plan_span(t, SPIPE_SPAN_FILL, r->chunks_done);
-    const double drain = spipe_priv_plan_span(t, SPIPE_SPAN_DRAIN, r->chunks_done);
-    const double in = spipe_priv_plan_span(t, SPIPE_SPAN_IN, r->chunks_done);
-    const double out = spipe_priv_plan_span(t, SPIPE_SPAN_OUT, r->chunks_done);
+    const double fill = spipe_priv_mean_span(t, SPIPE_SPAN_FILL, r->chunks_done);
+    const double drain = spipe_priv_mean_span(t, SPIPE_SPAN_DRAIN, r->chunks_done);
+    const double in = spipe_priv_mean_span(t, SPIPE_SPAN_IN, r->chunks_done);
+    const double out = spipe_priv_mean_span(t, SPIPE_SPAN_OUT, r->chunks_done);
     const double in_bytes = in - m->copies_in * m->device.copy_lost_us * 1e-3;
     const double out_bytes = out - m->copies_out * m->device.copy_lost_us * 1e-3;
     if (fill > 0.0) m->fill_gbps = m->in_bytes / fill * 1e-6;
@@ -590,152 +536,184 @@ SPIPE_API void spipe_priv_plan_staging(spipe_model_t *m, const spipe_desc_t *d,
     if (out_bytes > 0.0) m->device.d2h_gbps = m->out_bytes / out_bytes * 1e-6;
     m->device.both_ways = 1.0; /* it is in these times */
 }
-SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan) {
+
+SPIPE_API void spipe_priv_model_buffers(spipe_model_t *m, const spipe_desc_t *d, size_t chunk) {
+    int i;
+    m->copies_in = 0;
+    m->copies_out = 0;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        const double bytes = (double)b->elem_bytes * (double)chunk;
+        if (spipe_priv_goes_in(b)) {
+            m->in_bytes += bytes;
+            ++m->copies_in;
+        }
+        if (spipe_priv_goes_out(b)) {
+            m->out_bytes += bytes;
+            ++m->copies_out;
+        }
+    }
+}
+
+SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan_t *plan,
+                                         const spipe_report_t *report) {
     spipe_model_t m = spipe_model_default();
-    const double  chunks = plan ? (double)plan->chunks_done : 0.0;
-    int           i;
+    const int timed = report && report->chunks_done > 0 && report->timed_ms > 0.0;
+    int i;
     if (!d || !plan || spipe_desc_check(d, NULL) != cudaSuccess || d->count == SPIPE_AUTO) return m;
     m.count = d->count;
     m.chunk = plan->chunk;
     m.depth = plan->depth;
     m.schedule = plan->schedule;
-    if (plan->threads > 0 || plan->staged) {
+    if (plan->staging == SPIPE_STAGING_COPY) {
         m.fill_threads = (int)plan->fill_threads;
         m.drain_threads = (int)plan->drain_threads;
     }
-    m.copies_in = m.copies_out = 0;
-    for (i = 0; i < d->num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &d->buffers[i];
-        const double               bytes = (double)(b->elem_bytes * plan->chunk);
-        if (spipe_priv_goes_in(b)) m.in_bytes += bytes, ++m.copies_in;
-        if (spipe_priv_goes_out(b)) m.out_bytes += bytes, ++m.copies_out;
-    }
-    if (strstr(plan->device, "H200") || strstr(plan->device, "h200")) {
-        m.device = spipe_model_preset("h200");
-    }
+    spipe_priv_model_buffers(&m, d, plan->chunk);
+    if (spipe_priv_names(plan->costs, "h200")) m.device = spipe_model_preset("h200");
+    if (spipe_priv_names(plan->costs, "h100")) m.device = spipe_model_preset("h100");
     for (i = 0; i < d->num_stages; ++i) {
         if (spipe_priv_stage_deps(d, i) != (i > 0 ? SPIPE_BIT(i - 1) : 0)) return m;
         if (d->stages[i].ordered) m.kernel_streams = 1;
         m.stage_names[i] = d->stages[i].name;
         m.stage_host[i] = d->stages[i].host;
-        if (chunks > 0.0 && plan->timed_ms > 0.0) m.stage_ms[i] = plan->stage_ms[i] / chunks;
+        if (timed) m.stage_ms[i] = report->stage_ms[i] / (double)report->chunks_done;
     }
-    if (chunks > 0.0 && plan->timed_ms > 0.0) spipe_priv_plan_staging(&m, d, plan);
-    if (plan->schedule != SPIPE_MAPPED) m.num_stages = d->num_stages;
+    if (timed) spipe_priv_model_staging(&m, d, report);
+    if (plan->schedule != SPIPE_ZERO_COPY && plan->batch == 1) m.num_stages = d->num_stages;
     return m;
 }
-/* The best of a few runs of some settings, in ms; a negative number where they are refused. */
-SPIPE_API double spipe_priv_try(const spipe_desc_t *d, spipe_report_t *report) {
-    enum { WARM = 5, RUNS = 7, MOST = 36 }; /* warm: all that is tried has been by then */
-    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
-    spipe_desc_t      plain = *d;
-    spipe_report_t    r;
-    double            best = -1.0;
-    cudaError_t       e = cudaErrorMemoryAllocation;
-    int               k, warm = 0;
-    memset(&r, 0, sizeof r);
+
+/* ---- 2 tune: the search -------------------------------------------------------------------- */
+/* What spipe_tune has found so far. */
+typedef struct spipe_priv_tuner {
+    spipe_desc_t *best;
+    spipe_report_t *report;
+    double best_ms; /* negative = nothing ran yet */
+} spipe_priv_tuner_t;
+
+/* The best of a few runs of some settings, in ms; negative where they are refused. */
+SPIPE_API double spipe_priv_time_settings(const spipe_desc_t *d, spipe_report_t *r) {
+    enum {
+        WARM = 3,
+        RUNS = 7
+    };
+
+    spipe_pipeline_t *p = NULL;
+    spipe_desc_t plain = *d;
+    double best = -1.0;
+    cudaError_t e;
+    int k;
+    memset(r, 0, sizeof *r);
     plain.timeline = NULL; /* watching takes time, too */
-    if (p) e = spipe_pipeline_create(p, &plain, &r.failure);
-    for (k = 0; k < warm + RUNS && e == cudaSuccess; ++k) {
-        e = spipe_pipeline_run(p, &r);
-        if (k < WARM || (k == warm && r.trying && k < MOST)) warm = k + 1;
-        else if (best < 0.0 || r.wall_ms < best) best = r.wall_ms;
+    e = spipe_pipeline_create(&p, &plain, &r->failure);
+    for (k = 0; k < WARM + RUNS && e == cudaSuccess; ++k) {
+        e = spipe_pipeline_run(p, r);
+        if (k >= WARM && (best < 0.0 || r->wall_ms < best)) best = r->wall_ms;
     }
-    if (p && p->alive) (void)spipe_pipeline_destroy(p);
-    free(p);
+    (void)spipe_pipeline_destroy(p);
     (void)cudaGetLastError();
-    r.failure.error = e;
-    if (report) *report = r;
+    r->failure.error = e;
     return e == cudaSuccess ? best : -1.0;
 }
-/* Takes other settings when they are faster by more than chance. */
-SPIPE_API void spipe_priv_better(spipe_desc_t *best, double *best_ms, const spipe_desc_t *other,
-                                 spipe_report_t *report) {
+
+/* Takes settings that are faster than the best so far by more than chance. */
+SPIPE_API void spipe_priv_try_settings(spipe_priv_tuner_t *t, const spipe_desc_t *d) {
+    const double chance = 0.98;
     spipe_report_t r;
-    spipe_failure_t f;
-    double         ms;
-    if (spipe_desc_check(other, &f) != cudaSuccess) return;
-    ms = spipe_priv_try(other, &r);
-    if (ms < 0.0 || ms > 0.98 * *best_ms) return;
-    *best = *other;
-    *best_ms = ms;
-    *report = r;
+    double ms;
+    if (spipe_desc_check(d, NULL) != cudaSuccess) return;
+    ms = spipe_priv_time_settings(d, &r);
+    if (t->best_ms < 0.0) *t->report = r; /* the first: what it returned counts */
+    if (ms < 0.0 || (t->best_ms >= 0.0 && ms > chance * t->best_ms)) return;
+    *t->best = *d;
+    *t->report = r;
+    t->best_ms = ms;
 }
-/* One setting at a time, from the library's own choice on. */
-SPIPE_API void spipe_priv_search(spipe_desc_t *best, double *best_ms, spipe_report_t *report) {
-    static const double          chunks[] = {0.25, 0.5, 2.0, 4.0}, others[] = {0.5, 2.0};
-    static const spipe_staging_t stagings[] = {SPIPE_STAGING_REGISTER, SPIPE_STAGING_DIRECT};
-    spipe_desc_t                 from = *best, d;
-    const int                    staged = report->staged;
-    int                          i;
-    for (i = 0; i < 4; ++i) {
-        d = from;
-        d.chunk = (size_t)((double)from.chunk * chunks[i]);
-        spipe_priv_better(best, best_ms, &d, report);
+
+/* A way as settings of a description. */
+SPIPE_API spipe_desc_t spipe_priv_settings(const spipe_desc_t *d, const spipe_priv_way_t *way) {
+    const size_t fill = way->fill_threads, drain = way->drain_threads;
+    spipe_desc_t s = *d;
+    if (way->batch == 1) {
+        s.chunk = way->chunk;
+        s.depth = way->depth;
     }
-    for (from = *best, i = 0; i < 2; ++i) {
-        d = from;
-        d.depth = (size_t)((double)from.depth * others[i]);
-        spipe_priv_better(best, best_ms, &d, report);
+    if (fill + drain > 0) s.threads = fill > drain ? fill : drain;
+    s.schedule = way->schedule;
+    if (way->staging != SPIPE_STAGING_AUTO) s.staging = way->staging;
+    return s;
+}
+
+/* Runs every way that the planner lists for some staging, which may be AUTO. */
+SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_desc_t *d,
+                                          spipe_staging_t staging) {
+    enum {
+        MOST = 12
+    };
+
+    spipe_priv_request_t r;
+    spipe_priv_way_t ways[MOST];
+    spipe_priv_work_t w;
+    spipe_desc_t asked = *d;
+    spipe_plan_t plan;
+    size_t num, k;
+    asked.staging = staging;
+    memset(&r, 0, sizeof r);
+    SPIPE_TRY(cudaGetDevice(&r.device));
+    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, 1));
+    spipe_priv_request_cpus(&r);
+    w = spipe_priv_request_work(&r, -1.0);
+    num = spipe_priv_request_plan(&r, &w, ways, MOST, &plan);
+    for (k = 0; k < num; ++k) {
+        const spipe_desc_t s = spipe_priv_settings(&asked, &ways[k]);
+        if (!ways[k].replay) spipe_priv_try_settings(t, &s);
     }
-    for (from = *best, i = 0; i < 2 && staged; ++i) {
-        d = from;
-        d.threads = (size_t)((double)from.threads * others[i]);
-        spipe_priv_better(best, best_ms, &d, report);
+    return cudaSuccess;
+}
+
+/* Whether runs of a description leave nothing behind that the next one would notice. */
+SPIPE_API cudaError_t spipe_priv_may_tune(const spipe_desc_t *d, spipe_failure_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        const int both = b->resident == (SPIPE_UPLOAD | SPIPE_DOWNLOAD);
+        const int kept = b->kind == SPIPE_RESIDENT && both;
+        const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+        if (!kept && !hosted && b->kind != SPIPE_INOUT) continue;
+        return spipe_priv_refuse(f, cudaErrorInvalidValue,
+                                 "buffer %d (%s): tuning runs again and again, which this buffer "
+                                 "would notice; tune with an input and an output array",
+                                 i, spipe_priv_kind_name(b->kind));
     }
-    for (from = *best, i = 0; i < 2 && staged; ++i) {
-        d = from;
-        d.staging = stagings[i];
-        spipe_priv_better(best, best_ms, &d, report);
-    }
-    d = *best;
-    d.schedule = SPIPE_DEPTH_FIRST;
-    spipe_priv_better(best, best_ms, &d, report);
-    d.schedule = SPIPE_MAPPED;
-    d.chunk = SPIPE_AUTO;
-    spipe_priv_better(best, best_ms, &d, report);
+    return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
                                  spipe_report_t *report) {
     spipe_report_t own;
-    double         best_ms;
-    int            i;
+    spipe_priv_tuner_t t;
+    spipe_desc_t by_slot;
     if (!report) report = &own;
     memset(report, 0, sizeof *report);
     if (!best) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_desc_check(d, &report->failure));
+    SPIPE_TRY(spipe_priv_may_tune(d, &report->failure));
     *best = *d;
-    for (i = 0; i < d->num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &d->buffers[i];
-        if (b->kind != SPIPE_INOUT && b->kind != SPIPE_SOURCE && b->kind != SPIPE_SINK &&
-            !(b->kind == SPIPE_RESIDENT && b->resident == (SPIPE_UPLOAD | SPIPE_DOWNLOAD))) {
-            continue;
-        }
-        return spipe_priv_refuse(&report->failure, cudaErrorInvalidValue, "buffer %d (%s): tuning "
-                                 "runs again and again, which this buffer would notice; tune with "
-                                 "an input and an output array", i, spipe_priv_kind_name(b->kind));
-    }
-    best_ms = spipe_priv_try(d, report);
-    if (best_ms < 0.0) return report->failure.error;
+    t.best = best;
+    t.report = report;
+    t.best_ms = -1.0;
+    spipe_priv_try_settings(&t, d); /* as it stands: what the library comes to by itself */
+    if (t.best_ms < 0.0) return report->failure.error;
     best->chunk = report->chunk;
-    best->depth = report->depth;
-    best->schedule = report->schedule;
-    if (report->threads > 0) best->threads = report->threads;
-    best_ms = spipe_priv_try(best, report); /* asked for by hand the same may do less by itself */
-    if (best_ms < 0.0) return report->failure.error;
-    {
-        spipe_report_t r;
-        const double   ms = spipe_priv_try(d, &r);
-        if (ms > 0.0 && ms < 0.98 * best_ms) { /* as with small chunks copied several at a time */
-            *best = *d;
-            *report = r;
-            best_ms = ms;
-            if (d->chunk != SPIPE_AUTO) return cudaSuccess;
-            best->chunk = r.chunk;
-        }
+    SPIPE_TRY(spipe_priv_try_ways(&t, d, d->staging));
+    if (report->staged && d->staging == SPIPE_STAGING_AUTO) {
+        SPIPE_TRY(spipe_priv_try_ways(&t, d, SPIPE_STAGING_REGISTER));
+        SPIPE_TRY(spipe_priv_try_ways(&t, d, SPIPE_STAGING_DIRECT));
     }
-    spipe_priv_search(best, &best_ms, report);
+    by_slot = *best;
+    by_slot.schedule = SPIPE_DEPTH_FIRST;
+    if (d->schedule == SPIPE_SCHEDULE_AUTO) spipe_priv_try_settings(&t, &by_slot);
     return cudaSuccess;
 }
 
