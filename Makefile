@@ -200,7 +200,10 @@ parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 build   = mkdir -p $(BUILD); $(submake) $(parallel) -k $(1) 2> $(BUILD)/build.log || true; \
     grep -aE '(error|warning|undefined reference|multiple definition|No rule)' $(BUILD)/build.log | $(AWK) '!seen[$$0]++' | \
     cut -c 1-200 | head -n 20; if [ -s $(BUILD)/build.log ]; then echo "      log: $(BUILD)/build.log"; fi
-begin   = @mkdir -p build && rm -f $(TALLY)
+begin   = @mkdir -p build && rm -f $(TALLY); here= missing=; for tool in $(notdir $(CC)) $(TOOLS); do \
+    if command -v $$tool >/dev/null; then here="$$here $$tool"; else missing="$$missing $$tool"; fi; done; \
+    echo "found: nvcc $(HAVE_NVCC), GPU $(or $(GPU),no),$$here$${missing:+; not here:$$missing}"
+TOOLS  := clang clang-format clang-tidy cppcheck valgrind cmake pkg-config
 part    = @+$(submake) $(1)
 total   = @tests/tap_run --total $(TALLY)
 heading = @echo "== $(1)"
@@ -215,7 +218,7 @@ help: ## this text (the default)
 	@echo "Found here:"
 	@$(call found,nvcc,$(HAVE_NVCC),$(if $(filter yes,$(HAVE_NVCC)),$(NVCC)))
 	@$(call found,GPU,$(HAVE_GPU),$(GPU))
-	@for tool in clang clang-format clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
+	@for tool in $(TOOLS); do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
 	@echo "So BACKEND=$(BACKEND)$(if $(filter cuda,$(BACKEND)), ARCH=$(ARCH))"
 found = printf '  %-12s %-4s %s\n' "$(1)" "$(2)" "$(3)"
 
