@@ -414,10 +414,11 @@ ifeq ($(BACKEND),cuda)
 endif
 
 # The tests of `make quick`, each on a processor: unoptimised, what they time is nothing to go by.
-.PHONY: part-quick
+.PHONY: part-quick build-quick
+build-quick: $(addprefix $(BUILD)/,$(QUICK_TESTS))
 part-quick:
 	$(call heading,the tests of the core$(comma) unoptimised)
-	@+$(call build,$(addprefix $(BUILD)/,$(QUICK_TESTS)))
+	@+$(call build,build-quick)
 	@+$(submake) BUILD=$(BUILD) $(parallel) $(addprefix run/,$(QUICK_TESTS))
 
 # ThreadSanitizer cannot place its memory where the kernel scatters addresses widely: then without.
