@@ -52,9 +52,10 @@ CAN_RUN := $(if $(filter cuda-no,$(BACKEND)-$(HAVE_GPU)),no,yes)
 NO_GPU  := compiled for $(ARCH); there is no GPU here to run it on
 
 # SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own:
-# three such builds are most of what `make check-all` compiles, and -Og -g1 takes a third of -O2 -g's time.
+# two such builds are most of what `make check-all` compiles, and -Og -g1 takes a third of -O2 -g's time.
+# On hostcuda nothing real is timed: -O1 -g1, half the time of -O2 -g. Warnings of -O2: the matrix.
 SAN ?=
-OPT ?= $(if $(SAN),-Og -g1,-O2 -g)
+OPT ?= $(if $(SAN),-Og -g1,$(if $(filter host,$(BACKEND)),-O1 -g1,-O2 -g))
 ifneq ($(filter-out thread address,$(SAN)),)
 $(error SAN=$(SAN): it is thread or address)
 endif
@@ -109,7 +110,8 @@ EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own. hostcuda has no such.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(if $(filter cuda,$(BACKEND)),$(PER_THREAD))
-SCRIPTS   := $(filter-out tests/cli/tap.sh,$(wildcard tests/cli/*.sh))
+# The longest first: the script that builds hostcuda once more.
+SCRIPTS   := tests/cli/python.sh $(filter-out tests/cli/tap.sh tests/cli/python.sh,$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
@@ -198,7 +200,10 @@ parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 build   = mkdir -p $(BUILD); $(submake) $(parallel) -k $(1) 2> $(BUILD)/build.log || true; \
     grep -aE '(error|warning|undefined reference|multiple definition|No rule)' $(BUILD)/build.log | $(AWK) '!seen[$$0]++' | \
     cut -c 1-200 | head -n 20; if [ -s $(BUILD)/build.log ]; then echo "      log: $(BUILD)/build.log"; fi
-begin   = @mkdir -p build && rm -f $(TALLY)
+begin   = @mkdir -p build && rm -f $(TALLY); here= missing=; for tool in $(notdir $(CC)) $(TOOLS); do \
+    if command -v $$tool >/dev/null; then here="$$here $$tool"; else missing="$$missing $$tool"; fi; done; \
+    echo "found: nvcc $(HAVE_NVCC), GPU $(or $(GPU),no),$$here$${missing:+; not here:$$missing}"
+TOOLS  := clang clang-format clang-tidy cppcheck valgrind cmake pkg-config
 part    = @+$(submake) $(1)
 total   = @tests/tap_run --total $(TALLY)
 heading = @echo "== $(1)"
@@ -213,7 +218,7 @@ help: ## this text (the default)
 	@echo "Found here:"
 	@$(call found,nvcc,$(HAVE_NVCC),$(if $(filter yes,$(HAVE_NVCC)),$(NVCC)))
 	@$(call found,GPU,$(HAVE_GPU),$(GPU))
-	@for tool in clang clang-format clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
+	@for tool in $(TOOLS); do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
 	@echo "So BACKEND=$(BACKEND)$(if $(filter cuda,$(BACKEND)), ARCH=$(ARCH))"
 found = printf '  %-12s %-4s %s\n' "$(1)" "$(2)" "$(3)"
 
@@ -411,10 +416,11 @@ build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 
 # Programs run one after another, so that what they time is their own; the instrumented ones, which
-# time nothing, take all processors, the longest first. So do the scripts where there is no GPU.
+# time nothing, take all processors, the longest first. So do, where there is no GPU, the scripts and
+# the shortened long runs of tests/fuzz and tests/torture.
 RUNS     := $(addprefix run/,$(if $(EXAMPLES),examples) $(RUN_TESTS) $(SCRIPTS) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 RUN_JOBS := $(if $(SAN),$(JOBS),1)
-TOGETHER := $(if $(filter host-,$(BACKEND)-$(SAN)),$(addprefix run/,$(SCRIPTS)))
+TOGETHER := $(if $(filter host-,$(BACKEND)-$(SAN)),$(addprefix run/,$(SCRIPTS) $(filter tests/fuzz/% tests/torture/%,$(RUN_TESTS))))
 comma    := ,
 
 # The scripts see these. An instrumented program must say a fault through its exit status.
@@ -440,10 +446,11 @@ ifeq ($(BACKEND),cuda)
 endif
 
 # The tests of `make quick`, each on a processor: unoptimised, what they time is nothing to go by.
-.PHONY: part-quick
+.PHONY: part-quick build-quick
+build-quick: $(addprefix $(BUILD)/,$(QUICK_TESTS))
 part-quick:
 	$(call heading,the tests of the core$(comma) unoptimised)
-	@+$(call build,$(addprefix $(BUILD)/,$(QUICK_TESTS)))
+	@+$(call build,build-quick)
 	@+$(submake) BUILD=$(BUILD) $(parallel) $(addprefix run/,$(QUICK_TESTS))
 
 # ThreadSanitizer cannot place its memory where the kernel scatters addresses widely: then without.

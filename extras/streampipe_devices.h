@@ -63,6 +63,9 @@ END EXAMPLE
 #define STREAMPIPE_DEVICES_H
 
 #include "streampipe.h"
+#if SPIPE_VERSION != 200
+#error "extras/streampipe_devices.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#endif
 
 /* ============================================================================================
    >>api    every public type and function

@@ -35,6 +35,9 @@ END EXAMPLE
 #define STREAMPIPE_MODEL_H
 
 #include "streampipe_timeline.h"
+#if SPIPE_VERSION != 200
+#error "extras/streampipe_model.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#endif
 
 /* ============================================================================================
    >>api    every public type and function

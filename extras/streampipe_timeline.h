@@ -69,6 +69,9 @@ END EXAMPLE
 #define STREAMPIPE_TIMELINE_H
 
 #include "streampipe.h"
+#if SPIPE_VERSION != 200
+#error "extras/streampipe_timeline.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#endif
 #include <errno.h>
 #include <sys/stat.h>
 #if defined(SPIPE_NVTX)

@@ -42,6 +42,9 @@ END EXAMPLE
 #define STREAMPIPE_TOOLS_H
 
 #include "streampipe_model.h"
+#if SPIPE_VERSION != 200
+#error "extras/streampipe_tools.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#endif
 
 /* ============================================================================================
    >>api    every public type and function, tool by tool
