@@ -2,7 +2,7 @@
 
     nvcc -O3 -I.. -o 16_graph_replay 16_graph_replay.cu && ./16_graph_replay
                                                                      (without a GPU: make examples)
-    You learn   spipe_enqueue puts a whole run into the order of your stream, between what is on it
+    You learn   spipe_pipeline_enqueue puts a whole run into the order of your stream, between what is on it
                 and what comes next, and so into a graph when that stream is being captured. A
                 replay is one call for hundreds of copies and launches, which pays where chunks are
                 small: measured on an H200, 1.2 to 1.7 times faster with chunks of 64 KiB, no gain
@@ -44,7 +44,7 @@ typedef struct job {
 /* One run, on any stream, captured or not. */
 static cudaError_t issue(job_t *j, cudaStream_t stream) {
     SPIPE_TRY(cudaMemsetAsync(j->sum_dev, 0, sizeof *j->sum_dev, stream));
-    SPIPE_TRY(spipe_enqueue(&j->pipeline, stream));
+    SPIPE_TRY(spipe_pipeline_enqueue(&j->pipeline, stream));
     SPIPE_TRY(SPIPE_LAUNCH(sum_up, 64, 256, 0, stream, j->y, j->sum_dev, (size_t)COUNT));
     return cudaMemcpyAsync(j->sum, j->sum_dev, sizeof *j->sum, cudaMemcpyDeviceToHost, stream);
 }

@@ -6,7 +6,7 @@
     nvcc -O3 -I.. -o 17_python 17_python.cu && ./17_python           the same calls, made from C
     You learn   Python needs no binding generator, only functions of plain C types: pointers, sizes
                 and a stream, which is what tensor.data_ptr() and stream.cuda_stream are.
-                spipe_enqueue puts the run between what PyTorch has queued on that stream and what
+                spipe_pipeline_enqueue puts the run between what PyTorch has queued on that stream and what
                 it queues next; nothing waits.
     Mind        what Python must know is on top of 17_python.py and 17_cupy.py.
     Expect      (hostcuda) 1000003 numbers, enqueued three times: 0 are wrong                     */
@@ -33,7 +33,7 @@ extern "C" void *squares_create(const float *x, float *y, size_t n) {
 }
 /* 0, or a cudaError_t. Does not wait. */
 extern "C" int squares_enqueue(void *p, void *stream) {
-    return spipe_enqueue((spipe_pipeline_t *)p, (cudaStream_t)stream);
+    return spipe_pipeline_enqueue((spipe_pipeline_t *)p, (cudaStream_t)stream);
 }
 /* Waits for what is under way. */
 extern "C" int squares_destroy(void *p) {
