@@ -29,7 +29,7 @@ HAVE_NVCC := $(call have,$(NVCC))
 GPU       := $(shell nvidia-smi -L 2>/dev/null | sed -n 's/^GPU 0: //; s/ .UUID.*//p; 1q')
 HAVE_GPU  := $(if $(GPU),yes,no)
 
-# The backend: `cuda` is the real runtime, `host` is tests/hostcuda, the CUDA runtime on the CPU.
+# The backend: `cuda` is the real runtime, `host` is hostcuda, the CUDA runtime on the CPU.
 ifeq ($(HAVE_NVCC)-$(HAVE_GPU),yes-yes)
 BACKEND ?= cuda
 else
@@ -52,7 +52,7 @@ CAN_RUN := $(if $(filter cuda-no,$(BACKEND)-$(HAVE_GPU)),no,yes)
 NO_GPU  := compiled for $(ARCH); there is no GPU here to run it on
 
 # SAN=thread or SAN=address instruments everything; only on the host backend, in a build of its own:
-# three such builds are most of what `make check` compiles, and -Og -g1 takes a third of -O2 -g's time.
+# three such builds are most of what `make check-all` compiles, and -Og -g1 takes a third of -O2 -g's time.
 SAN ?=
 OPT ?= $(if $(SAN),-Og -g1,-O2 -g)
 ifneq ($(filter-out thread address,$(SAN)),)
@@ -80,17 +80,17 @@ endif
 ifeq ($(BACKEND),host)
 # hostcuda's include folder stands where the toolkit's would. A .cu is C++ to it, and as with nvcc
 # the runtime's names are there before the first line of the file.
-INCLUDE  := -I. -Itests -Itests/hostcuda/include
+INCLUDE  := -I. -Iextras -Itests -Ihostcuda/include
 CFLAGS   := -std=c99 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
 CXXFLAGS := -std=c++14 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
 COMPILE_cu = $(CXX) $(CXXFLAGS) -x c++ -include cuda_runtime.h
 LINK     = $(CXX) $(SANFLAGS) $(1) -o $@ -pthread -lm $(LIBS)
-RUNTIME  := $(patsubst %.cpp,$(BUILD)/%.cpp.o,$(wildcard tests/hostcuda/*.cpp))
+RUNTIME  := $(patsubst %.cpp,$(BUILD)/%.cpp.o,$(wildcard hostcuda/*.cpp))
 else
 # -isystem: under -pedantic the toolkit's own headers warn when they come by -I.
-CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/include
-CXXFLAGS := -std=c++14 $(OPT) $(WARN) -pthread -I. -Itests -isystem $(CUDA_HOME)/include
-NVFLAGS  := -std=c++17 -arch=$(ARCH) -ccbin $(CXX) $(OPT) -lineinfo -Xcompiler -Wall,-Wextra,-pthread -I. -Itests
+CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Iextras -Itests -isystem $(CUDA_HOME)/include
+CXXFLAGS := -std=c++14 $(OPT) $(WARN) -pthread -I. -Iextras -Itests -isystem $(CUDA_HOME)/include
+NVFLAGS  := -std=c++17 -arch=$(ARCH) -ccbin $(CXX) $(OPT) -lineinfo -Xcompiler -Wall,-Wextra,-pthread -I. -Iextras -Itests
 COMPILE_cu = $(NVCC) $(NVFLAGS)
 LINK     = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart $(CUDART) $(1) -o $@ -Xcompiler -pthread -lm $(LIBS)
 RUNTIME  :=
@@ -115,6 +115,13 @@ RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
 PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs multicopy_sample kernels model multi steps versus))
+
+# What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
+# nested ?:, no comma operator): folders and files, added as they are cleaned. And texts that keep theirs.
+LAYOUT ?= src
+PROSE  ?= CONTRIBUTING.md hostcuda/README.md
+# The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
+QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
 
 # ---- Rules ----------------------------------------------------------------------------------------
 
@@ -141,7 +148,7 @@ $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 # nvidia.nccl (or torch). Without it the example is built to say so. hostcuda has a stand-in.
 DDP := $(BUILD)/examples/ddp_buckets
 ifeq ($(BACKEND),host)
-$(DDP).cu.o: CXXFLAGS += -Itests/hostcuda-nccl
+$(DDP).cu.o: CXXFLAGS += -Ihostcuda/nccl
 else
 ifeq ($(filter %ddp_buckets examples check test build-all build-examples part-test,$(MAKECMDGOALS)),)
 NCCL_HOME ?=
@@ -193,7 +200,7 @@ build   = mkdir -p $(BUILD); $(submake) $(parallel) -k $(1) 2> $(BUILD)/build.lo
     cut -c 1-200 | head -n 20; if [ -s $(BUILD)/build.log ]; then echo "      log: $(BUILD)/build.log"; fi
 begin   = @mkdir -p build && rm -f $(TALLY)
 part    = @+$(submake) $(1)
-total   = @tests/run --total $(TALLY)
+total   = @tests/tap_run --total $(TALLY)
 heading = @echo "== $(1)"
 
 .PHONY: help
@@ -206,11 +213,11 @@ help: ## this text (the default)
 	@echo "Found here:"
 	@$(call found,nvcc,$(HAVE_NVCC),$(if $(filter yes,$(HAVE_NVCC)),$(NVCC)))
 	@$(call found,GPU,$(HAVE_GPU),$(GPU))
-	@for tool in clang clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
+	@for tool in clang clang-format clang-tidy cppcheck valgrind; do $(call found,$$tool,$$(command -v $$tool >/dev/null && echo yes || echo no),); done
 	@echo "So BACKEND=$(BACKEND)$(if $(filter cuda,$(BACKEND)), ARCH=$(ARCH))"
 found = printf '  %-12s %-4s %s\n' "$(1)" "$(2)" "$(3)"
 
-## BACKEND=cuda|host   the real runtime, or the CUDA runtime on the CPU (tests/hostcuda)
+## BACKEND=cuda|host   the real runtime, or the CUDA runtime on the CPU (hostcuda)
 ## ARCH=sm_90          GPU to compile for; `native` where there is a GPU
 ## CC= CXX= NVCC= CUDA_HOME= OPT=   the tools;   V=1 shows the commands;   SAN=thread|address with `test`
 
@@ -233,22 +240,57 @@ examples: ## build and run every example; a table of what each did
 	@+$(call build,build-examples)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
-.PHONY: check
-check: ## everything that this machine can check; ends with N passed, N failed, N skipped
+.PHONY: quick
+quick: ## under a minute: all headers as C and C++, the rules of lint, the core's tests (unoptimised)
 	$(begin)
-	$(call part,part-test)
-	$(call part,part-compile)
-	$(call part,part-lint)
+	$(call part,part-rules)
+	$(call part,part-compile-short)
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= BUILD=build/quick OPT="-O0 -g" QUIET=1 part-quick
+	$(total)
+
+.PHONY: check
+check: ## under 4 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
+	$(begin)
+	$(call part,part-rules)
 	$(call part,part-docs)
+	$(call part,part-test)
+	$(total)
+
+.PHONY: check-all
+check-all: ## everything that this machine can check, cheapest first: check, platforms, compilers, analyzers, sanitizers
+	$(begin)
+	$(call part,part-rules)
+	$(call part,part-docs)
+	$(call part,part-test)
 	$(call part,part-platforms)
+	$(call part,part-compile)
+	$(call part,part-analyzers)
 	$(if $(filter-out host,$(BACKEND)$(SAN)),,$(call part,part-sanitize))
 	$(total)
 
 .PHONY: test
-test: ## only the test programs and scripts
+ifdef T
+test: ; @+$(if $(ONE),$(submake) $(BUILD)/$(ONE) && $(UNSCATTERED) $(BUILD)/$(ONE),echo "T=$(T): no file tests/$(T).cu or .c, nor in tests/host, tests/fuzz, tests/torture" >&2; exit 1)
+ONE := $(filter %/$(T),$(TESTS) $(TESTS_HOST))
+else
+test: ## only the test programs and scripts; T=test_pipeline builds and runs that one alone
 	$(begin)
 	$(call part,part-test)
 	$(total)
+endif
+
+.PHONY: amalgamate
+amalgamate: ## write streampipe.h from its rooms in src/, in the order of src/order
+ifeq ($(wildcard src/order),)
+	@echo "src/order is not there, so streampipe.h has no rooms to be made from" >&2; exit 1
+else
+	@mkdir -p build && src/amalgamate > build/streampipe.h && \
+	    { cmp -s build/streampipe.h streampipe.h || cp build/streampipe.h streampipe.h; }
+endif
+
+.PHONY: format
+format: ## clang-format over what lint holds to it: LAYOUT in the Makefile
+	@files=$$(tests/lint/layout_files); [ -z "$$files" ] || clang-format -i $$files
 
 .PHONY: matrix
 matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
@@ -257,20 +299,21 @@ matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
 	$(total)
 
 .PHONY: lint
-lint: ## contract comments, line and function lengths, clang-tidy, cppcheck
+lint: ## the rules (contracts, lengths, names, layout) in seconds, then clang-tidy, cppcheck, gcc -fanalyzer
 	$(begin)
-	$(call part,part-lint)
+	$(call part,part-rules)
+	$(call part,part-analyzers)
 	$(total)
 
 .PHONY: platforms
 platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); musl; CUDA 11.8 to 13 (7 to 20 minutes)
 	$(begin)
-	@TIMEOUT=3600 $(call SCRIPT,platforms,tests/platforms) tests/platforms/run
+	@TIMEOUT=3600 $(call SCRIPT,platforms,tests/platforms) tests/platforms/other_systems
 	$(total)
 
 .PHONY: coverage
 coverage: ## lines and branches of the headers that the host tests run; SHOW=1 lists the rest (5 minutes)
-	@tests/coverage/run
+	@tests/coverage/measure
 
 .PHONY: docs-check
 docs-check: ## compile, link and run the programs of README.md and of the header's opening comment
@@ -337,10 +380,10 @@ bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts bes
 bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
 	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
 
-bench-host: ## count the instructions streampipe.h itself spends on a chunk (needs valgrind, no GPU)
-	@OUT=build/bench-host tests/bench/host
+bench-host: ## with no GPU: seconds and bytes that a call of spipe_run costs to compile; instructions a chunk costs (valgrind)
+	@OUT=build/bench-host tests/bench/compile_cost; status=$$?; OUT=build/bench-host tests/bench/host && exit $$status
 
-# What takes long by itself; `make check` has a few seconds of each. FUZZ_SECONDS is for each target.
+# What takes long by itself; `make check` has some seconds of each. FUZZ_SECONDS is for each target.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices)
@@ -350,7 +393,7 @@ torture: ## every call, allocation, thread and GPU operation of 71 pipelines fai
 	@for program in $(TORTURE); do $$program --all || exit 1; done
 
 fuzz: ## random pipelines against serial code, FUZZ_SECONDS=60 for each target, FUZZ_SEED=1
-	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_SEED)
+	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/fuzz_all $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 mutate: ## take each event and hand-over out of the driver: does a test fail? (about 20 min)
 	@CXX="$(CXX)" tests/tools/mutate
@@ -375,7 +418,7 @@ TOGETHER := $(if $(filter host-,$(BACKEND)-$(SAN)),$(addprefix run/,$(SCRIPTS)))
 comma    := ,
 
 # The scripts see these. An instrumented program must say a fault through its exit status.
-export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK
+export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK LAYOUT PROSE
 export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1
 export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
@@ -388,17 +431,24 @@ ifeq ($(CAN_RUN),yes)
 	@+$(submake) $(if $(parallel),-j$(RUN_JOBS)) $(filter-out $(TOGETHER),$(RUNS))
 	$(if $(TOGETHER),@+$(submake) $(parallel) $(TOGETHER))
 else
-	@$(foreach t,$(SCRIPTS),tests/run --skipped $(t) "$(NO_GPU)";) :
+	@$(foreach t,$(SCRIPTS),tests/tap_run --skipped $(t) "$(NO_GPU)";) :
 	@$(foreach t,$(RUN_TESTS) $(EXAMPLES),if [ -x $(BUILD)/$(t) ]; \
-	    then tests/run --skipped $(t) "$(NO_GPU)"; else tests/run --failed $(t) "was not built"; fi;) :
+	    then tests/tap_run --skipped $(t) "$(NO_GPU)"; else tests/tap_run --failed $(t) "was not built"; fi;) :
 endif
 ifeq ($(BACKEND),cuda)
-	@$(foreach t,$(TESTS_HOST),tests/run --skipped $(t) "needs the modelled clock or injected faults of hostcuda";) :
+	@$(foreach t,$(TESTS_HOST),tests/tap_run --skipped $(t) "needs the modelled clock or injected faults of hostcuda";) :
 endif
+
+# The tests of `make quick`, each on a processor: unoptimised, what they time is nothing to go by.
+.PHONY: part-quick
+part-quick:
+	$(call heading,the tests of the core$(comma) unoptimised)
+	@+$(call build,$(addprefix $(BUILD)/,$(QUICK_TESTS)))
+	@+$(submake) BUILD=$(BUILD) $(parallel) $(addprefix run/,$(QUICK_TESTS))
 
 # ThreadSanitizer cannot place its memory where the kernel scatters addresses widely: then without.
 UNSCATTERED = $(if $(filter thread,$(SAN)),$(shell tests/tools/tsan_prefix $(BUILD) $(CXX)))
-RUN = $(UNSCATTERED) tests/run "$(1)" $(BUILD)/tap/$(1).tap
+RUN = $(UNSCATTERED) tests/tap_run "$(1)" $(BUILD)/tap/$(1).tap
 
 # These look at the device itself, its free memory and its times, so on a GPU they run alone, last.
 ALONE := run/tests/test_errors run/tests/test_verdict run/tests/test_async_failures run/examples
@@ -416,30 +466,36 @@ run/examples:                        ; @$(call RUN,examples) tests/tools/example
 run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
-SCRIPT = OUT=build/$(1) tests/run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-lint part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
 part-compile: $(RUNTIME)
 	$(call heading,compile matrix)
-	@TIMEOUT=1200 $(call SCRIPT,matrix,tests/compile) tests/compile/run
-part-lint:
-	$(call heading,lint)
-	@TIMEOUT=1200 $(call SCRIPT,lint,tests/lint) tests/lint/run
+	@TIMEOUT=1200 $(call SCRIPT,matrix,tests/compile) tests/compile/matrix
+part-compile-short:
+	$(call heading,every header as C99 and C++11)
+	@$(call SCRIPT,matrix-short,tests/compile short) tests/compile/matrix short
+part-rules:
+	$(call heading,lint: the rules)
+	@$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
+part-analyzers:
+	$(call heading,lint: the analyzers)
+	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
 	@+$(submake) $(parallel) docs-docs docs-docs-self docs-install docs-consumer docs-run-self
-docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/run
-docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/selftest) tests/docs/selftest
-docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/install
-docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/run
-docs-run-self:  ; @$(call SCRIPT,run-self,tests/run) tests/tools/run_selftest
+docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
+docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
+docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/check_install
+docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/build_projects
+docs-run-self:  ; @$(call SCRIPT,run-self,tests/tap_run) tests/tools/tap_run_selftest
 part-platforms:
 	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
-	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/run short
+	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/other_systems short
 else
-part-compile part-lint part-docs part-platforms:
+part-compile part-compile-short part-rules part-analyzers part-docs part-platforms:
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
 endif
 
@@ -463,23 +519,29 @@ endif
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-HEADERS := streampipe.h streampipe_kernels.cuh streampipe_parts.h streampipe_timeline.h streampipe_model.h streampipe_tools.h \
-           streampipe_devices.h
+# Flat, as a program copies them: one folder with the library and what goes with it.
+HEADERS  := $(wildcard streampipe.h streampipe_kernels.cuh streampipe_parts.h extras/*.h)
 incdir   = $(DESTDIR)$(PREFIX)/include
+hostdir  = $(DESTDIR)$(PREFIX)/share/streampipe/hostcuda
 pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig
 cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
 
 .PHONY: install uninstall
-install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too
-	install -d $(incdir) $(pcdir) $(cmakedir)
+install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too; hostcuda
+	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 nccl)
 	install -m 644 $(HEADERS) $(incdir)
+	install -m 644 hostcuda/README.md hostcuda/*.cpp hostcuda/*.h $(hostdir)
+	install -m 644 hostcuda/include/*.h $(hostdir)/include
+	install -m 644 hostcuda/include/nvtx3/*.h $(hostdir)/include/nvtx3
+	install -m 644 hostcuda/nccl/*.h $(hostdir)/nccl
 	tests/tools/packaging pc $(PREFIX) > $(pcdir)/streampipe.pc
 	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
 	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake
 uninstall: ## the reverse, with the same PREFIX and DESTDIR
-	rm -f $(addprefix $(incdir)/,$(HEADERS)) $(pcdir)/streampipe.pc
+	rm -f $(addprefix $(incdir)/,$(notdir $(HEADERS))) $(pcdir)/streampipe.pc
 	rm -f $(cmakedir)/streampipe-config.cmake $(cmakedir)/streampipe-config-version.cmake
-	rmdir $(cmakedir) 2>/dev/null || true
+	rm -rf $(hostdir)
+	rmdir $(cmakedir) $(dir $(hostdir)) 2>/dev/null || true
 
 .PHONY: clean
 clean: ## remove build/

@@ -2206,7 +2206,7 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            link_both and copy_s fit a ring of slots; staged_s fits sweeps of tests/bench. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
-         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             10.5,        14.0,         10.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
@@ -2215,13 +2215,13 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
-         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
             10.5,        14.0,         10.0,
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
             9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
-         {  25.0,    25.0,     22.0,      4.2,    4.0,       1.9,    4.0,      19.0,
+         {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             9.0,         9.0,          10.0,
             5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
             5.0,  38.0,   15.0,       25.0,    30.0,     800.0}},
@@ -2951,7 +2951,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         return;
     }
     for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
-        if (total > (double)parts * SPIPE_PRIV_MOST_CHUNK) continue;
+        if (total > (double)parts * (double)SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_part_of(w, parts);
         spipe_priv_consider_chunk(p, y);
     }
@@ -5931,7 +5931,7 @@ SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
 SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
     int i;
-    fprintf(to, "  watched   %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
+    fprintf(to, "  recorded  %16.3f ms   busy %%   idle between\n", r->timed_ms);
     for (i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
         if (!(r->busy_ms[i] > 0.0)) continue;
         fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
@@ -5947,11 +5947,12 @@ SPIPE_API void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
     spipe_priv_print_engines(r, to);
-    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
+    fprintf(to, "  overlap   %.0f %% of what can overlap; without any it takes %.3f ms (%.2f x)\n",
             100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
-    fprintf(to, "  bound     %.3f ms, the busiest engine's work: %.0f %% of it reached\n",
+    fprintf(to, "  bound     %.3f ms of work of the busiest engine, %.0f %% of the run\n",
             r->bound_ms, 100.0 * r->bound_ms / r->timed_ms);
-    fprintf(to, "  sync      %.2f us from a step's turn to its begin, on average\n", r->sync_us);
+    fprintf(to, "  sync      %.2f us on average from when an operation is ready to its begin\n",
+            r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
         fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);

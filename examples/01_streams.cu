@@ -2,9 +2,11 @@
 
     nvcc -O3 -I.. -o 01_streams 01_streams.cu && ./01_streams         (without a GPU: make examples)
 
-    You learn   what two streams run side by side; how one waits for, or hands values to, another.
-    Mind        "streams overlap" is half of it: copies in one direction never do, copies both ways
-                slow each other, and a kernel that fills the GPU leaves no room for another.
+    You learn   which operations of two streams overlap, how one stream waits for another, and how
+                to pass values between them.
+    Mind        "streams overlap" is half the truth: copies in one direction never overlap, copies
+                in both directions slow each other down, and a kernel that fills the GPU leaves no
+                room for another.
     Expect      (hostcuda)                  one stream   two streams
                     copy in      + big kernel         0.612 ms      0.309 ms
                     copy in      + copy out           0.615 ms      0.337 ms

@@ -1,12 +1,12 @@
-/*  02_events.cu -- an event marks a point in a stream: to time, to order, to ask, to wait.
+/*  02_events.cu -- an event marks a point in a stream: for timing, ordering, querying, waiting.
 
     nvcc -O3 -I.. -o 02_events 02_events.cu && ./02_events           (without a GPU: make examples)
 
-    You learn   the five ways to wait, from the widest to the one that stops nobody: only the last
-                leaves the host free at once, and it is the one that orders streams.
-    Mind        an event orders what was recorded before it. Record first, then wait: a wait for an
-                event that was never recorded is no wait. Events without time stamps are about ten
-                times cheaper: spipe_event_create gives those, spipe_timer_t the timed ones.
+    You learn   five ways to wait, from waiting for everything to not blocking the host at all. Only
+                the last one, which orders two streams, leaves the host free at once.
+    Mind        record first, then wait: waiting for an event that was never recorded does not wait.
+                Events without time stamps are about ten times cheaper: spipe_event_create makes
+                those, spipe_timer_t has timed ones.
     Expect      (hostcuda) a kernel of 1.003 ms, timed between two events
                                                    host gets on after   result there
                     cudaDeviceSynchronize                 1.007 ms      yes   all streams

@@ -3,12 +3,12 @@
     nvcc -O3 -I.. -o 03_default_stream 03_default_stream.cu && ./03_default_stream
     nvcc -O3 -I.. --default-stream per-thread -o 03_per_thread 03_default_stream.cu
                                                                      (without a GPU: make examples)
-    You learn   stream 0 is the legacy stream, which waits for all others and they for it, unless
-                the program is built the second way: then it is one stream a host thread.
-    Mind        per-thread streams, and those of cudaStreamCreate, are not non-blocking: both wait
-                for the legacy stream if anybody (a library, say) uses it. Those made with
-                cudaStreamNonBlocking do not; spipe_stream_create makes no others. A #define in a
-                .cu is too late for the second way: nvcc has included the runtime before line 1.
+    You learn   stream 0 is the legacy stream: it waits for all blocking streams, and they wait for
+                it. If the program is built the second way, stream 0 is one stream per host thread.
+    Mind        per-thread streams and those of cudaStreamCreate are blocking: they wait for the
+                legacy stream if anything, perhaps a library, uses it. Streams made with
+                cudaStreamNonBlocking do not wait; spipe_stream_create makes only those. A #define
+                in a .cu is too late for the second way: nvcc includes the runtime before line 1.
     Expect      (hostcuda)                        8 kernels of 1 ms   wait for the legacy stream
                     stream 0: the legacy one             8.04 ms           yes
                     cudaStreamLegacy                     8.04 ms           yes

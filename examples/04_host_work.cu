@@ -1,13 +1,14 @@
-/*  04_host_work.cu -- the host works while the GPU does, and when its results may be read.
+/*  04_host_work.cu -- the host works while the GPU does; when may it read the GPU's results?
 
     nvcc -O3 -I.. -o 04_host_work 04_host_work.cu && ./04_host_work   (without a GPU: make examples)
 
-    You learn   launches and asynchronous copies return at once: work on the host, then wait. What a
-                copy brings is there only after a wait, and not every wait is for your stream.
-    Mind        notes give "kernel, then copy to the host" as the mistake. In one stream that is
-                right: the copy waits for the kernel, and cudaMemcpy returns when done. The real
-                mistakes: to read after cudaMemcpyAsync alone, and to copy by cudaMemcpy what a
-                non-blocking stream computes: it waits for the default stream, not for yours.
+    You learn   launches and asynchronous copies return at once, so the host can work and wait
+                later. A copied result is there only after a wait, and not every wait is for your
+                stream.
+    Mind        "kernel, then copy to the host" is no mistake in one stream: the copy waits for the
+                kernel, and cudaMemcpy returns when it is done. The real mistakes are to read after
+                cudaMemcpyAsync without a wait, and to copy with cudaMemcpy what a non-blocking
+                stream computes: cudaMemcpy waits for the default stream, not for yours.
     Expect      (hostcuda) one after the other 2.013 ms, side by side 1.011 ms
                 read after cudaMemcpyAsync, no wait      -1   the copy had not begun
                 cudaMemcpy beside a non-blocking stream  -1   it waits for another stream

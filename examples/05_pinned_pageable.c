@@ -2,13 +2,13 @@
 
     nvcc -O3 -I.. -o 05_pinned_pageable 05_pinned_pageable.c && ./05_pinned_pageable
                                                                      (without a GPU: make examples)
-    You learn   an "asynchronous" copy of pageable memory keeps the host until it is through, so
-                nothing overlaps it. The pointer tells: ask spipe_is_pinned, not a profiler. To
-                allocate pinned memory takes as long as many copies: take little, once, and keep it.
-    Mind        notes say that the GPU would look for a page that was moved, and the program die.
-                It does not: the driver sends pageable memory through pinned memory of its own,
-                right but slow. Whether to pin in place what is sent once, only measuring tells;
-                to allocate pinned memory for one sending never pays.
+    You learn   an "asynchronous" copy of pageable memory blocks the host until it is done, so
+                nothing overlaps it. spipe_is_pinned says whether a pointer is pinned; no profiler
+                is needed. Allocating pinned memory takes as long as many copies: allocate little,
+                once, and keep it.
+    Mind        copying pageable memory is not an error: the driver copies it through pinned memory
+                of its own, which is correct but slow. Measure whether pinning in place pays for
+                memory that is sent once; allocating pinned memory for one copy never pays.
     Expect      (hostcuda)          pinned?   call returned   arrived     GB/s
                     pageable          0         1.808 ms      1.810 ms     9.3
                     pinned in place   1         0.002 ms      0.307 ms    54.7

@@ -1,13 +1,14 @@
-/*  06_chunks.cu -- cut one job into N chunks: what the model promises, and what comes of it.
+/*  06_chunks.cu -- divide one job into N chunks: what a formula predicts, and what is reached.
 
     nvcc -O3 -I.. -o 06_chunks 06_chunks.cu && ./06_chunks           (without a GPU: make examples)
 
-    You learn   with copy in, kernel and copy out of T each, one after the other is 3 T. In N chunks
-                the first takes 3 T/N and each other T/N more: (N + 2) T/N, at best 3 x faster. More
-                chunks gain less and less while each costs its fixed part: there is a best N.
-    Mind        four chunks, as most texts have it, promise 2 x and leave a third on the table. And
-                the model leaves out that copies both ways at once are each slower than alone, which
-                no number of chunks gets back. streampipe picks the chunk if you do not.
+    You learn   copy in, kernel and copy out of T each take 3 T one after another. In N chunks the
+                first takes 3 T/N and each other adds T/N, so the total is (N + 2) T/N, at best 3 x
+                faster. More chunks gain less and less, but each has a fixed cost, so there is a
+                best N.
+    Mind        the usual four chunks give at most 2 x, two thirds of what is possible. The formula
+                leaves out that copies in both directions slow each other down, whatever N is.
+                streampipe chooses the chunk if you do not.
     Expect      (hostcuda) one after the other: 0.922 ms, so T = 0.307 ms
                       N   modelled   model      faster by   model
                       1    0.922 ms   0.922 ms     1.00 x     1.00 x

@@ -2,13 +2,13 @@
 
     nvcc -O3 -I.. -o 07_issue_order 07_issue_order.cu && ./07_issue_order
                                                   (older GPUs, modelled, and no GPU: make examples)
-    You learn   depth-first (copy, kernel, copy of chunk 0, then of chunk 1, ...) or breadth-first
-                (all copies in, all kernels, all copies out): whether the same work overlaps depends
-                on how many copy engines there are and how many queues lead to them. ENGINES has a
-                stream for each direction; only where one engine serves both is it no help.
-    Mind        notes give the gains as 8/12, 6/12, 4/7 "speedup": those are times as a share of
-                serial, so 1.5, 2 and 1.75 x. And no order is best "on modern GPUs": from Kepler on,
-                with many queues, all are equal, and what counts is the number and size of chunks.
+    You learn   depth-first issues copy, kernel, copy of chunk 0, then of chunk 1, and so on.
+                Breadth-first issues all copies in, then all kernels, then all copies out. Which of
+                them overlaps depends on the number of copy engines and of hardware queues. ENGINES
+                has a stream for each direction; it does not help where one engine serves both.
+    Mind        8/12, 6/12 and 4/7 of the serial time are speedups of 1.5, 2 and 1.75 x. And no
+                order is best on today's GPUs: from Kepler on there are many queues, all orders are
+                equal, and only the number and size of chunks matter.
     Expect      (hostcuda)                            serial       depth   breadth   engines
                     h200 (modelled)   3 copy engines     0.263 ms    1.96 x    1.96 x    1.96 x
                     c1060 (modelled)  1 copy engine      2.248 ms    1.00 x    1.52 x    1.00 x

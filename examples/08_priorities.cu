@@ -1,13 +1,13 @@
-/*  08_priorities.cu -- a request that must be quick, beside a batch that has time.
+/*  08_priorities.cu -- an urgent request beside a batch job that can wait.
 
     nvcc -O3 -I.. -o 08_priorities 08_priorities.cu && ./08_priorities
                                                                      (without a GPU: make examples)
-    You learn   kernels of a stream of high priority get the next room that comes free, before the
-                blocks that wait already; blocks that run are not thrown out. So the request waits
-                for some blocks of the batch, not for the rest of a kernel and what is queued.
-    Mind        priority is between kernels. Copies do not know it: a small one waits behind a large
-                one whatever its stream's priority; only smaller chunks shorten that. Lower numbers
-                are more urgent, and ranges differ between GPUs: name it, as here, or ask.
+    You learn   when a block ends, blocks of a high-priority stream start before other blocks that
+                already wait; running blocks are not preempted. So the request waits for some blocks
+                of the batch job, not for the rest of its kernel and what is queued behind.
+    Mind        priorities order kernels only. A small copy waits behind a large one, whatever their
+                streams' priorities; only smaller chunks shorten that. Lower numbers are more
+                urgent, and the range differs between GPUs: use the names, as here, or query it.
     Expect      (hostcuda) 100 requests: copy in, kernel, copy out     p50         p99
                     nothing else on the GPU                         0.043 ms    0.043 ms
                     a batch beside them                             1.097 ms    2.022 ms

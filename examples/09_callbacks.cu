@@ -1,16 +1,16 @@
-/*  09_callbacks.cu -- a chain: the end of one batch looks at its result and queues the next.
+/*  09_callbacks.cu -- a chain: when a batch ends, a function checks it and enqueues the next.
 
     nvcc -O3 -I.. -o 09_callbacks 09_callbacks.cu && ./09_callbacks  (without a GPU: make examples)
 
-    You learn   cudaLaunchHostFunc (spipe_host_call) runs a C function in a stream's order, but no
-                CUDA call may be made in it. A spipe_worker_t runs one on a thread of its own when
-                a stream gets there, and that one may: so it can queue the next batch, and the
-                thread that began the chain is free.
-    Mind        notes let a callback "queue more work for the GPU". Inside cudaStreamAddCallback or
-                cudaLaunchHostFunc that is forbidden: it is refused, or hangs. Also they are not
-                called after an error, so they are no place to clean up; the worker's function is
-                called whatever happens and is told the error. Prefer it or an event: a host
-                function also holds its stream up until it returns.
+    You learn   cudaLaunchHostFunc (spipe_host_call) runs a C function in a stream's order, but the
+                function must not call CUDA. A spipe_worker_t runs a function on a thread of its own
+                when a stream reaches that point, and this one may call CUDA: so it can enqueue the
+                next batch, and the thread that began the chain is free.
+    Mind        a callback must not enqueue more work for the GPU: inside cudaStreamAddCallback or
+                cudaLaunchHostFunc that is refused or hangs. Callbacks are not called after an error
+                either, so they must not be used to clean up; the worker's function is always called
+                and gets the error. A host function also blocks its stream until it returns. So
+                prefer a worker or an event.
     Expect      (hostcuda) a CUDA call inside cudaLaunchHostFunc: operation not permitted
                 the host waits for each of 8 batches: it is busy 2.48 ms
                 each batch queues the next: the host is busy 0.01 ms, then does as it likes

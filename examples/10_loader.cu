@@ -1,14 +1,13 @@
-/*  10_loader.cu -- a prefetching loader: files to the GPU, a few ahead, every batch delivered once.
+/*  10_loader.cu -- a prefetching loader: reads files a few ahead, delivers every batch once.
 
     nvcc -O3 -I.. -o 10_loader 10_loader.cu && ./10_loader          (without a GPU: make examples)
-    You learn   a source is the loader, the stage is the loop body. The library reads up to `depth`
-                files ahead on a thread of its own, from file to pinned slot to device, while the
-                GPU works.
-    Mind        a loader seen in many tutorials (MultiStreamDataLoader) yields buffer i, fills it
-                with the batch just fetched, and at the end empties buffers i .. n-1. But all n are
-                full then, and those before i never come out: `files % n` batches lost. It also
-                refills a buffer that the GPU may still read. Here there is no second loop for the
-                rest, and a slot is filled again when an event says that the stages have left it.
+    You learn   the source is the loader, the stage is the loop body. While the GPU works, a thread
+                of the library reads up to `depth` files ahead, from file to pinned slot to device.
+    Mind        a loader of many tutorials (MultiStreamDataLoader) yields buffer i, refills it with
+                the batch just fetched, and at the end empties buffers i .. n-1. But all n are full
+                then, and those before i are lost: `files % n` batches. It also refills a buffer
+                that the GPU may still read. Here there is no second loop for the rest, and a slot
+                is refilled only when an event shows that the stages have finished with it.
     Expect      (hostcuda) files  serial  4 ahead    that loop
                      4       4        4        4   0 lost
                      5       5        5        4   1 lost

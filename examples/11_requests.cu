@@ -1,14 +1,13 @@
 /*  11_requests.cu -- many independent requests over a few streams, leased from a pool.
 
     nvcc -O3 -I.. -o 11_requests 11_requests.cu && ./11_requests    (without a GPU: make examples)
-    You learn   a scope forks a stream from yours and joins it again; a pool bounds how many there
-                are. 32 requests need neither 32 streams nor 32 buffers: those of one stream take
-                turns.
-    Mind        many a StreamContext makes a stream a time and orders it after nothing: it may read
-                what is not there yet. A scope waits both ways, by events. Begin all scopes first:
-                one that ends before the next begins is a link in a chain. There may be any number
-                of streams, but those beyond 8 (CUDA_DEVICE_MAX_CONNECTIONS: up to 32) share the
-                GPU's queues with others.
+    You learn   a scope branches a stream off yours and joins it again; a pool limits how many there
+                are. 32 requests need neither 32 streams nor 32 buffers: requests on one stream run
+                one after another and share its buffer.
+    Mind        a new stream is ordered after nothing, so it may read data that is not there yet. A
+                scope makes both streams wait, by events. Begin all scopes first: a scope that ends
+                before the next begins serialises them. There may be any number of streams, but
+                those beyond 8 (CUDA_DEVICE_MAX_CONNECTIONS: up to 32) share the GPU's queues.
     Expect      (hostcuda) 32 requests of 32 to 512 KiB
                 one stream, first call   0.570 ms
                 one stream               0.570 ms

@@ -4,9 +4,9 @@
     nvcc -O3 -I.. -DUSE_CUBLAS -o 12_inference 12_inference.cu -lcublas    (the product by cuBLAS)
     You learn   preprocess -> encode -> decode of ONE batch is a chain, and three streams make it no
                 shorter. What overlaps is batch k's decoding with k+1's encoding and k+2's copy in.
-                A library call, here cuBLAS, is a stage like any other: tell it the stage's stream.
-    Mind        the usual MultiStreamVLMPipeline has a stream and an event for each stage, and then
-                synchronises after every batch: there is never a second batch to overlap with.
+                A library call, here cuBLAS, is a stage like any other: give it the stage's stream.
+    Mind        a common mistake is a stream and an event for each stage, and then a synchronisation
+                after every batch: there is never a second batch to overlap with.
     Expect      (hostcuda) 192 requests in batches of 24, product by a plain kernel
                 batch after batch    0.284 ms
                 pipelined            0.171 ms
@@ -36,7 +36,7 @@ static void infer(model_t *m, spipe_schedule_t schedule, cudaStream_t stream, co
     spipe_pipeline_t *p;
     spipe_timer_t    timer;
     float            ms;
-    d.count = REQUESTS; /* with a source and a sink in place of input and output: without end */
+    d.count = REQUESTS; /* with a source and a sink instead of input and output it has no end */
     d.chunk = BATCH;
     d.schedule = schedule;
     spipe_add_input(&d, m->pictures, FEATURES);

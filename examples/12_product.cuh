@@ -1,8 +1,8 @@
 /*  12_product.cuh -- a matrix product as a stage, for 12_inference.cu: each element's row of
     `width` floats times a resident matrix of `height` such rows gives `height` floats.
 
-    With -DUSE_CUBLAS and -lcublas it is a call of cuBLAS. What a library needs to be a stage: its
-    handle is made before the run, and each call is put on the stream that the stage is given.  */
+    With -DUSE_CUBLAS and -lcublas it calls cuBLAS. To use a library in a stage, create its handle
+    before the run, and set its stream to the stage's stream before each call.                  */
 #include "streampipe_kernels.cuh"
 
 typedef struct product {

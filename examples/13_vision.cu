@@ -6,11 +6,10 @@
                               /-> entropy  (what is there)  -\
                 lab -> texture -> salience (what stands out) -> balance -> tokens
                               \-> query    (what was asked) -/
-    Mind        a much copied sketch of this (ARR-COC) calls three streams parallel that wait for
-                each other in a row, and puts the three scorers, which could be, on one. Its
-                pipelined version waits for nothing between the stages, and its last two batches
-                never come out. And its 4096 tokens leave nothing to share among 64 patches, as
-                each of them may have no less than 64.
+    Mind        three mistakes are common in such programs: streams that are called parallel but
+                wait for each other in a row, while the three scorers, which could run in parallel,
+                share one stream; stages that do not wait for each other at all; and a last loop
+                that loses the last batches.
     Expect      (hostcuda) stages in a row on 1 stream, as a graph on 8
                 picture 0, tokens a patch (64 to 400, at most 2560 in all):
                    161   194   185   163

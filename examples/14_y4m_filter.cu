@@ -4,10 +4,10 @@
     ffmpeg -v error -i in.mp4 -f yuv4mpegpipe - | y4m_filter sobel | ffmpeg -v error -i - out.mp4
     y4m_filter negate|sobel|gblur        without an argument it checks itself against the CPU
     You learn   a source and a sink make an endless pipeline in fixed memory. The element is a whole
-                frame. A filter looks at neighbours, and were pixels or rows the elements, those of
-                a chunk's last row would lie in the next chunk, in another plane or in another
-                frame. So each plane ends at its own border, whose pixels are repeated. (For one
-                picture larger than a chunk there is spipe_set_halo.)
+                frame, because a filter reads neighbouring pixels: with pixels or rows as elements,
+                the neighbours of a chunk's last row would be in the next chunk, plane or frame. At
+                the border of a plane its pixels are repeated. (For one picture larger than a chunk
+                there is spipe_set_halo.)
     Mind        gblur is ffmpeg's gblur=sigma=1.5:steps=6, six exponentials that come near a
                 Gaussian. All sums are whole numbers, the same on every machine. In
                 tests/cli/y4m_filter.sh ffmpeg is the judge of all three filters.

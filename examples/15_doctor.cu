@@ -1,25 +1,26 @@
-/*  15_doctor.cu -- is it concurrent? Overlap measured, and the doctor's reason when there is none.
+/*  15_doctor.cu -- is it concurrent? Measures overlap, and asks the doctor why there is none.
 
-    nvcc -O3 -I.. -o 15_doctor 15_doctor.cu && ./15_doctor           (without a GPU: make examples)
+    nvcc -O3 -I.. -I../extras -o 15_doctor 15_doctor.cu && ./15_doctor  (no GPU: make examples)
 
-    You learn   time each operation alone and then both together: what the sum is longer than both
-                was hidden. If nothing was, spipe_doctor says why and what to change.
-    Mind        three usual checks mislead. The sum of copy in, kernel and copy out on ONE stream
-                is always the whole. Kernels timed while they run side by side slow each other, so
-                their sum is too long. And several multiprocessors are no sign of concurrent
-                kernels: asyncEngineCount and concurrentKernels are (spipe_device_get).
+    You learn   time each operation alone, then both together: the sum of the two times minus the
+                time together is the time that was hidden. If it is 0, spipe_doctor says why and
+                what to change.
+    Mind        three usual checks mislead. On ONE stream, copy in, kernel and copy out always add
+                up to the whole. Kernels timed while they overlap slow each other down, so their sum
+                is too long. And several multiprocessors do not mean concurrent kernels:
+                asyncEngineCount and concurrentKernels say it (spipe_device_get).
     Expect      (hostcuda) 3 copy engines, kernels of different streams run at once: yes
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
             pinned, two streams             0.081 ms   0.089 ms   0.090 ms   98 %  yes
             one stream for both             0.081 ms   0.089 ms   0.165 ms    6 %  no
-              LOOK HERE 3 different streams? 2, 1 of them named twice
-                        cure: a stream for each thing that is to run beside others
+              LOOK HERE 3 different streams? 2, 1 of them given twice
+                        cure: use a different stream for each operation that should overlap
             stream 0 and a blocking one     0.081 ms   0.089 ms   0.165 ms    6 %  no
-              LOOK HERE 2 non-blocking streams? of 2, 1 the legacy default stream; 1 blocking
-                        cure: spipe_stream_create, or cudaStreamNonBlocking
+              LOOK HERE 2 non-blocking streams? of 2: legacy default stream 1, blocking 1
+                        cure: create them with spipe_stream_create, or with cudaStreamNonBlock
             pageable memory                 0.457 ms   0.465 ms   0.920 ms    0 %  no
               LOOK HERE 1 pinned memory for transfers? it is pageable
-                        cure: let streampipe stage it (the default); spipe_pin it if it is sent
+                        cure: let streampipe stage it (the default); spipe_pin it if it is used
             right: the CPU finds the same                                                         */
 #include "ex_common.h"
 #include "streampipe_tools.h"

@@ -2,11 +2,11 @@
 
     nvcc -O3 -I.. -o 16_graph_replay 16_graph_replay.cu && ./16_graph_replay
                                                                      (without a GPU: make examples)
-    You learn   spipe_pipeline_enqueue puts a whole run into the order of your stream, between what is on it
-                and what comes next, and so into a graph when that stream is being captured. A
-                replay is one call for hundreds of copies and launches, which pays where chunks are
-                small: measured on an H200, 1.2 to 1.7 times faster with chunks of 64 KiB, no gain
-                from 256 KiB on.
+    You learn   spipe_pipeline_enqueue puts a whole run into the order of your stream, after the
+                work that is on it and before what you enqueue next; while the stream is being
+                captured the run becomes part of the graph. A replay is one call for hundreds of
+                copies and launches, which pays for small chunks: measured on an H200, 1.2 to 1.7
+                times faster with chunks of 64 KiB, no gain from 256 KiB on.
     Mind        a graph keeps addresses, not values: fill the same arrays again between replays, and
                 keep arrays and pipeline alive as long as the graph. Pin the arrays; pageable ones
                 would be staged by host functions. Stages must only enqueue: no allocation and no

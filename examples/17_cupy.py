@@ -3,10 +3,10 @@
     nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
     python3 17_cupy.py ./lib17_python.so
 
-You learn: what 17_python.py says, with CuPy's names: array.data.ptr, array.ctypes.data of a NumPy
-array in pinned memory, stream.ptr. CuPy's memory pool keeps what it hands out apart by stream: so
-the array that the pipeline writes is made while its stream is the current one, and kept until the
-pipeline is destroyed. CuPy has no record_stream to ask for that.
+You learn: the same as in 17_python.py, with CuPy's names: array.data.ptr, array.ctypes.data of a
+NumPy array in pinned memory, stream.ptr. CuPy's memory pool is divided by stream and there is no
+record_stream. So create the array that the pipeline writes while the pipeline's stream is current,
+and keep it until the pipeline is destroyed.
 
 Expected output:
     sum of 1000003 squares by the pipeline and CuPy: 332833500005.0, as it must be

@@ -6,8 +6,8 @@
     nvcc -O3 -I.. -o 17_python 17_python.cu && ./17_python           the same calls, made from C
     You learn   Python needs no binding generator, only functions of plain C types: pointers, sizes
                 and a stream, which is what tensor.data_ptr() and stream.cuda_stream are.
-                spipe_pipeline_enqueue puts the run between what PyTorch has queued on that stream and what
-                it queues next; nothing waits.
+                spipe_pipeline_enqueue puts the run between what PyTorch has queued on that stream
+                and what it queues next; nothing waits.
     Mind        what Python must know is on top of 17_python.py and 17_cupy.py.
     Expect      (hostcuda) 1000003 numbers, enqueued three times: 0 are wrong                     */
 #include "streampipe.h"

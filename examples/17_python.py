@@ -3,13 +3,13 @@
     nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
     python3 17_python.py ./lib17_python.so
 
-You learn: what the pipeline gets is tensor.data_ptr() and stream.cuda_stream, and what PyTorch
-queues on that stream afterwards uses the result without a wait. Three traps:
-  - ctypes takes every argument and result for a 32-bit int unless told: declare them all, or a
-    pointer loses its upper half;
-  - PyTorch frees a tensor when Python forgets it, and hands its memory on: keep those that a
-    pipeline uses until it is destroyed, and tell the allocator of the stream (record_stream);
-  - a tensor made on the current stream is ready for another one only after wait_stream.
+You learn: the pipeline gets tensor.data_ptr() and stream.cuda_stream, and what PyTorch queues on
+that stream afterwards can use the result without a wait. Three traps:
+  - ctypes assumes that every argument and result is a 32-bit int: declare them all, or a pointer
+    loses its upper half;
+  - PyTorch reuses a tensor's memory when Python drops the tensor: keep the tensors of a pipeline
+    until it is destroyed, and name the stream to the allocator (record_stream);
+  - a tensor made on the current stream is ready for another stream only after wait_stream.
 
 Expected output:
     sum of 1000003 squares by the pipeline and PyTorch: 332833500005.0, as it must be

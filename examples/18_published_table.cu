@@ -3,11 +3,11 @@
 
     nvcc -O3 -I.. -o 18_published_table 18_published_table.cu  (or: make examples)
 
-    What you learn: the same twelve operations on four streams, issued in two orders, {copy,
-    kernel, copy} for each stream or {all copies in} {all kernels} {all copies out}, can be slower
-    than no overlap at all or nearly twice as fast. One copy engine and one queue in order (C1060)
-    punish the first order; two engines whose kernels signal late (C2050) punish the second; queues
-    that do not block each other (K20c and all since) take either.
+    What you learn: the same twelve operations on four streams can be slower than no overlap at all,
+    or nearly twice as fast, depending on the order in which they are issued: {copy, kernel, copy}
+    for each stream, or {all copies in} {all kernels} {all copies out}. The first order is bad with
+    one copy engine and one in-order queue (C1060), the second with two engines whose kernels signal
+    late (C2050). With queues that do not block each other (K20c and later) both are equal.
 
     Expected on hostcuda (on a GPU: the published rows, and one measured):
         16 MiB of floats, changed in place, 4 streams; ms

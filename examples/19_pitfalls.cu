@@ -2,11 +2,11 @@
 
     nvcc -O3 -I.. -o 19_pitfalls 19_pitfalls.cu && ./19_pitfalls     (without a GPU: make examples)
 
-    You learn   none of them is an error, no result is wrong, nothing warns. Only the time tells; so
-                measure, or ask the doctor (15_doctor).
-    Mind        notes give "16 to 32 streams, 20 KB each" as the limit. The limit is the hardware's
-                queues: 8 unless CUDA_DEVICE_MAX_CONNECTIONS says more, 32 at most. More streams
-                work, share queues and cost their making; 2 to 4 are enough (11_requests: a pool).
+    You learn   none of them is an error, no result is wrong, and nothing warns you. Only the time
+                shows it, so measure, or ask the doctor (15_doctor).
+    Mind        the number of useful streams is limited by the hardware's queues: 8, or up to 32
+                with CUDA_DEVICE_MAX_CONNECTIONS. More streams work, but share queues and take time
+                to create; 2 to 4 are enough (11_requests uses a pool).
     Expect      (hostcuda)                                            pitfall        mended
                     false dependency: someone uses stream 0            0.263 ms      0.134 ms
                     unpinned memory                                    0.832 ms      0.134 ms

@@ -1,17 +1,17 @@
-/*  20_entropy_map.cu -- a picture of how dense every part of a file is.
+/*  20_entropy_map.cu -- a picture of the entropy of every part of a file.
 
     nvcc -O3 -I.. -o entropy_map 20_entropy_map.cu
     entropy_map FILE [-o map.pgm] [--block BYTES] [--width PIXELS] [--check]      FILE - = stdin
 
-    One pixel a block of 4096 bytes: black = one value only (0 bits a byte), white = random (8 bits:
-    compressed or encrypted); text, code and tables lie between.
+    Each pixel is a block of 4096 bytes. Black: all bytes are equal (0 bits per byte). White: random
+    bytes (8 bits), compressed or encrypted. Text, code and tables lie between.
 
-    What it shows: a file of any size goes through a source, three stages and two sinks in slots of
-    a few MiB, so memory does not grow with the file.
+    What it shows: a file of any size goes through a source, three stages and two sinks, in slots of
+    a few MiB, so the memory used does not grow with the file.
         blocks -> histogram -> entropy -> quantise -> pixels to the map, entropies to the facts
 
-    --check computes every entropy again on the CPU from the file, and fails if one is off by more
-    than 1e-5; it keeps 4 bytes a block. The map is written beside its place and renamed when whole.
+    --check computes every entropy again on the CPU, and fails if one differs by more than 1e-5; it
+    keeps 4 bytes per block. The map is written under a temporary name and renamed when complete.
  */
 #include "streampipe.h"
 #include "streampipe_kernels.cuh"

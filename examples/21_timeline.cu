@@ -1,17 +1,18 @@
-/*  21_timeline.cu -- see it: what a run did and when, and why it was not faster.
+/*  21_timeline.cu -- what a run did and when, and why it was not faster, in words and pictures.
 
-    nvcc -O3 -I.. -o 21_timeline 21_timeline.cu && ./21_timeline [folder]  (no GPU: make examples)
+    nvcc -O3 -I.. -I../extras -o 21_timeline 21_timeline.cu && ./21_timeline [folder]
 
-    You learn   a description with a timeline is watched: its report then has each engine's time,
-                how much of what can overlap did, and a verdict with causes and cures. The same
-                timeline is a chart, an SVG, a page that zooms, and a trace for ui.perfetto.dev.
-    Mind        watching costs two events an operation: 1 to 3 % of a run of 512 MiB, 14 % of one of
-                16 MiB (H200). Times of the GPU are by its clock, host threads' by the host's.
+    You learn   a run with a timeline is recorded: its report has the time of each engine, how much
+                of what can overlap did overlap, and a verdict with causes and cures. The timeline
+                can be drawn as a chart, an SVG, a page that zooms, a trace for ui.perfetto.dev.
+    Mind        recording costs two events per operation: 1 to 3 % of a run of 512 MiB, 14 % of one
+                of 16 MiB (H200). The GPU's clock times its work, the host's clock host threads.
                 Three runs of the same work follow, each with its verdict and a chart.
     Expect      (hostcuda)
                 a stage that synchronises: 0.236 ms, 35 % of what can overlap does
                 two chunks in one slot: 0.248 ms, 0 % of what can overlap does
-                copies in waited 1 times for a free slot, 33 % of the time in all: more depth than 1
+                copies in waited 1 times for a free slot, 33 % of the time in all: use a depth of
+                more than 1
                 all left to the library: 0.129 ms, 77 % of what can overlap does
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
@@ -32,7 +33,7 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
 
 static spipe_span_t spans[ROOM];
 
-/* Runs it watched, tells what is to be told, and draws it. */
+/* Runs it with recording, prints the verdict, and draws the timeline. */
 static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *t) {
     spipe_report_t r;
     SPIPE_CHECK_RUN(d, &r); /* warms up */

@@ -2,14 +2,14 @@
 
     make build/cuda/examples/ddp_buckets BACKEND=cuda ARCH=sm_90        (NCCL_HOME=... if need be)
     build/cuda/examples/ddp_buckets --mb 25 --trace ddp.json            (for ui.perfetto.dev)
-    You learn   the trick of data-parallel training: gradients go into buckets in the order in which
-                the backward pass makes them; a bucket's all-reduce starts on a stream of its own as
-                soon as its last gradient is there. Small buckets start early and cost more calls;
-                a bucket of everything is the naive way: first all of backward, then all-reduce.
-    Mind        one event a bucket joins the two streams. The communication stream has the higher
-                priority: its few blocks must get in between those of a kernel that fills the GPU.
-                What they take backward is without: eight here (NCCL_MAX_CTAS, unless you set it).
-                The last bucket cannot be hidden: nothing is left to compute.
+    You learn   how data-parallel training hides communication: gradients go into buckets in the
+                order in which the backward pass makes them, and a bucket's all-reduce starts on its
+                own stream as soon as its last gradient is there. Small buckets start early but need
+                more calls; one bucket for everything is the naive way, all-reduce after backward.
+    Mind        one event per bucket joins the two streams. The communication stream has the higher
+                priority, because its few blocks must run among those of a kernel that fills the
+                GPU. Their multiprocessors are lost to backward: eight here (NCCL_MAX_CTAS, unless
+                you set it). The last bucket cannot be hidden: nothing is left to compute.
     Options     --mb SIZE of a bucket, --layers N, --backward MS (else twice the all-reduce).
     Expect      (hostcuda)
                 backward alone 4.802 ms, all-reduce alone 2.532 ms, one after the other 7.322 ms

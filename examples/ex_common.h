@@ -5,7 +5,7 @@
 #define EX_COMMON_H
 
 
-/* tests/hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
+/* hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"
 #define EX_HOSTCUDA 1
@@ -57,7 +57,7 @@ static inline int ex_verdict(int right) {
     return right ? 0 : 1;
 }
 
-/* Data: every number tells where it belongs. */
+/* Fills x with data in which no two of its numbers are equal, so that a misplaced one is found. */
 static inline void ex_fill(unsigned *x, size_t n) {
     size_t i;
     for (i = 0; i < n; ++i) x[i] = (unsigned)i * 2654435761u;
@@ -141,9 +141,10 @@ static inline cudaError_t ex_busy_stage(const spipe_chunk_t *c, void *user) {
                    c->count, c->stream);
 }
 
-/* The steps with which ex_busy over n elements lasts about so long with the GPU to itself: a GPU is
-   tried with many and with none. hostcuda is told how long (half the elements, half the time) and
-   then computes little; the last call holds for all launches after it. Waits for the device. */
+/* The number of steps with which ex_busy over n elements takes about `ms` alone on the GPU. On a GPU
+   it is measured with many steps and with none. On hostcuda the duration is set instead (half the
+   elements, half the time), so that little is computed; the last call counts for all launches after
+   it. Waits for the device. */
 static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
 #if EX_HOSTCUDA
     (void)scratch;
@@ -168,8 +169,8 @@ static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
 #endif
 }
 
-/* Whether y is what ex_busy makes of ex_fill's numbers; says where it is not. All the steps at once
-   are one multiplication and one addition, found by squaring. */
+/* Whether y is what ex_busy makes of ex_fill's numbers; prints where it is not. All the steps
+   together are one multiplication and one addition, found by repeated squaring. */
 static inline int ex_busy_right(const unsigned *y, unsigned steps, size_t n) {
     unsigned a = 1, c = 0, square_a = 1664525u, square_c = 1013904223u;
     for (; steps; steps /= 2) {

@@ -2,13 +2,13 @@
 
     make build/cuda/examples/mpi_stream BACKEND=cuda ARCH=sm_90
     mpirun -n 4 build/cuda/examples/mpi_stream big.bin scrambled.bin --check
-    You learn   a part of a file is a source and a sink at an offset: MPI-IO reads and writes in
-                place, independently, so no rank waits for another. The counts that each GPU
-                keeps in a resident buffer become one by MPI_Reduce. Rank r of a host takes GPU r
-                modulo their number.
-    Mind        sources and sinks run on library threads: MPI_THREAD_MULTIPLE, or threads = 0. After
-                the run all ranks agree on whether it was good, also the one that failed: whoever
-                left without would let the others wait for ever.
+    You learn   a part of a file is a source and a sink at an offset. MPI-IO reads and writes there
+                independently, so no rank waits for another. Each GPU keeps counts in a resident
+                buffer, and MPI_Reduce adds them up. Rank r of a host takes GPU r modulo their
+                number.
+    Mind        sources and sinks run on library threads, so this needs MPI_THREAD_MULTIPLE or
+                threads = 0. After the run all ranks agree on whether it succeeded, also a rank that
+                failed: if it left, the others would wait for ever.
     Options     --chunk BYTES, --parts 3,1,0,2 (weights, one a rank; equal without), --check: every
                 rank compares its part with the CPU. For tests: --fail RANK, --die RANK.
     Expect      (hostcuda)

@@ -12,7 +12,7 @@
         1..2
 
     The text names the rule that holds, not the function called: it is read by whoever breaks it.
-    The plan comes last and tests/run insists on it, so a program that dies half way has failed.
+    The plan comes last and tests/tap_run insists on it, so a program that dies half way has failed.
     Call from one thread. C99 and C++11.                                                     */
 #ifndef TAP_H
 #define TAP_H

@@ -32,12 +32,12 @@ static spipe_timeline_t modelled(size_t chunks, spipe_span_t *spans, size_t capa
     return t;
 }
 
-static spipe_span_t span(spipe_span_kind_t kind, int stage, int lane, size_t chunk, double begin,
+static spipe_span_t span(spipe_span_kind_t kind, int stage, int stream, size_t chunk, double begin,
                          double end) {
     spipe_span_t s;
     s.kind = kind;
     s.stage = stage;
-    s.lane = lane;
+    s.stream = stream;
     s.chunk = chunk;
     s.begin_ms = begin;
     s.end_ms = end;

@@ -196,7 +196,7 @@ static void test_little_room(void) {
     tap_ok(right(&b) && b.t.num_spans == 10 && b.t.num_lost == 3 * CHUNKS - 10 &&
            spans[10].chunk == (size_t)0x7777777777777777ULL,
            "where there is little room the rest is counted, and nothing is written behind it");
-    tap_ok(strstr(b.r.verdict, "38 operations found no room") != NULL, "and the verdict says so");
+    tap_ok(strstr(b.r.verdict, "38 operations did not fit into the timeline") != NULL, "and the verdict says so");
     done(&b);
 }
 
@@ -281,7 +281,7 @@ static void test_host_work(void) {
     spipe_add_source(&b.d, slow_source, &left, sizeof(float));
     spipe_add_output(&b.d, b.y.at, sizeof(float));
     spipe_add_stage(&b.d, "add", add_stage, &b.work);
-    tap_cause(&b, SPIPE_CAUSE_HOST_WORK, "sources and sinks are called by one thread",
+    tap_cause(&b, SPIPE_CAUSE_HOST_WORK, "one thread calls the source or sink",
               "a slow source is named");
 }
 
@@ -290,7 +290,7 @@ static void test_host_work(void) {
 static void test_memory(void) {
     bench_t b = new_bench(PIPE_PAGEABLE);
     b.d.staging = SPIPE_STAGING_DIRECT;
-    tap_cause(&b, SPIPE_CAUSE_PAGEABLE, "buffer 0 is pageable and left to CUDA",
+    tap_cause(&b, SPIPE_CAUSE_PAGEABLE, "buffer 0 is pageable and copied by CUDA",
               "pageable memory that is left to CUDA is named");
     b = new_bench(PIPE_PINNED);
     run(&b);
@@ -314,7 +314,7 @@ static void test_streams(void) {
     tap_ok(has(&b, SPIPE_CAUSE_LEGACY_STREAM,
                "the legacy default stream is in use around stage 'add'"),
            "a stage on the legacy default stream is named");
-    tap_ok(has(&b, SPIPE_CAUSE_OTHER_STREAM, "stage 'add' put nothing on the stream"),
+    tap_ok(has(&b, SPIPE_CAUSE_OTHER_STREAM, "stage 'add' enqueued nothing on chunk->stream"),
            "and that it left its own stream empty");
     done(&b);
     b = new_bench(PIPE_PINNED);
@@ -322,7 +322,7 @@ static void test_streams(void) {
     b.work.where = WHERE_OWN;
     b.work.times = 4;
     run(&b);
-    tap_ok(has(&b, SPIPE_CAUSE_OTHER_STREAM, "stage 'add' put nothing on the stream") &&
+    tap_ok(has(&b, SPIPE_CAUSE_OTHER_STREAM, "stage 'add' enqueued nothing on chunk->stream") &&
            !(b.r.causes & SPIPE_CAUSE_LEGACY_STREAM), "so is a stage on a stream of its own");
     SPIPE_CHECK(cudaStreamSynchronize(b.work.own));
     SPIPE_CHECK(cudaStreamDestroy(b.work.own));
@@ -334,7 +334,7 @@ static void test_waiting(void) {
     bench_t b = new_bench(PIPE_PINNED);
     b.work.waits = 1;
     b.work.times = 20;
-    tap_cause(&b, SPIPE_CAUSE_STAGE_WAITS, "stage 'add' came back only when its work was done",
+    tap_cause(&b, SPIPE_CAUSE_STAGE_WAITS, "stage 'add' returned only when its work was done",
               "a stage that synchronises is named");
 }
 
@@ -347,21 +347,21 @@ static void test_chunks(void) {
     b = new_bench(PIPE_PINNED);
     if (sizeof(size_t) < 8) b.d.count = N / 4; /* a chunk is below 4 MiB there */
     b.d.chunk = b.d.count / 2;
-    tap_cause(&b, SPIPE_CAUSE_LARGE_CHUNKS, "the first and the last of 2 chunks run alone",
+    tap_cause(&b, SPIPE_CAUSE_LARGE_CHUNKS, "only the first or the last of 2 chunks",
               "chunks that are too large are named");
     b = new_bench(PIPE_PINNED);
     b.d.depth = 1;
-    tap_cause(&b, SPIPE_CAUSE_DEPTH, "more depth than 1", "too little depth is named");
+    tap_cause(&b, SPIPE_CAUSE_DEPTH, "a depth of more than 1", "too little depth is named");
 }
 
 static void test_settings(void) {
     bench_t b = new_bench(PIPE_PINNED);
     b.d.schedule = SPIPE_SERIAL;
-    tap_cause(&b, SPIPE_CAUSE_SERIAL, "the schedule SERIAL was asked for",
+    tap_cause(&b, SPIPE_CAUSE_SERIAL, "the schedule SPIPE_SERIAL was requested",
               "a serial schedule is named");
     b = new_bench(PIPE_PINNED);
     b.d.sync_each = 1;
-    tap_cause(&b, SPIPE_CAUSE_SERIAL, "sync_each was asked for", "sync_each is named");
+    tap_cause(&b, SPIPE_CAUSE_SERIAL, "sync_each was requested", "sync_each is named");
     b = new_bench(PIPE_PINNED);
     b.d.schedule = SPIPE_DEPTH_FIRST;
     b.d.depth = 16;

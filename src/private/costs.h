@@ -47,7 +47,7 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            link_both and copy_s fit a ring of slots; staged_s fits sweeps of tests/bench. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
-         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             10.5,        14.0,         10.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
@@ -56,13 +56,13 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
-         {  55.3,    55.2,     51.5,      4.2,    4.0,       1.9,    4.0,      42.0,
+         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
             10.5,        14.0,         10.0,
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    30.0,
             9.0,  38.0,   22.0,       25.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
-         {  25.0,    25.0,     22.0,      4.2,    4.0,       1.9,    4.0,      19.0,
+         {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             9.0,         9.0,          10.0,
             5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
             5.0,  38.0,   15.0,       25.0,    30.0,     800.0}},

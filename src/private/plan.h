@@ -188,7 +188,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         return;
     }
     for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
-        if (total > (double)parts * SPIPE_PRIV_MOST_CHUNK) continue;
+        if (total > (double)parts * (double)SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_part_of(w, parts);
         spipe_priv_consider_chunk(p, y);
     }

@@ -102,7 +102,7 @@ SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
 SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
     int i;
-    fprintf(to, "  watched   %.3f ms, as busy as     %%     idle between\n", r->timed_ms);
+    fprintf(to, "  recorded  %16.3f ms   busy %%   idle between\n", r->timed_ms);
     for (i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
         if (!(r->busy_ms[i] > 0.0)) continue;
         fprintf(to, "  %-9s %16.3f ms %8.1f %11.3f ms\n", names[i], r->busy_ms[i],
@@ -118,11 +118,12 @@ SPIPE_API void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
     spipe_priv_print_engines(r, to);
-    fprintf(to, "  overlap   %.0f %% of what can be hidden; one after another %.3f ms (%.2f x)\n",
+    fprintf(to, "  overlap   %.0f %% of what can overlap; without any it takes %.3f ms (%.2f x)\n",
             100.0 * r->overlap, r->serial_ms, r->serial_ms / r->timed_ms);
-    fprintf(to, "  bound     %.3f ms, the busiest engine's work: %.0f %% of it reached\n",
+    fprintf(to, "  bound     %.3f ms of work of the busiest engine, %.0f %% of the run\n",
             r->bound_ms, 100.0 * r->bound_ms / r->timed_ms);
-    fprintf(to, "  sync      %.2f us from a step's turn to its begin, on average\n", r->sync_us);
+    fprintf(to, "  sync      %.2f us on average from when an operation is ready to its begin\n",
+            r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
         fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);

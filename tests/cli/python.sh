@@ -14,8 +14,8 @@ so=$dir/lib17_python.so
 if [ "$BACKEND" = cuda ]; then
     "${NVCC:-nvcc}" -O2 -I. -shared -Xcompiler -fPIC -o "$so" examples/17_python.cu 2>"$dir/err"
 else
-    "${CXX:-g++}" -std=c++14 -O2 -fPIC -shared -pthread -x c++ -include cuda_runtime.h -I. -Itests/hostcuda/include \
-        -o "$so" examples/17_python.cu tests/hostcuda/*.cpp 2>"$dir/err"
+    "${CXX:-g++}" -std=c++14 -O2 -fPIC -shared -pthread -x c++ -include cuda_runtime.h -I. -Ihostcuda/include \
+        -o "$so" examples/17_python.cu hostcuda/*.cpp 2>"$dir/err"
 fi
 ok $? "the wrapper builds as a shared object$(head -n 1 "$dir/err")"
 

@@ -1,6 +1,6 @@
 /*  fuzz_test.h -- a fuzz target as a test: every file of its corpus is a check of its own, named as
     the file is, and some seconds of random inputs with a fixed seed are one more. A target that
-    finds something aborts, and tests/run counts that as a failure. */
+    finds something aborts, and tests/tap_run counts that as a failure. */
 #ifndef FUZZ_TEST_H
 #define FUZZ_TEST_H
 

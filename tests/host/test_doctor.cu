@@ -141,7 +141,7 @@ static void test_text(void) {
            "the text says what, and what to do; the device is named as modelled");
     for (const char *question : {"1 pinned", "2 non-blocking", "3 different", "4 synchronisation",
                                  "5 overlap?"}) {
-        tap_ok(strstr(text, question) != NULL, "the seeds' checklist: %s ...", question);
+        tap_ok(strstr(text, question) != NULL, "the checklist asks: %s ...", question);
     }
     f = fopen("/dev/full", "w");
     if (f) {

@@ -1,0 +1,1077 @@
+/*  streampipe_devices.h 0.1.0 -- one run of streampipe.h on several GPUs of one host.
+
+    Whichever GPU has a free slot takes the next chunk, so a slower or busier GPU takes fewer. Any
+    GPU can do any chunk of an array; sources are read and sinks are called in order. C99, C++11 and
+    CUDA C++ alike. MIT licence. Optional: programs for one GPU need streampipe.h alone.
+
+    USE IT   Copy it beside streampipe.h and #include it: nothing to define, nothing more to link.
+
+    A COMPLETE PROGRAM       nvcc -O3 -o all all.cu
+BEGIN EXAMPLE all.cu
+    #include "streampipe_devices.h"
+
+    static __global__ void halve(const float *x, float *y, size_t n) {
+        size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * 0.5f;
+    }
+    SPIPE_MAP_STAGE(halve_stage, halve, float, float)
+
+    int main(void) {
+        static float x[1000000], y[1000000];
+        for (int i = 0; i < 1000000; ++i) x[i] = (float)i;
+
+        spipe_report_t report;
+        spipe_desc_t d = spipe_desc_default();
+        d.count = 1000000;
+        spipe_add_input (&d, x, sizeof *x);
+        spipe_add_output(&d, y, sizeof *y);
+        spipe_add_stage (&d, "halve", halve_stage, NULL);
+        spipe_devices_all(&d);                            // the only new line
+        SPIPE_CHECK_RUN(&d, &report);
+        spipe_report_print(&report, stdout);              // and what each GPU did
+        return y[999999] == 999999.0f * 0.5f ? 0 : 1;
+    }
+END EXAMPLE
+
+    RULES
+      Stages      One thread per GPU calls the stage functions, all at the same time, with its GPU
+                  as the current device; slot numbers are per GPU. A stage's user pointer must allow
+                  that. Host stages are called by one thread at a time, in any order of chunks.
+      Resident    Each GPU has its own copy of a resident buffer, uploaded or zeroed at the start.
+                  One that is downloaded needs spipe_devices_reduce, to combine the copies.
+      Ordered     Ordered stages are refused, because chunk k+1 may be on another GPU than chunk k.
+                  So are sources with a halo.
+      Failures    If a GPU fails, the other GPUs do its unfinished chunks, and the report says so.
+                  Sources are still read once and sinks still get each chunk once, both in order;
+                  stages may process a chunk twice. The run fails instead if no CUDA call works any
+                  more in this process, if a source or sink itself failed, if there are sources or
+                  sinks as well as buffers to reduce, or if there is an in/out array, which may be
+                  half written. The report then says which chunk failed and what is complete.
+      Timeline    It is filled by runs on one GPU only.
+      Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
+                  it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
+                  all GPUs, or with cudaHostRegister and cudaHostRegisterPortable.
+
+    WORDS IN THE CODE   The team is all GPUs of a run, a member is one of them, with its thread and
+    its pipeline. A round is one run of a member's pipeline: after a failure the others may need
+    another round for the chunks that were returned.
+
+    CONTENTS (search for the anchor)
+      1  >>devices   which GPUs a run may use
+*/
+#ifndef STREAMPIPE_DEVICES_H
+#define STREAMPIPE_DEVICES_H
+
+#include "streampipe.h"
+
+/* ============================================================================================
+   >>api    every public type and function
+   ============================================================================================ */
+
+/* ---- 1 >>devices --------------------------------------------------------------------------- */
+/*  spipe_devices_all, spipe_devices_list -- makes spipe_run of this description use all GPUs, or
+    those of a list.
+    spipe_devices_reduce -- says how the GPUs' copies of a downloaded resident buffer are combined.
+
+    d          in/out  from spipe_desc_default.
+    list       in      device numbers; a device listed twice gets two pipelines.
+    num        in      1 .. SPIPE_MAX_DEVICES. With one GPU it is an ordinary run on that GPU.
+    reduce     in      adds the values of one GPU's buffer (from) to another's (into), both in host
+                       memory, in any order of GPUs. An uploaded buffer starts with the same values
+                       on every GPU.
+    user       in      passed to reduce.
+    Returns    0, or -1 on a mistake. The run then reports it in words, so it need not be checked.
+    Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. The run
+               allocates what spipe_run does on each GPU, and starts a thread for each. */
+SPIPE_API int spipe_devices_all(spipe_desc_t *d);
+SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num);
+SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void *user);
+
+/* ============================================================================================
+   >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+struct spipe_priv_team;
+
+/* A list of chunk indices that grows. */
+typedef struct spipe_priv_list {
+    size_t *at;
+    size_t num, capacity;
+} spipe_priv_list_t;
+
+/* The source elements of a chunk that a GPU read but did not complete, for the GPU that will do the
+   chunk: a source can be read only once. */
+typedef struct spipe_priv_saved {
+    struct spipe_priv_saved *next;
+    size_t chunk, count;
+    unsigned char *at[SPIPE_MAX_BUFFERS]; /* each source's elements, in this block */
+} spipe_priv_saved_t;
+
+/* The user pointer of a wrapped source, sink or host stage: the member, and the index of the buffer
+   or stage. */
+typedef struct spipe_priv_part {
+    struct spipe_priv_member *member;
+    int number;
+} spipe_priv_part_t;
+
+/* One GPU of a run. Fields not marked "lock" are used by its own thread only. */
+typedef struct spipe_priv_member {
+    struct spipe_priv_team *team;
+    int place, device;
+    spipe_desc_t desc;
+    spipe_priv_hooks_t hooks;
+    spipe_priv_pipeline_t *p;
+    spipe_report_t report;
+    spipe_priv_list_t chunks; /* lock; the chunks taken in this round, in order */
+    size_t done;              /* lock; chunks completed in earlier rounds, */
+    size_t reported;          /* lock; and in this one, as reported by its progress callback */
+    int closed, reading, running, failed; /* lock */
+    int interrupted; /* lock; it waited for a chunk that a failed GPU has returned */
+    size_t bytes_in, bytes_out;
+    spipe_priv_saved_t *saved; /* source data of the chunk being read; NULL = ask the sources */
+    size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
+    spipe_priv_part_t parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
+    void *copies[SPIPE_MAX_BUFFERS]; /* its copies of downloaded resident buffers */
+} spipe_priv_member_t;
+
+/* What the GPUs of a run share. Everything that changes during the run is under the lock. */
+typedef struct spipe_priv_team {
+    spipe_desc_t d;
+    spipe_priv_sync_t *sync;
+    int num, num_expected, num_ready, num_running, num_alive;
+    size_t chunk_elems;         /* elements per chunk */
+    size_t next;                /* the next chunk that nobody has had */
+    size_t num_chunks;          /* SIZE_MAX = not known yet */
+    spipe_priv_list_t returned; /* chunks taken but not completed, to be done by another GPU */
+    spipe_priv_saved_t *saved;  /* their source data */
+    size_t first_lost;          /* the first chunk that could not be returned; SIZE_MAX = none */
+    size_t total;               /* elements that the sources gave, once they have ended */
+    int has_source, has_sink, reduces;
+    int may_retry;                   /* 1 = another GPU may do the chunks of one that failed */
+    int closed;                      /* 1 = no more chunks are given out */
+    int halted;                      /* 1 = none in this round, because sinks need a returned one */
+    int over;                        /* 1 = a chunk is lost, so the run fails */
+    int reading;                     /* 1 = a member is reading the sources */
+    int hosting;                     /* a bit for each host stage that is running */
+    size_t sunk[SPIPE_MAX_BUFFERS];  /* the chunk whose turn it is at each sink */
+    void *merged[SPIPE_MAX_BUFFERS]; /* resident buffers combined so far */
+    int has_merged, pinned[SPIPE_MAX_BUFFERS];
+    double began, wall_ms, setup_ms;
+    const char *why_chunk, *why_staging;
+    spipe_failure_t failure; /* the first one */
+    spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
+    spipe_priv_member_t members[SPIPE_MAX_DEVICES];
+} spipe_priv_team_t;
+
+/* Appends a chunk; 0 = no memory. */
+SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
+    if (l->num == l->capacity) {
+        const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 256;
+        size_t *more = (size_t *)realloc((void *)l->at, capacity * sizeof *more);
+        if (!more) return 0;
+        l->at = more;
+        l->capacity = capacity;
+    }
+    l->at[l->num++] = chunk;
+    return 1;
+}
+
+/* Keeps the first failure; under the lock. */
+SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
+    if (t->failure.error != cudaSuccess) return;
+    t->failure = *f;
+    (void)snprintf(t->failure.message, sizeof t->failure.message, "device %d: %.300s", device,
+                   f->message);
+}
+
+/* A chunk that cannot be returned for lack of memory is lost, so the run fails there. */
+SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t chunk) {
+    spipe_failure_t f;
+    if (chunk < t->first_lost) t->first_lost = chunk;
+    (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to keep a chunk for others");
+    spipe_priv_team_fail(t, device, &f);
+    t->closed = 1;
+    t->over = 1;
+    spipe_priv_wake(t->sync);
+}
+
+/* ---- 1 devices: source data that was read once and is needed again -------------------------- */
+/* Takes the saved source data of a chunk; NULL = there is none. Under the lock. */
+SPIPE_API spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t chunk) {
+    spipe_priv_saved_t **at = &t->saved;
+    spipe_priv_saved_t *g;
+    while (*at && (*at)->chunk != chunk) at = &(*at)->next;
+    g = *at;
+    if (g) *at = g->next;
+    return g;
+}
+
+SPIPE_API void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g) {
+    g->next = t->saved;
+    t->saved = g;
+}
+
+/* Copies the source data of a batch from its slot; NULL = no memory. */
+SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, size_t batch) {
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    const size_t count = spipe_priv_count_of(p, batch);
+    spipe_priv_saved_t *g;
+    size_t bytes = sizeof *g;
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->request.desc.buffers[i].kind == SPIPE_SOURCE)
+            bytes += count * p->request.desc.buffers[i].elem_bytes;
+    }
+    g = (spipe_priv_saved_t *)malloc(bytes);
+    if (!g) return NULL;
+    g->chunk = spipe_priv_position(p, batch);
+    g->count = count;
+    bytes = sizeof *g;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        g->at[i] = (unsigned char *)g + bytes;
+        if (b->kind != SPIPE_SOURCE) continue;
+        memcpy(g->at[i], slot->pin_in[i], count * b->elem_bytes);
+        bytes += count * b->elem_bytes;
+    }
+    return g;
+}
+
+/* At the end of a round: saves the source data of the chunks that are not complete, which their
+   slots still hold. Returns how many are complete: perhaps more than were counted, because a slot
+   is refilled only when its chunk is complete. */
+SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                       size_t completed) {
+    size_t k;
+    if (!t->has_source || t->over || m->chunks.num == 0) return completed;
+    if (completed < m->p->run.at.polled_in) completed = m->p->run.at.polled_in;
+    for (k = completed; k < m->chunks.num; ++k) {
+        spipe_priv_saved_t *g = spipe_priv_saved_new(m->p, k);
+        if (g)
+            spipe_priv_saved_put(t, g);
+        else
+            spipe_priv_team_no_memory(t, m->device, m->chunks.at[k]);
+    }
+    return completed;
+}
+
+/* A source for one GPU: returns the saved data if there is any, else calls the user's source. */
+SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t *count,
+                                             void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    const int i = part->number;
+    const spipe_buffer_desc_t *b = &part->member->team->d.buffers[i];
+    const spipe_priv_saved_t *g = part->member->saved;
+    size_t *at = &part->member->saved_at[i];
+    if (!g) return b->source(dst, max_count, count, b->user);
+    *count = g->count - *at < max_count ? g->count - *at : max_count;
+    memcpy(dst, g->at[i] + *at * b->elem_bytes, *count * b->elem_bytes);
+    *at += *count;
+    return cudaSuccess;
+}
+
+/* ---- 1 devices: which GPU does which chunk -------------------------------------------------- */
+/* The next chunk for a member, or SPIPE_AUTO. With sinks a member's chunks ascend within a round;
+   otherwise a chunk could wait for one that its own GPU has queued behind it. Under the lock. */
+SPIPE_API size_t spipe_priv_team_next_chunk(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    size_t chunk = SPIPE_AUTO;
+    if (m->closed || t->closed || t->halted) return chunk;
+    if (t->returned.num == 0 && t->next >= t->num_chunks) return chunk;
+    chunk = t->returned.num > 0 ? t->returned.at[--t->returned.num] : t->next++;
+    if (!spipe_priv_list_add(&m->chunks, chunk)) {
+        spipe_priv_team_no_memory(t, m->device, chunk);
+        return SPIPE_AUTO;
+    }
+    m->saved = spipe_priv_saved_take(t, chunk);
+    memset(m->saved_at, 0, sizeof m->saved_at);
+    return chunk;
+}
+
+/* The sources of a member's newest chunk have been read (have = 1), were not read (2), or failed
+   (3). A chunk that was not read, or lies beyond the end, is given back. Under the lock. */
+SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                            int have) {
+    spipe_priv_pipeline_t *p = m->p;
+    const size_t chunk = m->chunks.at[m->chunks.num - 1];
+    const int none = have == 1 && spipe_priv_count_of(p, p->run.at.num_positions - 1) == 0;
+    int i;
+    int ended = 0;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= have == 1 && p->run.sources[i].ended;
+    if (have == 3) t->may_retry = 0; /* a source is not called again after it failed */
+    t->closed |= have == 3;
+    if (ended) t->num_chunks = chunk + !none;
+    if (ended) t->total = spipe_priv_total(p);
+    if (have == 2 || none) {
+        m->closed = 1;
+        --m->chunks.num;
+    }
+    if (none) --t->next;
+    /* It will be the next chunk that is given out, so sources are still read in order. */
+    if (have == 2 && !spipe_priv_list_add(&t->returned, chunk)) {
+        spipe_priv_team_no_memory(t, m->device, chunk);
+    }
+    if (m->saved && have == 2)
+        spipe_priv_saved_put(t, m->saved);
+    else
+        free(m->saved);
+    m->saved = NULL;
+}
+
+/* Called by a member's pipeline in the order of its batches. have = 0: returns the index of its
+   next chunk. have > 0: the sources of that chunk have been read; only one GPU reads at a time. */
+SPIPE_API size_t spipe_priv_team_claim(spipe_priv_pipeline_t *p, int have) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
+    spipe_priv_team_t *t = m->team;
+    size_t chunk = SPIPE_AUTO;
+    if (have) {
+        if (!m->reading) return 0;
+        spipe_priv_lock(t->sync);
+        spipe_priv_team_sources_read(t, m, have);
+        m->reading = 0;
+        t->reading = 0;
+    } else {
+        if (t->d.hooks->turn) t->d.hooks->turn(m->place, 0);
+        spipe_priv_lock(t->sync);
+        while (t->reading) spipe_priv_wait(t->sync);
+        chunk = spipe_priv_team_next_chunk(t, m);
+        m->closed = chunk == SPIPE_AUTO;
+        m->reading = t->has_source && !m->closed;
+        t->reading = m->reading;
+    }
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    if (!have && chunk == SPIPE_AUTO && t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
+    return chunk;
+}
+
+/* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
+/* Whether a chunk has been returned, and will be done in the next round. */
+SPIPE_API int spipe_priv_team_has_returned(const spipe_priv_team_t *t, size_t chunk) {
+    size_t k;
+    for (k = 0; t->halted && k < t->returned.num; ++k) {
+        if (t->returned.at[k] == chunk) return 1;
+    }
+    return 0;
+}
+
+/* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
+   the turn cannot come: a chunk before it is lost, or was returned and will be done in the next
+   round. As long as a GPU has the chunk whose turn it is, it waits. */
+SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
+                                           void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t *t = part->member->team;
+    const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    size_t *turn = &t->sunk[part->number];
+    const size_t chunk = first / t->chunk_elems;
+    cudaError_t e;
+    int mine;
+    spipe_priv_lock(t->sync);
+    while (*turn != chunk && !t->over && !spipe_priv_team_has_returned(t, *turn)) {
+        spipe_priv_wait(t->sync);
+    }
+    mine = *turn == chunk;
+    part->member->interrupted |= !mine && !t->over;
+    spipe_priv_unlock(t->sync);
+    if (!mine) return SPIPE_STOPPED;
+    e = b->sink(src, count, first, b->user);
+    spipe_priv_lock(t->sync);
+    if (e == cudaSuccess)
+        *turn = chunk + 1;
+    else
+        t->may_retry = 0; /* a sink is not called twice with one chunk */
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    return e;
+}
+
+/* A host stage for one GPU: one GPU at a time calls the user's function. */
+SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t *t = part->member->team;
+    const spipe_stage_desc_t *s = &t->d.stages[part->number];
+    cudaError_t e;
+    spipe_priv_lock(t->sync);
+    while (t->hosting & (1 << part->number)) spipe_priv_wait(t->sync);
+    t->hosting |= 1 << part->number;
+    spipe_priv_unlock(t->sync);
+    e = s->fn(c, s->user);
+    spipe_priv_lock(t->sync);
+    t->hosting &= ~(1 << part->number);
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    return e;
+}
+
+/* The progress callback of each GPU: reports the progress of all to the user's callback, under the
+   lock, so that it is called by one thread at a time. */
+SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)user;
+    spipe_priv_team_t *t = m->team;
+    spipe_progress_t all = *own;
+    int i, stop;
+    spipe_priv_lock(t->sync);
+    m->reported = own->chunks_done;
+    all.chunks_done = 0;
+    for (i = 0; i < t->num; ++i) {
+        all.chunks_done += t->members[i].done + t->members[i].reported;
+    }
+    all.elements_done = all.chunks_done * t->chunk_elems;
+    if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
+    all.seconds = spipe_priv_seconds() - t->began;
+    stop = t->d.progress(&all, t->d.progress_user);
+    t->closed |= stop != 0;
+    spipe_priv_unlock(t->sync);
+    return stop;
+}
+
+/* ---- 1 devices: one GPU's thread ----------------------------------------------------------- */
+/* Adds a round's resident buffers to those merged so far, and resets them to the user's values, so
+   that another round does not add this one's results again. Under the lock. */
+SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    int i;
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        const size_t bytes = t->d.buffers[i].elem_bytes;
+        if (!t->merged[i]) continue;
+        if (!t->has_merged)
+            memcpy(t->merged[i], m->copies[i], bytes);
+        else
+            SPIPE_TRY(t->d.devices.reduce(t->merged[i], m->copies[i], bytes, t->d.devices.user));
+        memcpy(m->copies[i], t->d.buffers[i].host, bytes);
+    }
+    t->has_merged = 1;
+    return cudaSuccess;
+}
+
+/* Whether CUDA still works on the current device after an error. */
+SPIPE_API int spipe_priv_still_works(void) {
+    int i;
+    for (i = 0; i < 2; ++i) { /* the first call may return the error that is already known */
+        if (cudaDeviceSynchronize() == cudaSuccess) return 1;
+        (void)cudaGetLastError();
+    }
+    return 0;
+}
+
+/* Sorts the largest first. */
+SPIPE_API int spipe_priv_descending(const void *a, const void *b) {
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Ends a member's round: its first `completed` chunks are complete, the others are returned. If
+   sinks need the returned chunks first, the round halts for all members, and the next round begins,
+   with the smallest returned chunk, when all have ended theirs. A member could not do a returned
+   chunk in the same round, because its own later chunks wait at the sink for it. Under the lock. */
+SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_member_t *m,
+                                           size_t completed) {
+    size_t k;
+    t->num_running -= m->running;
+    m->running = 0;
+    completed = spipe_priv_saved_keep(t, m, completed);
+    m->done += completed;
+    m->reported = 0;
+    for (k = completed; k < m->chunks.num; ++k) {
+        if (!spipe_priv_list_add(&t->returned, m->chunks.at[k])) {
+            spipe_priv_team_no_memory(t, m->device, m->chunks.at[k]);
+        }
+    }
+    t->halted |= t->has_sink && completed < m->chunks.num;
+    m->chunks.num = 0;
+    if (t->halted && t->num_running == 0) {
+        t->halted = 0;
+        if (t->returned.num > 1) {
+            qsort((void *)t->returned.at, t->returned.num, sizeof *t->returned.at,
+                  spipe_priv_descending);
+        }
+    }
+    spipe_priv_wake(t->sync);
+}
+
+/* A GPU has failed and leaves the run. If possible its incomplete chunks are returned for the
+   others; with buffers to reduce all its chunks of this round, since their results are lost with
+   the GPU. */
+SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
+                                        size_t completed) {
+    spipe_priv_team_t *t = m->team;
+    const int works = f->error != SPIPE_STOPPED && spipe_priv_still_works();
+    int began;
+    spipe_priv_lock(t->sync);
+    began = m->chunks.num > 0;
+    m->failed = !t->over && f->error != SPIPE_STOPPED; /* otherwise it only stopped */
+    spipe_priv_team_fail(t, m->device, f);
+    --t->num_alive;
+    if (!works || t->num_alive == 0 || (began && !t->may_retry)) {
+        t->closed = 1;
+        t->over = 1;
+    }
+    spipe_priv_member_end_round(t, m, t->reduces ? 0 : completed);
+    spipe_priv_unlock(t->sync);
+    if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
+}
+
+/* Whether there is a chunk to give out. Under the lock. */
+SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
+    return t->returned.num > 0 || t->next < t->num_chunks;
+}
+
+/* Whether a round ended without a failure: it succeeded, or it stopped because it waited for a
+   chunk that was returned. */
+SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
+    spipe_priv_team_t *t = m->team;
+    int goes_on;
+    spipe_priv_lock(t->sync);
+    goes_on = e == cudaSuccess || (e == SPIPE_STOPPED && m->interrupted && !t->closed);
+    spipe_priv_unlock(t->sync);
+    return goes_on;
+}
+
+/* After a round without a failure: waits until there are returned chunks to do (1) or the run is
+   done (0). */
+SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t completed) {
+    spipe_priv_team_t *t = m->team;
+    cudaError_t e = cudaSuccess;
+    int again;
+    spipe_priv_lock(t->sync);
+    if (!m->interrupted) completed = m->chunks.num;
+    if (t->reduces && m->chunks.num > 0) e = spipe_priv_team_merge(t, m);
+    if (e != cudaSuccess) {
+        spipe_failure_t f;
+        (void)spipe_priv_refuse(&f, e, "reducing the resident buffers failed: %s",
+                                cudaGetErrorString(e));
+        spipe_priv_team_fail(t, m->device, &f);
+        t->closed = 1;
+        t->over = 1;
+    }
+    spipe_priv_member_end_round(t, m, completed);
+    while (!t->closed && (t->halted || !spipe_priv_team_has_work(t)) && t->num_running > 0) {
+        spipe_priv_wait(t->sync);
+    }
+    again = !t->closed && spipe_priv_team_has_work(t);
+    t->num_running += again;
+    m->running = again;
+    m->closed = !again;
+    m->interrupted = 0;
+    spipe_priv_unlock(t->sync);
+    return again;
+}
+
+/* Waits until all GPUs are set up, so that one that takes longer to set up gets its share too. */
+SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
+    spipe_priv_team_t *t = m->team;
+    spipe_priv_lock(t->sync);
+    m->running = running;
+    t->num_running += running;
+    ++t->num_ready;
+    if (t->num_ready >= t->num_expected) t->began = spipe_priv_seconds();
+    spipe_priv_wake(t->sync);
+    while (t->num_ready < t->num_expected) spipe_priv_wait(t->sync);
+    spipe_priv_unlock(t->sync);
+}
+
+/* Keeps the first error of freeing. This GPU's results are complete and others may still be
+   running, so the run continues and returns the error at its end. */
+SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError_t e, int ran) {
+    if (e == cudaSuccess) return;
+    (void)cudaGetLastError();
+    spipe_priv_lock(t->sync);
+    if (ran && t->freed.error == cudaSuccess) {
+        (void)spipe_priv_refuse(&t->freed, e, "device %d: freeing after the run failed: %s", device,
+                                cudaGetErrorString(e));
+    }
+    spipe_priv_unlock(t->sync);
+}
+
+/* Creates a member's pipeline and runs it, round after round. */
+SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
+    spipe_failure_t failure;
+    cudaError_t e = cudaErrorMemoryAllocation;
+    int again = 1;
+    spipe_priv_failure_clear(&failure);
+    m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
+    if (m->p)
+        e = spipe_priv_create(m->p, &m->desc, 0, &failure);
+    else
+        (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
+    spipe_priv_team_begin(m, e == cudaSuccess);
+    if (e != cudaSuccess) {
+        spipe_priv_member_failed(m, &failure, 0);
+    } else {
+        while (again) {
+            e = spipe_priv_run_plan(m->p);
+            m->bytes_in += m->p->run.moved[0];
+            m->bytes_out += m->p->run.moved[1];
+            again = spipe_priv_member_goes_on(m, e);
+            if (again)
+                e = cudaSuccess;
+            else
+                spipe_priv_member_failed(m, &m->p->failure, m->p->run.at.completed);
+            again = again && spipe_priv_member_next_round(m, m->p->run.at.completed);
+        }
+        spipe_priv_report(m->p, &m->report);
+        spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
+    }
+    free(m->p);
+    m->p = NULL;
+}
+
+/* Runs a member on the calling thread, with its GPU as the current device. */
+SPIPE_API void spipe_priv_member_main(void *arg) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)arg;
+    int before = m->device;
+    cudaError_t e;
+    (void)cudaGetDevice(&before);
+    e = cudaSetDevice(m->device);
+    if (e == cudaSuccess) {
+        spipe_priv_member_run(m);
+    } else {
+        spipe_failure_t failure;
+        (void)cudaGetLastError();
+        (void)spipe_priv_refuse(&failure, e, "the device cannot be used: %s",
+                                cudaGetErrorString(e));
+        spipe_priv_team_begin(m, 0);
+        spipe_priv_member_failed(m, &failure, 0);
+    }
+    (void)cudaSetDevice(before);
+}
+
+/* The same as a thread's function; the thread is bound to the NUMA node of its GPU. */
+SPIPE_API void *spipe_priv_member_thread(void *arg) {
+    spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
+    spipe_priv_member_main(arg);
+    return NULL;
+}
+
+/* ---- 1 devices: before and after ----------------------------------------------------------- */
+/* Refuses what several GPUs cannot do. */
+SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
+    const spipe_desc_t *d = &t->d;
+    cudaError_t e;
+    int i;
+    int there = 0;
+    SPIPE_TRY(spipe_desc_check(d, f));
+    for (i = 0; i < d->num_stages; ++i) {
+        SPIPE_PRIV_REFUSE_IF(
+            d->stages[i].ordered,
+            "stage '%s' is ordered, but several GPUs process chunks in no particular order; remove "
+            "spipe_stage_ordered, or list one GPU",
+            d->stages[i].name);
+    }
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        SPIPE_PRIV_REFUSE_IF(
+            b->kind == SPIPE_SOURCE && (b->halo_before || b->halo_after),
+            "buffer %d (source): with several GPUs a source cannot have a halo, because its "
+            "neighbours may be on another GPU; read into an array first, or list one GPU",
+            i);
+        SPIPE_PRIV_REFUSE_IF(
+            b->kind == SPIPE_RESIDENT && (b->resident & SPIPE_DOWNLOAD) && !d->devices.reduce,
+            "buffer %d (resident) is downloaded, and every GPU has its own copy; say with "
+            "spipe_devices_reduce how to combine them",
+            i);
+    }
+    e = cudaGetDeviceCount(&there);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(f, e, "the devices cannot be counted: %s", cudaGetErrorString(e));
+    }
+    for (i = 0; i < t->num; ++i) {
+        if (t->members[i].device >= 0 && t->members[i].device < there) continue;
+        return spipe_priv_refuse(f, cudaErrorInvalidDevice, "there is no device %d: there are %d",
+                                 t->members[i].device, there);
+    }
+    return cudaSuccess;
+}
+
+/* If the user asked for arrays to be pinned, pins them once for all GPUs; those that cannot be
+   pinned are staged. */
+SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
+    int i;
+    for (i = 0; i < t->d.num_buffers && t->d.staging == SPIPE_STAGING_REGISTER; ++i) {
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        int type = SPIPE_PRIV_DEVICE;
+        if (!spipe_priv_is_array(b) || !b->host || t->d.count == 0) continue;
+        if (spipe_priv_memory_type(b->host, &type, NULL) != cudaSuccess) continue;
+        if (type != SPIPE_PRIV_PAGEABLE) continue;
+        t->pinned[i] = spipe_pin(b->host, t->d.count * b->elem_bytes) == cudaSuccess;
+        if (!t->pinned[i]) (void)cudaGetLastError();
+    }
+    if (t->d.staging == SPIPE_STAGING_REGISTER) t->d.staging = SPIPE_STAGING_COPY;
+}
+
+/* Unpins them after all threads have ended. A failure is reported, because memory that stays pinned
+   must not be freed. */
+SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
+    int i;
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        cudaError_t e;
+        if (!t->pinned[i]) continue;
+        t->pinned[i] = 0;
+        e = spipe_unpin(t->d.buffers[i].host);
+        if (e == cudaSuccess) continue;
+        (void)cudaGetLastError();
+        if (t->freed.error != cudaSuccess) continue;
+        (void)spipe_priv_refuse(&t->freed, e, "unpinning buffer %d after the run failed: %s", i,
+                                cudaGetErrorString(e));
+    }
+}
+
+/* Fixes what was chosen, for every GPU's pipeline. */
+SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_priv_request_t *r,
+                                         const spipe_plan_t *plan) {
+    const size_t fill = plan->fill_threads, drain = plan->drain_threads;
+    t->d.chunk = plan->chunk;
+    t->chunk_elems = plan->chunk;
+    t->d.depth = plan->depth;
+    t->d.staging = r->desc.staging;
+    if (t->d.threads == SPIPE_AUTO) t->d.threads = fill > drain ? fill : drain;
+    t->why_chunk = plan->why_chunk;
+    t->why_staging = plan->why_staging;
+}
+
+/* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with more
+   chunks the GPUs end at about the same time. */
+SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
+    const size_t n = (size_t)t->num;
+    spipe_priv_hooks_t shared;
+    spipe_priv_request_t r;
+    spipe_priv_way_t way;
+    spipe_priv_work_t w;
+    spipe_plan_t plan;
+    cudaError_t e;
+    spipe_priv_team_pin(t);
+    if (t->d.threads != SPIPE_AUTO && t->d.threads > 0) {
+        t->d.threads = t->d.threads > n ? t->d.threads / n : 1;
+    }
+    if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_ENGINES;
+    memset(&r, 0, sizeof r);
+    memset(&shared, 0, sizeof shared);
+    shared.next_batch = spipe_priv_team_claim;
+    r.device = t->members[0].device;
+    e = spipe_priv_request_begin(&r, &t->d, 0);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(f, e, "planning failed: %s", cudaGetErrorString(e));
+    }
+    SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, f));
+    r.desc.hooks = &shared;
+    if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);
+    if (t->d.staging == SPIPE_STAGING_AUTO && !r.facts.host_page_tables) {
+        r.desc.staging = SPIPE_STAGING_COPY;
+    }
+    r.cpus = spipe_priv_num_cpus() / n;
+    w = spipe_priv_request_work(&r, -1.0);
+    (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
+    spipe_priv_team_take_plan(t, &r, &plan);
+    return cudaSuccess;
+}
+
+/* Makes a member's description from the user's: sources, sinks, host stages, progress and
+   downloaded resident buffers are replaced by the team's. */
+SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    int i;
+    m->desc = t->d;
+    m->desc.timeline = NULL; /* only one run at a time may fill it */
+    memset(&m->hooks, 0, sizeof m->hooks);
+    m->hooks.next_batch = spipe_priv_team_claim;
+    m->hooks.user = m;
+    m->desc.hooks = &m->hooks;
+    if (t->d.progress) m->desc.progress = spipe_priv_team_progress;
+    m->desc.progress_user = m;
+    for (i = 0; i < t->d.num_stages; ++i) {
+        m->stages[i].member = m;
+        m->stages[i].number = i;
+        if (!t->d.stages[i].host) continue;
+        m->desc.stages[i].fn = spipe_priv_team_host_stage;
+        m->desc.stages[i].user = &m->stages[i];
+    }
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        spipe_buffer_desc_t *b = &m->desc.buffers[i];
+        m->parts[i].member = m;
+        m->parts[i].number = i;
+        if (b->kind == SPIPE_SOURCE) b->source = spipe_priv_team_source;
+        if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
+        if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) b->user = &m->parts[i];
+        if (!t->merged[i]) continue;
+        m->copies[i] = malloc(b->elem_bytes);
+        if (!m->copies[i]) return cudaErrorMemoryAllocation;
+        memcpy(m->copies[i], b->host, b->elem_bytes);
+        b->host = m->copies[i];
+    }
+    return cudaSuccess;
+}
+
+/* Makes all members' descriptions, and decides whether other GPUs may do the chunks of one that
+   fails. */
+SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
+    const size_t count = t->d.count;
+    int i, k;
+    int in_place = 0; /* 1 = there is an in/out array */
+    for (i = 0; i < t->d.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        t->has_source |= b->kind == SPIPE_SOURCE;
+        t->has_sink |= b->kind == SPIPE_SINK;
+        in_place |= b->kind == SPIPE_INOUT;
+        if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
+        t->reduces = 1;
+        t->merged[i] = calloc(1, b->elem_bytes);
+        if (!t->merged[i]) return cudaErrorMemoryAllocation;
+    }
+    /* An in/out array may be half written. And the part of a buffer to reduce that a failed GPU
+       computed from completed chunks is lost with the GPU; they cannot be done again if a sink has
+       had them or a source has given their data. */
+    t->may_retry = !in_place && !((t->has_source || t->has_sink) && t->reduces);
+    t->num_chunks = spipe_priv_endless(&t->d)
+                        ? SIZE_MAX
+                        : count / t->chunk_elems + (count % t->chunk_elems != 0);
+    for (k = 0; k < t->num; ++k) SPIPE_TRY(spipe_priv_member_describe(t, &t->members[k]));
+    return cudaSuccess;
+}
+
+/* Runs every member on a thread of its own; if no thread can be started, the first member on the
+   calling thread. */
+SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
+    const double began = spipe_priv_seconds();
+    void *threads[SPIPE_MAX_DEVICES];
+    int i;
+    int started = 0;
+    t->num_expected = t->num;
+    t->num_alive = t->num;
+    for (i = 0; i < t->num; ++i) {
+        threads[i] = spipe_priv_thread_start(spipe_priv_member_thread, &t->members[i]);
+        started += threads[i] != NULL;
+    }
+    spipe_priv_lock(t->sync);
+    t->num_expected = started > 0 ? started : 1;
+    t->num_alive -= t->num - t->num_expected;
+    if (t->began == 0.0 && t->num_ready >= t->num_expected) t->began = spipe_priv_seconds();
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
+    if (started == 0) spipe_priv_member_main(&t->members[0]);
+    for (i = 0; i < t->num; ++i) {
+        if (threads[i]) spipe_priv_thread_join(threads[i]);
+    }
+    t->wall_ms = 1e3 * (spipe_priv_seconds() - t->began);
+    t->setup_ms = 1e3 * (t->began - began);
+}
+
+/* Returns n such that the chunks 0 .. n-1 are complete. */
+SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
+    size_t whole = t->next < t->first_lost ? t->next : t->first_lost;
+    size_t k;
+    for (k = 0; k < t->returned.num; ++k) {
+        if (t->returned.at[k] < whole) whole = t->returned.at[k];
+    }
+    return whole;
+}
+
+/* Combines the members' reports; lost: 1 = the run failed. */
+SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spipe_report_t *r) {
+    int i;
+    int k = 0; /* the first member that was set up */
+    for (i = t->num - 1; i >= 0; --i) k = t->members[i].report.depth > 0 ? i : k;
+    *r = t->members[k].report;
+    r->failure = t->failure;
+    r->total = 0;
+    r->count_done = 0;
+    r->num_chunks = 0;
+    r->chunks_done = 0;
+    r->bytes_in = 0;
+    r->bytes_out = 0;
+    r->device_bytes = 0;
+    r->pinned_bytes = 0;
+    r->num_devices = t->num;
+    r->wall_ms = t->wall_ms;
+    r->setup_ms = t->setup_ms;
+    if (r->depth > 0) r->why_chunk = t->why_chunk;
+    if (r->depth > 0) r->why_schedule = "each GPU has its own streams and slots";
+    for (i = 0; i < t->num; ++i) {
+        const spipe_priv_member_t *m = &t->members[i];
+        r->device_numbers[i] = m->device;
+        r->device_chunks[i] = m->done;
+        r->devices_failed |= m->failed ? SPIPE_BIT(i) : 0;
+        r->chunks_done += m->done;
+        r->bytes_in += m->bytes_in;
+        r->bytes_out += m->bytes_out;
+        r->device_bytes += m->report.device_bytes;
+        r->pinned_bytes += m->report.pinned_bytes;
+        if (m->report.total > r->total) r->total = m->report.total;
+    }
+    /* The member that met the end of the sources may have begun another round since. */
+    if (t->total > r->total) r->total = t->total;
+    if (t->num_chunks != SIZE_MAX)
+        r->num_chunks = t->num_chunks;
+    else if (!lost)
+        r->num_chunks = r->chunks_done;
+    r->count_done = r->chunks_done * t->chunk_elems;
+    if (!lost || (r->total > 0 && r->count_done > r->total)) r->count_done = r->total;
+    r->failure.chunks_whole = lost ? spipe_priv_team_whole(t) : r->num_chunks;
+}
+
+/* Frees the team. */
+SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
+    int i, k;
+    spipe_priv_team_unpin(t); /* if the run did not begin */
+    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
+        free(t->merged[i]);
+        for (k = 0; k < t->num; ++k) free(t->members[k].copies[i]);
+    }
+    for (k = 0; k < t->num; ++k) free((void *)t->members[k].chunks.at);
+    for (k = 0; k < t->num; ++k) free(t->members[k].saved);
+    while (t->saved) free(spipe_priv_saved_take(t, t->saved->chunk));
+    free((void *)t->returned.at);
+    spipe_priv_sync_destroy(t->sync);
+    free(t);
+}
+
+/* After all threads have ended: writes the results and the report. If a GPU failed and others did
+   its chunks, the run succeeds and the report's message says so. */
+SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
+    const int stopped = t->failure.error == SPIPE_STOPPED;
+    const int lost = t->over || stopped || spipe_priv_team_has_work(t);
+    cudaError_t e = lost ? t->failure.error : cudaSuccess;
+    int i;
+    for (i = 0; i < t->d.num_buffers && !lost; ++i) {
+        const spipe_buffer_desc_t *b = &t->d.buffers[i];
+        /* Without any chunk it keeps its first values: those uploaded, or zeros as in merged. */
+        if (!t->merged[i] || (!t->has_merged && (b->resident & SPIPE_UPLOAD))) continue;
+        memcpy(b->host, t->merged[i], b->elem_bytes);
+    }
+    spipe_priv_team_report(t, lost, r);
+    if (!lost && t->failure.error != cudaSuccess) {
+        r->failure.error = cudaSuccess;
+        r->failure.stage = -1;
+        r->failure.chunk = SPIPE_AUTO;
+        (void)snprintf(r->failure.message, sizeof r->failure.message,
+                       "%.260s; the other devices did its chunks", t->failure.message);
+    }
+    if (stopped) {
+        (void)snprintf(r->failure.message, sizeof r->failure.message,
+                       "stopped by the progress callback after %zu chunks", r->chunks_done);
+    }
+    if (!lost && t->freed.error != cudaSuccess) {
+        e = t->freed.error;
+        r->failure = t->freed;
+        r->failure.chunks_whole = r->num_chunks;
+    }
+    return e;
+}
+
+/* With one GPU: an ordinary run on it. */
+SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r) {
+    spipe_desc_t own = *d;
+    int before = device;
+    cudaError_t e = cudaGetDevice(&before);
+    cudaError_t back;
+    memset(&own.devices, 0, sizeof own.devices);
+    own.hooks = NULL;
+    if (e == cudaSuccess && before != device) e = cudaSetDevice(device);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(&r->failure, e, "device %d cannot be used: %s", device,
+                                 cudaGetErrorString(e));
+    }
+    e = spipe_run(&own, r);
+    back = before != device ? cudaSetDevice(before) : cudaSuccess;
+    if (e == cudaSuccess && back != cudaSuccess) {
+        e = spipe_priv_refuse(&r->failure, back,
+                              "after the run device %d cannot be made current again: %s", before,
+                              cudaGetErrorString(back));
+        r->failure.chunks_whole = r->num_chunks;
+    }
+    r->num_devices = 1;
+    r->device_numbers[0] = device;
+    r->device_chunks[0] = r->chunks_done;
+    r->devices_failed = r->failure.error != cudaSuccess;
+    return e;
+}
+
+/* With several GPUs: check, plan, run, report. */
+SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
+    int before = 0;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_team_check(t, &r->failure));
+    t->sync = spipe_priv_sync_create();
+    spipe_priv_failure_clear(&t->failure);
+    t->first_lost = SIZE_MAX;
+    e = spipe_priv_use_device(t->members[0].device, &before);
+    if (e == cudaSuccess) {
+        e = spipe_priv_team_plan(t, &r->failure);
+        spipe_priv_restore_device(t->members[0].device, before);
+    }
+    if (e == cudaSuccess) {
+        e = t->sync ? spipe_priv_team_describe(t) : cudaErrorMemoryAllocation;
+    }
+    if (e != cudaSuccess) {
+        if (r->failure.error != cudaSuccess) return e;
+        return spipe_priv_refuse(&r->failure, e, "setting up failed: %s", cudaGetErrorString(e));
+    }
+    spipe_priv_team_run(t);
+    spipe_priv_team_unpin(t);
+    return spipe_priv_team_end(t, r);
+}
+
+/* spipe_run calls this for a description with devices. */
+SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
+    spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
+    spipe_report_t own, *r;
+    cudaError_t e;
+    int i, there = d->devices.num;
+    memset(&own, 0, sizeof own);
+    r = report ? report : &own;
+    *r = own;
+    if (!t) return spipe_priv_refuse(&r->failure, cudaErrorMemoryAllocation, "no memory");
+    if (there == 0 && (e = cudaGetDeviceCount(&there)) != cudaSuccess) {
+        (void)cudaGetLastError();
+        free(t);
+        return spipe_priv_refuse(&r->failure, e, "there is no device to run on: %s",
+                                 cudaGetErrorString(e));
+    }
+    t->d = *d;
+    t->num = there > SPIPE_MAX_DEVICES ? SPIPE_MAX_DEVICES : there;
+    for (i = 0; i < t->num; ++i) {
+        t->members[i].team = t;
+        t->members[i].place = i;
+        t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
+    }
+    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r)
+                    : spipe_priv_devices_many(t, r);
+    spipe_priv_team_free(t);
+    return e;
+}
+
+/* What makes spipe_run a run on several GPUs. */
+SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
+    static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL};
+    return &hooks;
+}
+
+SPIPE_API int spipe_devices_all(spipe_desc_t *d) {
+    if (!d) return -1;
+    d->devices.num = 0;
+    d->hooks = spipe_priv_devices_hooks();
+    return 0;
+}
+
+SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num) {
+    if (!d) return -1;
+    if (!list || num < 1 || num > SPIPE_MAX_DEVICES) {
+        return spipe_priv_mistake(d, "spipe_devices_list: give a list of 1 to 16 devices");
+    }
+    memcpy(d->devices.list, list, (size_t)num * sizeof *list);
+    d->devices.num = num;
+    d->hooks = spipe_priv_devices_hooks();
+    return 0;
+}
+
+SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void *user) {
+    if (!d) return -1;
+    if (!reduce) return spipe_priv_mistake(d, "spipe_devices_reduce: the function is NULL");
+    d->devices.reduce = reduce;
+    d->devices.user = user;
+    return 0;
+}
+
+#endif /* STREAMPIPE_DEVICES_H */
+
+/*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

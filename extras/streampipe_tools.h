@@ -1,0 +1,740 @@
+/*  streampipe_tools.h 0.1.0 -- why nothing overlaps here, and which settings are fastest.
+
+    An optional companion of streampipe.h: a doctor for a device, a pointer and streams, a plan of
+    what a run would choose, and a search for the fastest settings. It brings streampipe_model.h
+    along, which says how long a pipeline will take before there is one, and streampipe_timeline.h,
+    which says what a run did. C99, C++11 and CUDA C++ alike. MIT licence.
+
+    USE IT   copy the three beside streampipe.h and #include this one: nothing to define or to link.
+
+    A COMPLETE PROGRAM       gcc -std=c99 picture.c -lcudart -lpthread
+BEGIN EXAMPLE picture.c
+    #include "streampipe_tools.h"
+
+    int main(void) {
+        static spipe_span_t spans[1000];
+        spipe_timeline_t    t = spipe_timeline_default();
+        spipe_model_t       m = spipe_model_default();
+        double              ms;
+        t.spans = spans;
+        t.capacity = 1000;
+        m.device = spipe_model_preset("h200");
+        m.count = 64 << 20;                    // elements
+        m.chunk = 8 << 20;                     // elements in a chunk: 8 chunks
+        m.in_bytes = m.out_bytes = 32 << 20;   // of a chunk: an element is a float
+        m.num_stages = 1;
+        m.stage_ms[0] = 0.6;                   // a kernel, for one chunk
+        SPIPE_CHECK(spipe_model_run(&m, &t, &ms));
+        SPIPE_CHECK(spipe_timeline_print(&t, stdout, 100));
+        SPIPE_CHECK(spipe_timeline_write_svg(&t, "timeline.svg"));
+        SPIPE_CHECK(spipe_timeline_write_html(&t, "timeline.html"));   // zooms
+        SPIPE_CHECK(spipe_timeline_write_trace(&t, "timeline.json"));  // for ui.perfetto.dev
+        SPIPE_CHECK(spipe_doctor(NULL, NULL, stdout));                 // why nothing overlaps
+        return 0;
+    }
+END EXAMPLE
+
+    CONTENTS (search for the anchor; the second half repeats the order as code)
+      1  >>doctor    finds what keeps work from overlapping on this machine
+      2  >>tune      what a run would choose and why; what is fastest here
+*/
+#ifndef STREAMPIPE_TOOLS_H
+#define STREAMPIPE_TOOLS_H
+
+#include "streampipe_model.h"
+
+/* ============================================================================================
+   >>api    every public type and function, tool by tool
+   ============================================================================================ */
+
+/* ---- 1 >>doctor ---------------------------------------------------------------------------- */
+typedef cudaError_t (*spipe_launch_fn)(cudaStream_t stream, void *user);
+
+/* What the doctor examines besides the current device. Get one from spipe_doctor_default. */
+typedef struct spipe_doctor_desc {
+    const void *pointer;         /* host memory that you copy from or to (default: NULL) */
+    size_t bytes;                /* its length; 0 = examine the first byte only */
+    const cudaStream_t *streams; /* the streams that you use (default: NULL) */
+    size_t num_streams;
+    spipe_launch_fn launch; /* launches a kernel of yours on a stream, to measure whether two
+                                    of them overlap (default: NULL, not measured) */
+    void *user;             /* passed to launch */
+    size_t probe_bytes;     /* copied each way to measure (default: 16 MiB); 0 = do not */
+} spipe_doctor_desc_t;
+
+/* What the doctor examines; the numbers 1 to 5 are those of the checklist that it prints. */
+typedef enum spipe_finding {
+    SPIPE_FIND_DRIVER = 0,   /* is the driver as new as the runtime? */
+    SPIPE_FIND_COPY_ENGINES, /* are there two, so that both directions can run at once? */
+    SPIPE_FIND_KERNELS,      /* can kernels of different streams run at once? */
+    SPIPE_FIND_PRIORITIES,   /* are there stream priorities? */
+    SPIPE_FIND_MEMORY,       /* does the device have memory of its own? */
+    SPIPE_FIND_NUMA,         /* which NUMA node is the GPU connected to? */
+    SPIPE_FIND_LAUNCHES,     /* is CUDA_LAUNCH_BLOCKING unset? */
+    SPIPE_FIND_WATCHERS,     /* is no profiler or sanitizer attached? */
+    SPIPE_FIND_CONNECTIONS,  /* is there a hardware connection for each stream? */
+    SPIPE_FIND_PINNED,       /* 1: is the memory pinned? */
+    SPIPE_FIND_NON_BLOCKING, /* 2: are the streams non-blocking? */
+    SPIPE_FIND_DIFFERENT,    /* 3: are the streams different? */
+    SPIPE_FIND_DEFERRED,     /* 4: does an asynchronous copy return before it is done? (measured) */
+    SPIPE_FIND_BOTH_WAYS,    /* 5: do copies in and out overlap? (measured) */
+    SPIPE_FIND_ISSUE_ORDER,  /* does an operation wait only for what it needs? (measured) */
+    SPIPE_FIND_TWO_KERNELS,  /* do two of your kernels overlap? (measured) */
+    SPIPE_NUM_FINDINGS
+} spipe_finding_t;
+
+typedef enum spipe_verdict {
+    SPIPE_VERDICT_NONE = 0, /* unknown, or not measured */
+    SPIPE_VERDICT_OK,
+    SPIPE_VERDICT_LOOK /* a problem */
+} spipe_verdict_t;
+
+/* What the doctor found. Overlap: 1 = the shorter of two operations is completely hidden, 0 = they
+   run one after the other, -1 = not measured. */
+typedef struct spipe_checkup {
+    spipe_device_t device;
+    spipe_verdict_t verdict[SPIPE_NUM_FINDINGS];
+    int num_look;                  /* how many findings are SPIPE_VERDICT_LOOK */
+    double in_ms, out_ms, both_ms; /* probe_bytes copied in, out, and both at once */
+    double copies_overlap;         /* of a copy in with a copy out */
+    double order_overlap;          /* of a copy out with the two dependent copies issued before it
+                                      on another stream */
+    double kernel_ms, kernels_overlap;
+} spipe_checkup_t;
+
+/*  spipe_doctor_default -- examines the device only, and measures with copies of 16 MiB.
+    spipe_doctor -- examines the current device, memory and streams, measures what overlaps, and
+    says what to change.
+
+    d          in      NULL = spipe_doctor_default. If it has two streams or more, the first two are
+                       used to measure.
+    checkup    out     the findings; may be NULL.
+    to         in      an open file for the text: a line for each finding, and the cure where one is
+                       needed; may be NULL.
+    Returns    cudaSuccess, whatever is found; cudaErrorInvalidValue; cudaErrorOperatingSystem
+               (to cannot be written); any error of the CUDA calls made, of launch, or left by
+               earlier work.
+    Blocks     yes: a few milliseconds, and until the streams' earlier work has ended.
+    Threads    any; a quiet device measures best.   Callback  no.   Capture  no.
+    Allocates  2 x probe_bytes of device and of pinned memory, two streams and some events, freed
+               before return. */
+SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void);
+SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                   FILE *to);
+
+/* ---- 2 >>tune ------------------------------------------------------------------------------ */
+/*  spipe_plan -- what a run of a description would choose, and why, without running it.
+    spipe_tune -- the fastest settings for a description, found by running it on this machine.
+
+    d          in      checked first. tune: with arrays only, as every run reads and writes them
+                       anew: no in/out array, source, sink, or resident buffer both ways.
+    kept       in      1 = for spipe_pipeline_create, which may take longer to set up; 0 = for
+                       spipe_run.
+    report     out     plan: chunk, depth, schedule, threads and memory as they would be, and why_*
+                       in words; a kept pipeline of stages that promise once may come to another
+                       cut. tune: of the best settings' last run; may be NULL. Both: on failure
+                       why, in report->failure.
+    best       out     d with chunk, depth, threads, schedule and staging filled in: keep it, or
+                       write its numbers into your program. They hold for this total and machine.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a bad description; tune: one that cannot be run
+               again and again); cudaErrorMemoryAllocation; tune: what its first run returned.
+    Blocks     plan: no. tune: for some hundred runs.
+    Threads    any.   Callback  no.   Capture  no.
+    Allocates  plan: nothing that stays. tune: as spipe_pipeline_create, freed before return. */
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report);
+SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
+                                 spipe_report_t *report);
+
+/*  spipe_plan_model -- a plan as a model, so that spipe_model_run says how long it will take.
+
+    d          in      the description that was planned, with a count.
+    plan       in      of spipe_plan, or the report of a run that d->timeline watched: then also how
+                       long its stages took a chunk and, from the timeline's spans, how fast host
+                       threads and the copies beside them were where memory was staged.
+    Returns    the model. Assign what a plan cannot know: stage_ms, the times of the stages for a
+               full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is
+               "h200" on one and "ideal" elsewhere. Batches of small chunks, SPIPE_MAPPED and
+               stages that do not form a chain have no such model; num_stages is 0 then.
+    Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
+SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan);
+
+/* ============================================================================================
+   >>impl   the same tools, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+/* ---- 1 doctor ------------------------------------------------------------------------------ */
+typedef struct spipe_priv_doctor {
+    const spipe_doctor_desc_t *d;
+    spipe_checkup_t *c;
+    FILE *to; /* may be NULL */
+} spipe_priv_doctor_t;
+
+/* Reports one finding: a sentence, and the cure if it is bad. good: 1 = good, 0 = bad, -1 =
+   unknown. */
+SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_finding_t finding,
+                                     int good, const char *cure, const char *format, ...) {
+    va_list args;
+    const char *mark = "-";
+    spipe_verdict_t verdict = SPIPE_VERDICT_NONE;
+    if (good > 0) {
+        mark = "ok";
+        verdict = SPIPE_VERDICT_OK;
+    } else if (good == 0) {
+        mark = "LOOK HERE";
+        verdict = SPIPE_VERDICT_LOOK;
+    }
+    doc->c->verdict[finding] = verdict;
+    doc->c->num_look += good == 0;
+    if (!doc->to) return;
+    fprintf(doc->to, "  %-10s", mark);
+    va_start(args, format);
+    vfprintf(doc->to, format, args);
+    va_end(args);
+    fputc('\n', doc->to);
+    if (good == 0) fprintf(doc->to, "            cure: %s\n", cure);
+}
+
+/* What the device can do. */
+SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
+    const spipe_device_t *f = &doc->c->device;
+    const char *memory = "own memory, reached by copies";
+    if (f->host_page_tables) memory = "own memory; it reads pageable memory at the same speed";
+    if (f->integrated) memory = "it shares the CPU's memory: copies gain nothing";
+    if (doc->to) {
+        fputs("streampipe doctor: ", doc->to);
+        spipe_priv_put_text(doc->to, f->name, SPIPE_PRIV_PLAIN, 64);
+        fprintf(doc->to, ", compute %d.%d, %d multiprocessors, %.1f GiB\nThe device\n",
+                f->compute_major, f->compute_minor, f->num_sms,
+                (double)f->memory_bytes / 1073741824.0);
+    }
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DRIVER, f->driver_version >= f->runtime_version,
+                          "update the driver, or build with an older toolkit",
+                          "driver for CUDA %d.%d, runtime %d.%d", f->driver_version / 1000,
+                          f->driver_version % 1000 / 10, f->runtime_version / 1000,
+                          f->runtime_version % 1000 / 10);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, f->copy_engines >= 2,
+                          "none on this device; copy all input before all output "
+                          "(SPIPE_BREADTH_FIRST), and copy less",
+                          "%d copy engine%s: %s", f->copy_engines, f->copy_engines == 1 ? "" : "s",
+                          f->copy_engines >= 2 ? "both directions can run at once"
+                                               : "one direction at a time");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, f->concurrent_kernels != 0,
+                          "give each kernel enough blocks to fill the device by itself",
+                          "kernels of different streams %s run at once",
+                          f->concurrent_kernels ? "can" : "cannot");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_PRIORITIES, f->priority_greatest < f->priority_least,
+                          "keep urgent kernels short and issue them first",
+                          "stream priorities %d .. %d (of kernels; copies have none)",
+                          f->priority_least, f->priority_greatest);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, !f->integrated,
+                          "do without copies: SPIPE_ZERO_COPY on pinned memory", "%s", memory);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, f->numa_node < 0 ? -1 : 1, "",
+                          f->numa_node < 0 ? "NUMA node: unknown, or there is only one"
+                                           : "NUMA node %d: pinned memory and threads belong there "
+                                             "(numactl --cpunodebind --membind)",
+                          f->numa_node);
+}
+
+/* Environment variables that serialise work. */
+SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
+    const int blocks = spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING");
+    const int profiler = spipe_priv_env_profiler();
+    const size_t connections = spipe_priv_env_connections(), streams = doc->d->num_streams;
+    if (doc->to) fputs("The environment\n", doc->to);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, !blocks,
+                          "unset it; to find the stage that fails, use desc.sync_each instead",
+                          "CUDA_LAUNCH_BLOCKING is %s",
+                          blocks ? "set: every launch waits for its kernel" : "not set");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS, !profiler, "measure without it",
+                          "%s profiler or sanitizer is attached%s", profiler ? "a" : "no",
+                          profiler ? ": some serialise all work" : "");
+    spipe_priv_doctor_say(doc, SPIPE_FIND_CONNECTIONS, streams <= connections,
+                          "use fewer streams (4 are plenty), or set CUDA_DEVICE_MAX_CONNECTIONS, "
+                          "at most 32, before the program starts",
+                          "%zu streams on %zu hardware connections%s", streams, connections,
+                          streams > connections ? ": some wait for each other" : "");
+}
+
+/* What kind of memory the user's pointer is, in words. */
+SPIPE_API const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, int type,
+                                               int pinned) {
+    if (!doc->d->pointer) return "no pointer was given";
+    if (type == SPIPE_PRIV_DEVICE) return "it is device memory";
+    if (pinned) return "it is pinned";
+    if (type == SPIPE_PRIV_PINNED) return "only its beginning is";
+    if (doc->c->device.host_page_tables) return "pageable, which is as good on this device";
+    return "it is pageable: an \"asynchronous\" copy of it blocks";
+}
+
+/* Whether the user's memory is pinned. */
+SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
+    int type = SPIPE_PRIV_PAGEABLE, pinned = 0, good = -1;
+    if (doc->d->pointer) {
+        SPIPE_TRY(spipe_priv_memory_type(doc->d->pointer, &type, NULL));
+        SPIPE_TRY(spipe_is_pinned(doc->d->pointer, doc->d->bytes, &pinned));
+        good = pinned || doc->c->device.host_page_tables;
+    }
+    spipe_priv_doctor_say(doc, SPIPE_FIND_PINNED, good,
+                          "let streampipe stage it (the default); spipe_pin it if it is used often",
+                          "1 pinned memory for transfers? %s",
+                          spipe_priv_doctor_memory(doc, type, pinned));
+    return cudaSuccess;
+}
+
+/* Whether the user's streams are non-blocking and different. */
+SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
+    const spipe_doctor_desc_t *d = doc->d;
+    const int some = d->num_streams > 0;
+    size_t i, j, legacy = 0, blocking = 0, twice = 0;
+    for (i = 0; i < d->num_streams; ++i) {
+        const cudaStream_t s = d->streams[i];
+        unsigned flags = 0;
+        for (j = 0; j < i && d->streams[j] != s;) ++j;
+        twice += j < i;
+        legacy += !s || s == cudaStreamLegacy;
+        if (!s || s == cudaStreamLegacy || s == cudaStreamPerThread) continue;
+        SPIPE_TRY(cudaStreamGetFlags(s, &flags));
+        blocking += !(flags & cudaStreamNonBlocking);
+    }
+    spipe_priv_doctor_say(doc, SPIPE_FIND_NON_BLOCKING, some ? !legacy && !blocking : -1,
+                          "create them with spipe_stream_create, or with cudaStreamNonBlocking",
+                          "2 non-blocking streams? of %zu: legacy default stream %zu, blocking %zu "
+                          "(these two kinds wait for each other)",
+                          d->num_streams, legacy, blocking);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DIFFERENT, some ? d->num_streams > 1 && !twice : -1,
+                          "use a different stream for each operation that should overlap",
+                          "3 different streams? %zu, %zu of them given twice", d->num_streams,
+                          twice);
+    for (i = 0; i < d->num_streams && doc->to; ++i) {
+        int priority = 0;
+        if (!d->streams[i] || d->streams[i] == cudaStreamLegacy) continue;
+        SPIPE_TRY(cudaStreamGetPriority(d->streams[i], &priority));
+        fprintf(doc->to, "            stream %zu has priority %d\n", i, priority);
+    }
+    return cudaSuccess;
+}
+
+/* ---- 1 doctor: measuring ------------------------------------------------------------------- */
+enum {
+    SPIPE_PRIV_TRY_IN = 1,
+    SPIPE_PRIV_TRY_BACK = 2,
+    SPIPE_PRIV_TRY_OUT = 4,
+    SPIPE_PRIV_TRY_KERNEL = 8,
+    SPIPE_PRIV_TRY_OTHER = 16
+};
+
+typedef struct spipe_priv_probe {
+    const spipe_doctor_desc_t *d;
+    cudaStream_t streams[2], own[2];
+    cudaEvent_t begin, end, join;
+    void *host[2], *device[2];
+    int returned; /* 1 = a copy was still running when its call returned */
+} spipe_priv_probe_t;
+
+/* Issues the operations of `what`: in, back and a kernel on the first stream; out and another
+   kernel on the second stream, which depend on none of the former and so should not wait for
+   them. */
+SPIPE_API cudaError_t spipe_priv_probe_issue(spipe_priv_probe_t *p, int what) {
+    const size_t n = p->d->probe_bytes;
+    if (what & SPIPE_PRIV_TRY_IN) {
+        SPIPE_TRY(
+            cudaMemcpyAsync(p->device[0], p->host[0], n, cudaMemcpyHostToDevice, p->streams[0]));
+        p->returned = cudaStreamQuery(p->streams[0]) == cudaErrorNotReady;
+        (void)cudaGetLastError(); /* older runtimes keep cudaErrorNotReady */
+    }
+    if (what & SPIPE_PRIV_TRY_BACK) {
+        SPIPE_TRY(
+            cudaMemcpyAsync(p->host[0], p->device[0], n, cudaMemcpyDeviceToHost, p->streams[0]));
+    }
+    if (what & SPIPE_PRIV_TRY_OUT) {
+        SPIPE_TRY(
+            cudaMemcpyAsync(p->host[1], p->device[1], n, cudaMemcpyDeviceToHost, p->streams[1]));
+    }
+    if (what & SPIPE_PRIV_TRY_KERNEL) SPIPE_TRY(p->d->launch(p->streams[0], p->d->user));
+    if (what & SPIPE_PRIV_TRY_OTHER) SPIPE_TRY(p->d->launch(p->streams[1], p->d->user));
+    return cudaSuccess;
+}
+
+/* The time of some operations by the GPU's clock: the shortest of three, after one to warm up. */
+SPIPE_API cudaError_t spipe_priv_probe_time(spipe_priv_probe_t *p, int what, double *ms) {
+    int i;
+    *ms = 1e300;
+    for (i = 0; i < 4; ++i) {
+        float took = 0.0f;
+        SPIPE_TRY(cudaStreamSynchronize(p->streams[0]));
+        SPIPE_TRY(cudaStreamSynchronize(p->streams[1]));
+        SPIPE_TRY(cudaEventRecord(p->begin, p->streams[0]));
+        SPIPE_TRY(cudaStreamWaitEvent(p->streams[1], p->begin, 0));
+        SPIPE_TRY(spipe_priv_probe_issue(p, what));
+        SPIPE_TRY(cudaEventRecord(p->join, p->streams[1]));
+        SPIPE_TRY(cudaStreamWaitEvent(p->streams[0], p->join, 0));
+        SPIPE_TRY(cudaEventRecord(p->end, p->streams[0]));
+        SPIPE_TRY(cudaEventSynchronize(p->end));
+        SPIPE_TRY(cudaEventElapsedTime(&took, p->begin, p->end));
+        if (i > 0 && (double)took < *ms) *ms = (double)took;
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p, const spipe_doctor_desc_t *d) {
+    int i;
+    memset(p, 0, sizeof *p);
+    p->d = d;
+    for (i = 0; i < 2; ++i) {
+        if (d->num_streams < 2) {
+            SPIPE_TRY(spipe_stream_create(&p->own[i], SPIPE_PRIORITY_DEFAULT));
+        }
+        p->streams[i] = d->num_streams < 2 ? p->own[i] : d->streams[i];
+        SPIPE_TRY(spipe_pinned_alloc(&p->host[i], d->probe_bytes));
+        memset(p->host[i], 0, d->probe_bytes);
+        SPIPE_TRY(cudaMalloc(&p->device[i], d->probe_bytes));
+        SPIPE_TRY(cudaMemsetAsync(p->device[i], 0, d->probe_bytes, p->streams[i]));
+    }
+    SPIPE_TRY(cudaEventCreate(&p->begin));
+    SPIPE_TRY(cudaEventCreate(&p->end));
+    return spipe_event_create(&p->join);
+}
+
+SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
+    int i;
+    (void)cudaDeviceSynchronize();
+    for (i = 0; i < 2; ++i) {
+        if (p->own[i]) (void)cudaStreamDestroy(p->own[i]);
+        if (p->device[i]) (void)cudaFree(p->device[i]);
+        (void)spipe_pinned_free(p->host[i]);
+    }
+    if (p->begin) (void)cudaEventDestroy(p->begin);
+    if (p->end) (void)cudaEventDestroy(p->end);
+    if (p->join) (void)cudaEventDestroy(p->join);
+}
+
+/* Which part of the shorter of two times was hidden: 1 = all of it. */
+SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
+    const double less = a < b ? a : b;
+    const double hidden = less > 0.0 ? (a + b - together) / less : 0.0;
+    if (hidden < 0.0) return 0.0;
+    return hidden > 1.0 ? 1.0 : hidden;
+}
+
+/* Reports what was measured of the copies. */
+SPIPE_API void spipe_priv_doctor_judge(const spipe_priv_doctor_t *doc, int returned) {
+    const spipe_checkup_t *c = doc->c;
+    const double bytes = (double)doc->d->probe_bytes * 1e-6;
+    spipe_priv_doctor_say(doc, SPIPE_FIND_DEFERRED, returned,
+                          "look for CUDA_LAUNCH_BLOCKING, profilers and sanitizers",
+                          "4 synchronisation deferred? a call to copy pinned memory returned %s",
+                          returned ? "while the copy ran" : "only when the copy was done");
+    spipe_priv_doctor_say(
+        doc, SPIPE_FIND_BOTH_WAYS, c->copies_overlap >= 0.5,
+        "overlap needs two copy engines, pinned memory and different non-blocking "
+        "streams: see above",
+        "5 overlap? in %.1f GB/s alone, out %.1f, both at once %.1f each: "
+        "%.0f %% of the shorter is hidden",
+        bytes / c->in_ms, bytes / c->out_ms, bytes / c->both_ms, 100.0 * c->copies_overlap);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_ISSUE_ORDER, c->order_overlap >= 0.5,
+                          "issue each step for all chunks before the next step "
+                          "(SPIPE_BREADTH_FIRST): streams share a hardware queue or a copy engine",
+                          "order of issue: a copy issued after one that is not ready %s",
+                          c->order_overlap >= 0.5 ? "does not wait for it" : "waits for it");
+}
+
+/* Measures what overlaps, and reports it. */
+SPIPE_API cudaError_t spipe_priv_doctor_probe(const spipe_priv_doctor_t *doc,
+                                              spipe_priv_probe_t *p) {
+    spipe_checkup_t *c = doc->c;
+    double ordered = 0.0, two = 0.0;
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_OUT, &c->out_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_OUT, &c->both_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN | SPIPE_PRIV_TRY_BACK | SPIPE_PRIV_TRY_OUT,
+                                    &ordered));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_IN, &c->in_ms));
+    c->copies_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, c->both_ms);
+    c->order_overlap = spipe_priv_hidden(c->in_ms, c->out_ms, ordered - c->out_ms);
+    spipe_priv_doctor_judge(doc, p->returned);
+    if (!doc->d->launch) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_KERNEL, &c->kernel_ms));
+    SPIPE_TRY(spipe_priv_probe_time(p, SPIPE_PRIV_TRY_KERNEL | SPIPE_PRIV_TRY_OTHER, &two));
+    c->kernels_overlap = spipe_priv_hidden(c->kernel_ms, c->kernel_ms, two);
+    spipe_priv_doctor_say(doc, SPIPE_FIND_TWO_KERNELS, c->kernels_overlap >= 0.1,
+                          "none is needed if one kernel fills the device; otherwise use fewer "
+                          "threads or registers per block",
+                          "two kernels: %.3f ms alone, %.3f ms for two: %.0f %% of one is hidden",
+                          c->kernel_ms, two, 100.0 * c->kernels_overlap);
+    return cudaSuccess;
+}
+
+SPIPE_API spipe_doctor_desc_t spipe_doctor_default(void) {
+    spipe_doctor_desc_t d;
+    memset(&d, 0, sizeof d);
+    d.probe_bytes = (size_t)16 << 20;
+    return d;
+}
+
+SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t *checkup,
+                                   FILE *to) {
+    const spipe_doctor_desc_t plain = spipe_doctor_default();
+    spipe_checkup_t unseen;
+    spipe_priv_doctor_t doc;
+    spipe_priv_probe_t probe;
+    cudaError_t e = cudaSuccess;
+    memset(&unseen, 0, sizeof unseen);
+    doc.d = d ? d : &plain;
+    doc.c = checkup ? checkup : &unseen;
+    doc.to = to;
+    memset(doc.c, 0, sizeof *doc.c);
+    doc.c->copies_overlap = -1.0;
+    doc.c->order_overlap = -1.0;
+    doc.c->kernels_overlap = -1.0;
+    if (doc.d->num_streams > 0 && !doc.d->streams) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_device_get(&doc.c->device, -1));
+    spipe_priv_doctor_device(&doc);
+    spipe_priv_doctor_environment(&doc);
+    if (to) fputs("The checklist\n", to);
+    SPIPE_TRY(spipe_priv_doctor_pointer(&doc));
+    SPIPE_TRY(spipe_priv_doctor_streams(&doc));
+    if (doc.d->probe_bytes > 0) {
+        e = spipe_priv_probe_create(&probe, doc.d);
+        if (e == cudaSuccess) e = spipe_priv_doctor_probe(&doc, &probe);
+        spipe_priv_probe_destroy(&probe);
+    }
+    if (to) fprintf(to, "%d problem%s\n", doc.c->num_look, doc.c->num_look == 1 ? "" : "s");
+    return e == cudaSuccess && to && ferror(to) ? cudaErrorOperatingSystem : e;
+}
+
+/* ---- 2 tune -------------------------------------------------------------------------------- */
+/* A run's report as it would be, with nothing done yet. */
+SPIPE_API void spipe_priv_plan_report(spipe_pipeline_t *p, size_t device, size_t pinned,
+                                      spipe_report_t *report) {
+    size_t sizes[SPIPE_PRIV_NUM_CREWS];
+    int    i;
+    spipe_priv_report(p, report);
+    report->chunks_done = report->count_done = 0;
+    report->device_bytes = device;
+    report->pinned_bytes = pinned;
+    report->threads = p->needs_fill || p->needs_drain ? p->desc.threads : 0;
+    spipe_priv_crew_sizes(p, sizes);
+    for (i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
+        if (sizes[i] > p->desc.depth) sizes[i] = p->desc.depth; /* as a run starts them */
+    }
+    report->fill_threads = sizes[SPIPE_PRIV_FILL];
+    report->drain_threads = sizes[SPIPE_PRIV_DRAIN];
+}
+SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_report_t *report) {
+    spipe_pipeline_t *p;
+    size_t            device = 0, pinned = 0, other = 0;
+    cudaError_t       e;
+    int               i;
+    if (!report) return cudaErrorInvalidValue;
+    memset(report, 0, sizeof *report);
+    SPIPE_TRY(spipe_desc_check(d, &report->failure));
+    p = (spipe_pipeline_t *)calloc(1, sizeof *p);
+    if (!p) return spipe_priv_refuse(&report->failure, cudaErrorMemoryAllocation, "no memory");
+    spipe_priv_failure_clear(&p->failure);
+    p->desc = *d;
+    p->one_shot = !kept;
+    e = cudaGetDevice(&p->device);
+    if (e == cudaSuccess) e = spipe_priv_device_facts(&p->facts, p->device);
+    if (e == cudaSuccess) e = spipe_priv_plan(p);
+    if (e == cudaSuccess) e = spipe_priv_make_slots(p);
+    if (e == cudaSuccess && spipe_priv_can_vary(p, SPIPE_PRIV_CUT)) { /* memory for either */
+        e = spipe_priv_use_cut(p, 1);
+        spipe_priv_layout(p, &other, &pinned);
+        if (e == cudaSuccess) e = spipe_priv_use_cut(p, 0);
+    }
+    if (e == cudaSuccess) spipe_priv_layout(p, &device, &pinned);
+    if (device < other) device = other;
+    if (e != cudaSuccess && p->failure.error == cudaSuccess) {
+        (void)spipe_priv_refuse(&p->failure, e, "planning failed: %s", cudaGetErrorString(e));
+    }
+    if (e == cudaSuccess) spipe_priv_plan_report(p, device, pinned, report);
+    report->failure = p->failure;
+    for (i = 0; i < p->desc.num_buffers; ++i) (void)spipe_priv_unregister(p, i);
+    if (p->slots != &p->single) free((void *)p->slots);
+    free(p);
+    return e;
+}
+
+/* How long a span of a kind took on the average, but for the last chunk's, which may be shorter; 0
+   without spans. */
+SPIPE_API double spipe_priv_plan_span(const spipe_timeline_t *t, int kind, size_t chunks) {
+    double sum = 0.0;
+    size_t k, n = 0;
+    for (k = 0; t && k < t->num_spans; ++k) {
+        const spipe_span_t *s = &t->spans[k];
+        if (s->kind != (spipe_span_kind_t)kind || s->end_ms < s->begin_ms) continue;
+        if (chunks > 1 && s->chunk + 1 >= chunks) continue;
+        sum += s->end_ms - s->begin_ms;
+        ++n;
+    }
+    return n > 0 ? sum / (double)n : 0.0;
+}
+/* Where host threads fill and drain slots, they and the copies share the host's memory: what each
+   took beside the others says more than what it takes alone. */
+SPIPE_API void spipe_priv_plan_staging(spipe_model_t *m, const spipe_desc_t *d,
+                                       const spipe_report_t *r) {
+    const spipe_timeline_t *t = d->timeline;
+    const double fill = spipe_priv_plan_span(t, SPIPE_SPAN_FILL, r->chunks_done);
+    const double drain = spipe_priv_plan_span(t, SPIPE_SPAN_DRAIN, r->chunks_done);
+    const double in = spipe_priv_plan_span(t, SPIPE_SPAN_IN, r->chunks_done);
+    const double out = spipe_priv_plan_span(t, SPIPE_SPAN_OUT, r->chunks_done);
+    const double in_bytes = in - m->copies_in * m->device.copy_lost_us * 1e-3;
+    const double out_bytes = out - m->copies_out * m->device.copy_lost_us * 1e-3;
+    if (fill > 0.0) m->fill_gbps = m->in_bytes / fill * 1e-6;
+    if (drain > 0.0) m->drain_gbps = m->out_bytes / drain * 1e-6;
+    if (fill <= 0.0 && drain <= 0.0) return;
+    if (in_bytes > 0.0) m->device.h2d_gbps = m->in_bytes / in_bytes * 1e-6;
+    if (out_bytes > 0.0) m->device.d2h_gbps = m->out_bytes / out_bytes * 1e-6;
+    m->device.both_ways = 1.0; /* it is in these times */
+}
+SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_report_t *plan) {
+    spipe_model_t m = spipe_model_default();
+    const double  chunks = plan ? (double)plan->chunks_done : 0.0;
+    int           i;
+    if (!d || !plan || spipe_desc_check(d, NULL) != cudaSuccess || d->count == SPIPE_AUTO) return m;
+    m.count = d->count;
+    m.chunk = plan->chunk;
+    m.depth = plan->depth;
+    m.schedule = plan->schedule;
+    if (plan->threads > 0 || plan->staged) {
+        m.fill_threads = (int)plan->fill_threads;
+        m.drain_threads = (int)plan->drain_threads;
+    }
+    m.copies_in = m.copies_out = 0;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        const double               bytes = (double)(b->elem_bytes * plan->chunk);
+        if (spipe_priv_goes_in(b)) m.in_bytes += bytes, ++m.copies_in;
+        if (spipe_priv_goes_out(b)) m.out_bytes += bytes, ++m.copies_out;
+    }
+    if (strstr(plan->device, "H200") || strstr(plan->device, "h200")) {
+        m.device = spipe_model_preset("h200");
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        if (spipe_priv_stage_deps(d, i) != (i > 0 ? SPIPE_BIT(i - 1) : 0)) return m;
+        if (d->stages[i].ordered) m.kernel_streams = 1;
+        m.stage_names[i] = d->stages[i].name;
+        m.stage_host[i] = d->stages[i].host;
+        if (chunks > 0.0 && plan->timed_ms > 0.0) m.stage_ms[i] = plan->stage_ms[i] / chunks;
+    }
+    if (chunks > 0.0 && plan->timed_ms > 0.0) spipe_priv_plan_staging(&m, d, plan);
+    if (plan->schedule != SPIPE_MAPPED) m.num_stages = d->num_stages;
+    return m;
+}
+/* The best of a few runs of some settings, in ms; a negative number where they are refused. */
+SPIPE_API double spipe_priv_try(const spipe_desc_t *d, spipe_report_t *report) {
+    enum { WARM = 5, RUNS = 7, MOST = 36 }; /* warm: all that is tried has been by then */
+    spipe_pipeline_t *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    spipe_desc_t      plain = *d;
+    spipe_report_t    r;
+    double            best = -1.0;
+    cudaError_t       e = cudaErrorMemoryAllocation;
+    int               k, warm = 0;
+    memset(&r, 0, sizeof r);
+    plain.timeline = NULL; /* watching takes time, too */
+    if (p) e = spipe_pipeline_create(p, &plain, &r.failure);
+    for (k = 0; k < warm + RUNS && e == cudaSuccess; ++k) {
+        e = spipe_pipeline_run(p, &r);
+        if (k < WARM || (k == warm && r.trying && k < MOST)) warm = k + 1;
+        else if (best < 0.0 || r.wall_ms < best) best = r.wall_ms;
+    }
+    if (p && p->alive) (void)spipe_pipeline_destroy(p);
+    free(p);
+    (void)cudaGetLastError();
+    r.failure.error = e;
+    if (report) *report = r;
+    return e == cudaSuccess ? best : -1.0;
+}
+/* Takes other settings when they are faster by more than chance. */
+SPIPE_API void spipe_priv_better(spipe_desc_t *best, double *best_ms, const spipe_desc_t *other,
+                                 spipe_report_t *report) {
+    spipe_report_t r;
+    spipe_failure_t f;
+    double         ms;
+    if (spipe_desc_check(other, &f) != cudaSuccess) return;
+    ms = spipe_priv_try(other, &r);
+    if (ms < 0.0 || ms > 0.98 * *best_ms) return;
+    *best = *other;
+    *best_ms = ms;
+    *report = r;
+}
+/* One setting at a time, from the library's own choice on. */
+SPIPE_API void spipe_priv_search(spipe_desc_t *best, double *best_ms, spipe_report_t *report) {
+    static const double          chunks[] = {0.25, 0.5, 2.0, 4.0}, others[] = {0.5, 2.0};
+    static const spipe_staging_t stagings[] = {SPIPE_STAGING_REGISTER, SPIPE_STAGING_DIRECT};
+    spipe_desc_t                 from = *best, d;
+    const int                    staged = report->staged;
+    int                          i;
+    for (i = 0; i < 4; ++i) {
+        d = from;
+        d.chunk = (size_t)((double)from.chunk * chunks[i]);
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    for (from = *best, i = 0; i < 2; ++i) {
+        d = from;
+        d.depth = (size_t)((double)from.depth * others[i]);
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    for (from = *best, i = 0; i < 2 && staged; ++i) {
+        d = from;
+        d.threads = (size_t)((double)from.threads * others[i]);
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    for (from = *best, i = 0; i < 2 && staged; ++i) {
+        d = from;
+        d.staging = stagings[i];
+        spipe_priv_better(best, best_ms, &d, report);
+    }
+    d = *best;
+    d.schedule = SPIPE_DEPTH_FIRST;
+    spipe_priv_better(best, best_ms, &d, report);
+    d.schedule = SPIPE_MAPPED;
+    d.chunk = SPIPE_AUTO;
+    spipe_priv_better(best, best_ms, &d, report);
+}
+
+SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
+                                 spipe_report_t *report) {
+    spipe_report_t own;
+    double         best_ms;
+    int            i;
+    if (!report) report = &own;
+    memset(report, 0, sizeof *report);
+    if (!best) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_desc_check(d, &report->failure));
+    *best = *d;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->kind != SPIPE_INOUT && b->kind != SPIPE_SOURCE && b->kind != SPIPE_SINK &&
+            !(b->kind == SPIPE_RESIDENT && b->resident == (SPIPE_UPLOAD | SPIPE_DOWNLOAD))) {
+            continue;
+        }
+        return spipe_priv_refuse(&report->failure, cudaErrorInvalidValue, "buffer %d (%s): tuning "
+                                 "runs again and again, which this buffer would notice; tune with "
+                                 "an input and an output array", i, spipe_priv_kind_name(b->kind));
+    }
+    best_ms = spipe_priv_try(d, report);
+    if (best_ms < 0.0) return report->failure.error;
+    best->chunk = report->chunk;
+    best->depth = report->depth;
+    best->schedule = report->schedule;
+    if (report->threads > 0) best->threads = report->threads;
+    best_ms = spipe_priv_try(best, report); /* asked for by hand the same may do less by itself */
+    if (best_ms < 0.0) return report->failure.error;
+    {
+        spipe_report_t r;
+        const double   ms = spipe_priv_try(d, &r);
+        if (ms > 0.0 && ms < 0.98 * best_ms) { /* as with small chunks copied several at a time */
+            *best = *d;
+            *report = r;
+            best_ms = ms;
+            if (d->chunk != SPIPE_AUTO) return cudaSuccess;
+            best->chunk = r.chunk;
+        }
+    }
+    spipe_priv_search(best, &best_ms, report);
+    return cudaSuccess;
+}
+
+#endif /* STREAMPIPE_TOOLS_H */
+
+/*  MIT License: see the end of streampipe.h. Copyright (c) 2026 The streampipe authors. */

@@ -1,0 +1,25 @@
+/* Made by `make amalgamate` from the H200 row of src/private/costs.h: do not edit. */
+static const double h200_link_in = 55.3; /* GB/s */
+static const double h200_link_out = 55.2; /* GB/s */
+static const double h200_link_both = 51.5; /* GB/s */
+static const double h200_copy_s = 3.6; /* us */
+static const double h200_latency_s = 4; /* us */
+static const double h200_call_s = 1.9; /* us */
+static const double h200_launch_s = 4; /* us */
+static const double h200_zero_copy = 42; /* GB/s */
+static const double h200_pageable_in = 10.5; /* GB/s */
+static const double h200_pageable_out = 14; /* GB/s */
+static const double h200_pageable_s = 10; /* us */
+static const double h200_fill = 5.5; /* GB/s */
+static const double h200_drain = 6; /* GB/s */
+static const double h200_memory = 75; /* GB/s */
+static const double h200_memory_uncached = 65; /* GB/s */
+static const double h200_wake_s = 15; /* us */
+static const double h200_start_s = 22; /* us */
+static const double h200_staged_s = 30; /* us */
+static const double h200_pin = 9; /* GB/s */
+static const double h200_pin_s = 38; /* us */
+static const double h200_pin_arrays = 22; /* GB/s */
+static const double h200_setup_s = 25; /* us */
+static const double h200_malloc_s = 30; /* us */
+static const double h200_malloc_bytes = 800; /* GB/s */

@@ -1,0 +1,545 @@
+/* hostcuda: the modelled clock.
+ *
+ * A simulation by events. An operation becomes ready when the operations before it are done and
+ * the host has issued it; it then passes its hardware queue, waits for its engine, and holds it
+ * for its time:
+ * - copies: one at a time on each copy engine; both directions at once slow each other
+ *   (both_ways);
+ * - kernels, memsets, copies within the device: share the compute engine by threads. The most
+ *   urgent, then the first started, takes the share it can use and leaves the rest to the next;
+ *   a kernel starts only when there is a rest. So small kernels run side by side and full ones
+ *   one after another, the next one moving in as shares come free.
+ * Host functions hold no engine. Records and waits take no time. With one hardware queue (before
+ * Kepler) each engine takes its operations strictly in issue order, so one that is not ready
+ * blocks those behind it. With several, streams share them in turn. */
+#include "h200_costs.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "hostcuda_internal.h"
+
+namespace hc {
+namespace {
+
+/* ---- profiles -------------------------------------------------------------------------------- */
+
+/* 32 bits cannot say more than 4 GiB: there a device has as much as can be said. */
+size_t gib(size_t n) {
+    const size_t most = std::numeric_limits<size_t>::max();
+    return n > most >> 30 ? most : n << 30;
+}
+
+/* Where no source is named the figure is the vendor's data sheet, or a round number of the
+ * right size. None is fitted to the published asynchronous times of any program. */
+hostcuda_profile_t ideal() {
+    hostcuda_profile_t p;
+    memset(&p, 0, sizeof p);
+    strcpy(p.name, "ideal");
+    p.copy_engines = p.async_engine_count = 2;
+    p.queues = 32;
+    p.concurrent_kernels = 1;
+    p.sm_count = 16;
+    p.threads_per_sm = 2048;
+    p.max_threads_per_block = 1024;
+    p.cc_major = 9;
+    p.priority_least = 0;
+    p.priority_greatest = -5;
+    p.memory = gib(16);
+    p.shared_per_block = 48 * 1024;
+    p.shared_optin = 227 * 1024;
+    p.l2_bytes = static_cast<size_t>(4) << 20;
+    p.h2d = p.d2h = p.pageable_h2d = p.pageable_d2h = 10.0; /* 1 byte = 0.1 ns: easy sums */
+    p.d2d = 100.0;
+    p.both_ways = 1.0;
+    p.pin = p.reg = p.unreg = 1e30; /* pinning takes no time */
+    p.kernel_ns_per_thread = 0.4;   /* a float a thread: as long as its copy */
+    return p;
+}
+
+hostcuda_profile_t ideal1() {
+    hostcuda_profile_t p = ideal();
+    strcpy(p.name, "ideal1");
+    p.copy_engines = p.async_engine_count = 1;
+    p.queues = 1;
+    return p;
+}
+
+hostcuda_profile_t h200() {
+    hostcuda_profile_t p = ideal();
+    strcpy(p.name, "h200");
+    p.async_engine_count = 3; /* what one reports; one engine a direction carries host copies */
+    p.queues = 8;             /* the driver's default CUDA_DEVICE_MAX_CONNECTIONS */
+    p.sm_count = 132;
+    p.memory = gib(139);
+    p.l2_bytes = static_cast<size_t>(50) << 20;
+    /* measured on H200s, PCIe 5.0 x16: the same row that the planner of streampipe.h reads */
+    p.h2d = h200_link_in;
+    p.d2h = h200_link_out;
+    p.both_ways = h200_link_both / h200_link_in;
+    p.copy_lost = 1e3 * h200_copy_s;
+    p.pageable_h2d = h200_pageable_in;
+    p.pageable_d2h = h200_pageable_out;
+    p.pin = 2.4;
+    p.reg = 27.0;
+    p.unreg = 69.0;
+    p.call_launch = 3800.0;
+    p.call_copy = 1e3 * h200_call_s;
+    p.call_host_func = 1900.0;
+    p.call_record = 270.0;
+    p.call_wait = 260.0;
+    p.call_query = 340.0;
+    p.call_event = 210.0;   /* create + destroy 420 */
+    p.call_stream = 2350.0; /* create + destroy 4700 */
+    p.call_graph = 3300.0;  /* with 1100 a node: 3.3 us a chunk of three nodes when replayed */
+    p.call_graph_node = 1100.0;
+    /* not measured */
+    p.d2d = 2000.0;                 /* 4.8 TB/s of memory, read and written, less some */
+    p.kernel_latency = 3000.0;      /* a launch on an idle stream takes a few us to begin */
+    p.kernel_ns_per_thread = 0.002; /* 8 bytes a thread at 4 TB/s */
+    p.host_func_latency = 100000.0; /* velox#6096: about 100 us */
+    p.call_sync = 2000.0;
+    p.call_malloc = 100000.0;
+    return p;
+}
+
+/* What the three older cards share: PCIe 2.0 x16 and the drivers of their time. */
+hostcuda_profile_t older(const char *name) {
+    hostcuda_profile_t p = h200();
+    strcpy(p.name, name);
+    /* PCIe 2.0 x16 carries 8 GB/s each way. Copies in are reads, answered in packets of 64 bytes
+     * with 20 of frame: 6.1 GB/s; copies out are writes of 128 bytes with 24: 6.7. Acknowledgements
+     * and credits take some 7 % of either; 5.7 and 6.2 were usual readings. */
+    p.h2d = 5.7;
+    p.d2h = 6.2;
+    /* Both ways at once, the link out also carries the requests for what comes in (24 bytes for
+     * each 512: 0.27 GB/s) and its acknowledgements (8 bytes for four packets: 0.18), together
+     * 5.6 % of 8 GB/s; the link in carries those of what goes out, 2.4 %. */
+    p.both_ways = 0.95;
+    p.copy_lost = 8000.0; /* about 10 us to start a copy over PCIe 2.0 */
+    p.pageable_h2d = 3.0;
+    p.pageable_d2h = 2.5;
+    p.pin = 1.5;
+    p.reg = 10.0;
+    p.unreg = 30.0;
+    p.kernel_latency = 5000.0; /* launch overheads of 5-7 us were usual */
+    p.call_launch = 5000.0;
+    p.call_copy = 4000.0;
+    p.shared_optin = 48 * 1024;
+    p.priority_least = p.priority_greatest = 0;
+    return p;
+}
+
+hostcuda_profile_t c1060() {
+    hostcuda_profile_t p = older("c1060");
+    p.copy_engines = p.async_engine_count = 1;
+    p.queues = 1;
+    p.concurrent_kernels = 0;
+    p.sm_count = 30;
+    p.threads_per_sm = 1024;
+    p.max_threads_per_block = 512;
+    p.cc_major = 1;
+    p.cc_minor = 3;
+    p.memory = gib(4);
+    p.shared_per_block = p.shared_optin = 16 * 1024;
+    p.l2_bytes = 0;
+    p.d2d = 36.0;                  /* 102 GB/s of memory, read and written, at 70 % */
+    p.kernel_ns_per_thread = 0.11; /* 8 bytes a thread at the same 72 GB/s */
+    return p;
+}
+
+hostcuda_profile_t c2050() {
+    hostcuda_profile_t p = older("c2050");
+    p.copy_engines = p.async_engine_count = 2;
+    p.queues = 1;
+    p.late_signal = 1;
+    p.sm_count = 14;
+    p.threads_per_sm = 1536;
+    p.cc_major = 2;
+    p.memory = gib(3);
+    p.l2_bytes = 768 * 1024;
+    p.d2d = 50.0;                  /* 144 GB/s of memory, read and written, at 70 % */
+    p.kernel_ns_per_thread = 0.08; /* 8 bytes a thread at the same 100 GB/s */
+    return p;
+}
+
+hostcuda_profile_t k20c() {
+    hostcuda_profile_t p = older("k20c");
+    p.copy_engines = p.async_engine_count = 2;
+    p.queues = 32; /* Hyper-Q */
+    p.sm_count = 13;
+    p.threads_per_sm = 2048;
+    p.cc_major = 3;
+    p.cc_minor = 5;
+    p.priority_greatest = -1;
+    p.memory = gib(5);
+    p.l2_bytes = 1280 * 1024;
+    p.d2d = 73.0;                   /* 208 GB/s of memory, read and written, at 70 % */
+    p.kernel_ns_per_thread = 0.055; /* 8 bytes a thread at the same 146 GB/s */
+    return p;
+}
+
+/* ---- readiness and dispatch ------------------------------------------------------------------ */
+
+bool on_compute(const Op &op) { return op.engine == HOSTCUDA_COMPUTE; }
+
+void schedule(double time, const OpP &op) { state().due.insert(State::Due{time, op->seq, op}); }
+
+/* Time left at full speed ends now or runs on; the end is only worked out anew when the rate
+ * changes, so that sums stay exact. */
+void set_rate(Op &op, double rate) {
+    const double now = state().now;
+    if (rate == op.rate) return;
+    op.left -= (now - op.last) * op.rate;
+    op.last = now;
+    op.rate = rate;
+    op.until = rate > 0 ? now + op.left / rate : NEVER;
+}
+
+void begin_span(Op &op, double span) {
+    op.left = span;
+    op.last = state().now;
+    op.rate = -1; /* forces set_rate to work out the end */
+    op.until = NEVER;
+}
+
+void follow_up(const OpP &op);
+
+void finish(const OpP &op, double end) {
+    op->model = Model::DONE;
+    op->end = end;
+    op->seen = state().now;
+    if (state().tracing) state().trace.push_back(op);
+    follow_up(op);
+}
+
+void follow_up(const OpP &op) {
+    std::vector<OpP> followers;
+    followers.swap(op->followers);
+    for (const OpP &f : followers)
+        if (--f->waits_for == 0) schedule(std::max(f->issue, state().now), f);
+}
+
+bool depends(const Op &who, const Op &on) {
+    std::set<const Op *> seen;
+    std::vector<const Op *> todo(1, &on);
+    while (!todo.empty()) {
+        const Op *op = todo.back();
+        todo.pop_back();
+        for (const OpP &f : op->followers) {
+            if (f.get() == &who) return true;
+            if (seen.insert(f.get()).second) todo.push_back(f.get());
+        }
+    }
+    return false;
+}
+
+/* Would one of the kernels that `next` holds back, or is held by, wait for itself? */
+bool circular(const OpP &op, const OpP &next) {
+    std::vector<OpP> held(1, op);
+    for (size_t i = 0; i < held.size(); ++i) {
+        const std::vector<OpP> more = held[i]->signals;
+        held.insert(held.end(), more.begin(), more.end());
+        for (const Op *by = next.get(); by; by = by->held_by.get())
+            if (depends(*by, *held[i])) return true;
+    }
+    return false;
+}
+
+/* Late signal (Fermi): of kernels issued back to back in different streams none is known to be
+ * done before the last is, unless the later one waits for the earlier. */
+void executed(const OpP &op) {
+    op->model = Model::EXECUTED;
+    op->end = state().now;
+    const OpP next = op->next_kernel;
+    op->next_kernel.reset();
+    if (next && next->model != Model::DONE && next->issue <= state().now && !circular(op, next)) {
+        op->held_by = next;
+        next->signals.push_back(op);
+        return;
+    }
+    std::vector<OpP> all(1, op);
+    while (!all.empty()) {
+        const OpP done = all.back();
+        all.pop_back();
+        all.insert(all.end(), done->signals.begin(), done->signals.end());
+        done->signals.clear();
+        done->held_by.reset();
+        finish(done, done->end);
+    }
+}
+
+Device &device_of(const Op &op) { return *state().devices[static_cast<size_t>(op.device)]; }
+
+void dispatch(const OpP &op) {
+    Device &d = device_of(*op);
+    const bool by_priority = on_compute(*op) && d.profile.queues > 1;
+    const std::pair<int, long> key(by_priority ? op->priority : 0, state().dispatched++);
+    d.ready[op->engine].insert(std::make_pair(key, op));
+}
+
+/* Operations leave a hardware queue in its order. */
+void drain_queue(std::deque<OpP> &queue) {
+    while (!queue.empty() && queue.front()->model == Model::READY) {
+        const OpP op = queue.front();
+        queue.pop_front();
+        dispatch(op);
+    }
+}
+
+void start_free(const OpP &op) {
+    op->model = Model::RUNNING;
+    op->start = state().now;
+    if (!op->resolved) {
+        state().unresolved.push_back(op);
+    } else if (op->span > 0) {
+        begin_span(*op, op->span);
+        set_rate(*op, 1.0);
+        state().timed.push_back(op);
+    } else {
+        finish(op, state().now);
+    }
+}
+
+/* All before it is done, the host has issued it; its latency comes first. */
+void became_ready(const OpP &op) {
+    if (op->latency > 0 && !op->latency_paid) {
+        op->latency_paid = true;
+        schedule(state().now + op->latency, op);
+        return;
+    }
+    op->model = Model::READY;
+    if (op->engine == HOSTCUDA_NO_ENGINE)
+        start_free(op);
+    else if (op->queued)
+        drain_queue(device_of(*op).queues[static_cast<size_t>(op->queue)]);
+    else
+        dispatch(op);
+}
+
+/* ---- engines --------------------------------------------------------------------------------- */
+
+void start_on_engine(const OpP &op) {
+    op->model = Model::RUNNING;
+    op->start = state().now;
+    op->in_bytes = op->held <= 0;
+    begin_span(*op, op->in_bytes ? op->span : op->held);
+}
+
+void start_copies(Device &d) {
+    for (int e = 0; e < 2; ++e) {
+        auto &ready = d.ready[HOSTCUDA_COPY0 + e];
+        if (d.copying[e] || ready.empty()) continue;
+        d.copying[e] = ready.begin()->second;
+        ready.erase(ready.begin());
+        start_on_engine(d.copying[e]);
+    }
+}
+
+/* Gives shares in order of urgency; returns what is left for one that comes in at `priority`. */
+double share_out(Device &d, int priority) {
+    double free = 1.0, free_at = 1.0;
+    for (const OpP &k : d.kernels) {
+        const double got = std::min(k->share, free);
+        set_rate(*k, k->share > 0 ? got / k->share : 1.0);
+        free -= got;
+        if (free < 1e-12) free = 0;
+        if (k->priority <= priority || d.profile.queues == 1) free_at = free;
+    }
+    return d.kernels.empty() ? 1.0 : free_at;
+}
+
+void start_kernels(Device &d) {
+    auto &ready = d.ready[HOSTCUDA_COMPUTE];
+    for (;;) {
+        const int priority = ready.empty() ? 0 : ready.begin()->second->priority;
+        const double free = share_out(d, priority);
+        if (ready.empty() || free <= 0) return;
+        if (!d.profile.concurrent_kernels && !d.kernels.empty()) return;
+        const OpP op = ready.begin()->second;
+        ready.erase(ready.begin());
+        start_on_engine(op);
+        auto place = d.kernels.end();
+        if (d.profile.queues > 1)
+            while (place != d.kernels.begin() && (*(place - 1))->priority > op->priority) --place;
+        d.kernels.insert(place, op);
+    }
+}
+
+void set_copy_rates(Device &d) {
+    const bool both =
+        d.copying[0] && d.copying[1] && d.copying[0]->in_bytes && d.copying[1]->in_bytes;
+    for (const OpP &op : d.copying)
+        if (op) set_rate(*op, op->in_bytes && both ? d.profile.both_ways : 1.0);
+}
+
+/* Everything that can happen at this very time. */
+void settle() {
+    State &s = state();
+    for (size_t i = 0; i < s.unresolved.size();) {
+        const OpP op = s.unresolved[i];
+        if (!op->resolved) {
+            ++i;
+            continue;
+        }
+        s.unresolved.erase(s.unresolved.begin() + static_cast<std::ptrdiff_t>(i));
+        begin_span(*op, std::max(0.0, op->start + op->span - s.now));
+        set_rate(*op, 1.0);
+        s.timed.push_back(op);
+    }
+    while (!s.due.empty() && s.due.begin()->time <= s.now) {
+        const OpP op = s.due.begin()->op;
+        s.due.erase(s.due.begin());
+        became_ready(op);
+    }
+    for (const auto &d : s.devices) {
+        start_copies(*d);
+        start_kernels(*d);
+        set_copy_rates(*d);
+    }
+}
+
+void end_copies(Device &d, double time) {
+    for (OpP &op : d.copying) {
+        if (!op || op->until > time) continue;
+        if (!op->in_bytes) {
+            op->in_bytes = true;
+            begin_span(*op, op->span);
+        } else {
+            const OpP done = op;
+            op.reset();
+            finish(done, time);
+        }
+    }
+}
+
+void end_kernels(Device &d, double time) {
+    for (size_t i = 0; i < d.kernels.size();) {
+        const OpP op = d.kernels[i];
+        if (op->until > time) {
+            ++i;
+            continue;
+        }
+        d.kernels.erase(d.kernels.begin() + static_cast<std::ptrdiff_t>(i));
+        if (d.profile.late_signal)
+            executed(op);
+        else
+            finish(op, time);
+    }
+}
+
+/* Ends what ends at `time`. */
+void end_at(double time) {
+    State &s = state();
+    s.now = time;
+    for (size_t i = 0; i < s.timed.size();) {
+        const OpP op = s.timed[i];
+        if (op->until > time) {
+            ++i;
+            continue;
+        }
+        s.timed.erase(s.timed.begin() + static_cast<std::ptrdiff_t>(i));
+        finish(op, time);
+    }
+    for (const auto &d : s.devices) {
+        end_copies(*d, time);
+        end_kernels(*d, time);
+    }
+}
+
+bool host_function_unknown() {
+    for (const OpP &op : state().unresolved)
+        if (!op->running_free) return true;
+    return false;
+}
+
+} /* namespace */
+
+hostcuda_profile_t profile_named(const char *name) {
+    hostcuda_profile_t (*const all[])() = {c1060, c2050, k20c, h200, ideal, ideal1};
+    for (auto make : all) {
+        const hostcuda_profile_t p = make();
+        if (strcmp(p.name, name) == 0) return p;
+    }
+    hostcuda_profile_t none = ideal();
+    none.name[0] = 0;
+    return none;
+}
+
+void model_device(Device &d) {
+    const size_t queues = d.profile.queues == 1 ? 4 : static_cast<size_t>(d.profile.queues);
+    if (d.queues.size() < queues) d.queues.resize(queues);
+}
+
+void model_add(const OpP &op, const std::vector<OpP> &after) {
+    Device &d = device_of(*op);
+    if (op->engine != HOSTCUDA_NO_ENGINE && (op->queued || d.profile.queues == 1)) {
+        op->queued = true;
+        op->queue =
+            d.profile.queues == 1 ? op->engine : static_cast<int>(op->stream) % d.profile.queues;
+        d.queues[static_cast<size_t>(op->queue)].push_back(op);
+    }
+    if (op->engine != HOSTCUDA_NO_ENGINE) {
+        const bool pair = d.last_queued && d.last_queued->kind == HOSTCUDA_KERNEL &&
+                          op->kind == HOSTCUDA_KERNEL && d.last_queued->stream != op->stream;
+        if (d.profile.late_signal && pair && d.last_queued->model != Model::DONE)
+            d.last_queued->next_kernel = op;
+        d.last_queued = op;
+    }
+    for (const OpP &before : after) {
+        if (!before || before->model == Model::DONE) continue;
+        before->followers.push_back(op);
+        ++op->waits_for;
+    }
+    if (op->waits_for == 0) schedule(std::max(op->issue, state().now), op);
+}
+
+double model_next() {
+    const State &s = state();
+    double next = s.due.empty() ? NEVER : s.due.begin()->time;
+    for (const OpP &op : s.timed) next = std::min(next, op->until);
+    for (const auto &d : s.devices) {
+        for (const OpP &op : d->copying)
+            if (op) next = std::min(next, op->until);
+        for (const OpP &op : d->kernels) next = std::min(next, op->until);
+    }
+    return next;
+}
+
+Ran model_run(double until, const Op *op) {
+    State &s = state();
+    for (;;) {
+        settle();
+        if (op && op->model == Model::DONE) return Ran::REACHED;
+        const double next = model_next();
+        if (next <= s.now) {
+            end_at(s.now);
+            continue;
+        }
+        if (host_function_unknown() && (until > s.now)) return Ran::STALLED;
+        if (next > until || next == NEVER) {
+            if (op && next == NEVER && !s.unresolved.empty()) return Ran::STALLED;
+            if (until != NEVER) s.now = std::max(s.now, until);
+            return Ran::REACHED;
+        }
+        end_at(next);
+    }
+}
+
+double &clock_of_thread() {
+    State &s = state();
+    if (self.epoch != s.epoch) {
+        self.epoch = s.epoch;
+        self.clock = s.latest;
+    }
+    return self.clock;
+}
+
+void clock_advance(double ns) {
+    double &clock = clock_of_thread();
+    clock += ns;
+    state().latest = std::max(state().latest, clock);
+}
+
+} /* namespace hc */

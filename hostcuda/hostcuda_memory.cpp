@@ -1,0 +1,524 @@
+/* hostcuda: device memory, pinned and registered memory, copies. */
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "hostcuda_internal.h"
+
+namespace hc {
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static uintptr_t key_of(const void *p) { return ~reinterpret_cast<uintptr_t>(p); }
+
+/* The block that holds p, or end(). Keys fall as addresses rise. */
+static Blocks::iterator block_of(Blocks &blocks, const void *p) {
+    const auto i = blocks.lower_bound(key_of(p));
+    if (i == blocks.end()) return i;
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
+    return offset < i->second.size ? i : blocks.end();
+}
+
+static bool overlaps(Blocks &blocks, const void *p, size_t size) {
+    if (block_of(blocks, p) != blocks.end()) return true;
+    const char *last = static_cast<const char *>(p) + (size - 1);
+    return block_of(blocks, last) != blocks.end() || [&] {
+        const auto i = blocks.lower_bound(key_of(last));
+        return i != blocks.end() && ~i->first >= reinterpret_cast<uintptr_t>(p);
+    }();
+}
+
+enum class Where {
+    DEVICE,
+    PINNED,
+    PAGEABLE,
+    WRONG
+};
+
+static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside) {
+    const auto i = block_of(blocks, p);
+    if (i == blocks.end()) return overlaps(blocks, p, size) ? Where::WRONG : Where::PAGEABLE;
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
+    return size <= i->second.size - offset ? inside : Where::WRONG;
+}
+
+/* What a range is, and WRONG if it runs over an edge. */
+static Where where_is(const void *p, size_t size) {
+    if (!p) return Where::WRONG;
+    const Where d = where_in(state().device_blocks, p, size, Where::DEVICE);
+    return d != Where::PAGEABLE ? d : where_in(state().host_blocks, p, size, Where::PINNED);
+}
+
+static int device_holding(const void *p, int otherwise) {
+    const auto i = block_of(state().device_blocks, p);
+    return i == state().device_blocks.end() ? otherwise : i->second.device;
+}
+
+static void *allocate(size_t align, size_t size) {
+    void *p = nullptr;
+#ifdef _WIN32
+    p = _aligned_malloc(size, align);
+    if (!p) return nullptr;
+#else
+    if (posix_memalign(&p, align, size) != 0) return nullptr;
+#endif
+    memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
+    return p;
+}
+
+static void free_allocated(void *p) {
+#ifdef _WIN32
+    _aligned_free(p);
+#else
+    free(p);
+#endif
+}
+
+static cudaError_t allocate_device(void **out, size_t size) {
+    Device &d = current();
+    *out = nullptr;
+    if (size == 0) return cudaSuccess;
+    if (size > d.profile.memory - d.used) return cudaErrorMemoryAllocation;
+    void *p = allocate(256, size);
+    if (!p) return cudaErrorMemoryAllocation;
+    Block b;
+    b.size = size;
+    b.device = self.device;
+    state().device_blocks[key_of(p)] = b;
+    d.used += size;
+    *out = p;
+    return cudaSuccess;
+}
+
+/* Forgets the block that starts at p; false if there is none. */
+static bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
+    const auto i = blocks.find(key_of(p));
+    if (i == blocks.end() || i->second.registered != registered) return false;
+    *was = i->second;
+    blocks.erase(i);
+    return true;
+}
+
+void really_free(void *p) {
+    const Shown shown;
+    free_allocated(p);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+struct Copy {
+    void *dst;
+    const void *src;
+    size_t dpitch, spitch, width, height;
+    int kind; /* HOSTCUDA_H2D ... */
+    bool pageable;
+};
+
+static size_t extent(size_t pitch, size_t width, size_t height) {
+    return height ? pitch * (height - 1) + width : 0;
+}
+
+static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind) {
+    const bool to = dst == Where::DEVICE;
+    if (src == Where::DEVICE)
+        *kind = to ? HOSTCUDA_D2D : HOSTCUDA_D2H;
+    else
+        *kind = to ? HOSTCUDA_H2D : HOSTCUDA_H2H;
+    switch (wanted) {
+    case cudaMemcpyHostToHost: return *kind == HOSTCUDA_H2H;
+    case cudaMemcpyHostToDevice: return *kind == HOSTCUDA_H2D;
+    case cudaMemcpyDeviceToHost: return *kind == HOSTCUDA_D2H;
+    case cudaMemcpyDeviceToDevice: return *kind == HOSTCUDA_D2D;
+    case cudaMemcpyDefault: return true;
+    }
+    return false;
+}
+
+static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
+    if (static_cast<int>(wanted) < 0 || static_cast<int>(wanted) > 4)
+        return cudaErrorInvalidMemcpyDirection;
+    if (c.height > 1 && (c.width > c.dpitch || c.width > c.spitch))
+        return cudaErrorInvalidPitchValue;
+    const Where dst = where_is(c.dst, extent(c.dpitch, c.width, c.height));
+    const Where src = where_is(c.src, extent(c.spitch, c.width, c.height));
+    if (dst == Where::WRONG || src == Where::WRONG) return cudaErrorInvalidValue;
+    if (!resolve_kind(wanted, dst, src, &c.kind)) return cudaErrorInvalidValue;
+    c.pageable = dst == Where::PAGEABLE || src == Where::PAGEABLE;
+    return cudaSuccess;
+}
+
+/* For ThreadSanitizer the first and the last page of every sixteen, and the last of all. */
+static void copy_bytes(char *dst, const char *src, size_t n) {
+    const size_t page = 4096, some = 16 * page;
+    const bool apart = dst + n <= src || src + n <= dst;
+    for (; SAMPLES && apart && n > some; dst += some, src += some, n -= some) {
+        memcpy(dst, src, page);
+        overlook();
+        memcpy(dst + page, src + page, some - 2 * page);
+        look();
+        memcpy(dst + some - page, src + some - page, page);
+    }
+    memmove(dst, src, n);
+}
+
+static void copy_rows(const Copy &c) {
+    if (c.dpitch == c.width && c.spitch == c.width) {
+        copy_bytes(static_cast<char *>(c.dst), static_cast<const char *>(c.src),
+                   c.width * c.height);
+        return;
+    }
+    for (size_t i = 0; i < c.height; ++i)
+        memmove(static_cast<char *>(c.dst) + i * c.dpitch,
+                static_cast<const char *>(c.src) + i * c.spitch, c.width);
+}
+
+/* The modelled engine and time of a copy. */
+static void price_copy(Op &op, const Copy &c) {
+    const hostcuda_profile_t &p = device(op.device).profile;
+    op.bytes = c.width * c.height;
+    const double bytes = static_cast<double>(op.bytes);
+    op.held = p.copy_lost;
+    switch (c.kind) {
+    case HOSTCUDA_H2D:
+        op.engine = HOSTCUDA_COPY0;
+        op.span = bytes / (c.pageable ? p.pageable_h2d : p.h2d);
+        break;
+    case HOSTCUDA_D2H:
+        op.engine = p.copy_engines > 1 ? HOSTCUDA_COPY1 : HOSTCUDA_COPY0;
+        op.span = bytes / (c.pageable ? p.pageable_d2h : p.d2h);
+        break;
+    case HOSTCUDA_D2D:
+        op.engine = HOSTCUDA_COMPUTE;
+        op.span = bytes / p.d2d;
+        op.share = 1.0;
+        break;
+    default: op.held = 0; op.span = bytes / p.pageable_h2d;
+    }
+}
+
+/* Pageable memory on the way to the device is read during the call, before the stream gets
+ * there. */
+static void stage_now(Copy &c, std::shared_ptr<std::vector<char>> *staging) {
+    *staging = std::make_shared<std::vector<char>>(c.width * c.height);
+    Copy to = c;
+    to.dst = (*staging)->data();
+    to.dpitch = c.width;
+    {
+        const Shown shown;
+        copy_rows(to);
+    }
+    c.src = (*staging)->data();
+    c.spitch = c.width;
+}
+
+static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchronous) {
+    const OpP op = new_op(*s, c.kind);
+    price_copy(*op, c);
+    if (c.pageable && s->capture) return invalidate(*s->capture, cudaErrorStreamCaptureUnsupported);
+    std::shared_ptr<std::vector<char>> staging;
+    if (c.pageable && c.kind == HOSTCUDA_H2D) stage_now(c, &staging);
+    op->work = [c, staging] {
+        copy_rows(c);
+        return cudaSuccess;
+    };
+    const cudaError_t e = submit_or_capture(s, op);
+    if (e != cudaSuccess) return e;
+    const bool to_host = c.kind == HOSTCUDA_D2H || c.kind == HOSTCUDA_H2H;
+    if (synchronous || (c.pageable && to_host)) {
+        wait_for(call, op);
+        return surface(device(s->device));
+    }
+    if (staging) clock_to(call.lock, *op); /* the modelled host is busy, the real one need not be */
+    return cudaSuccess;
+}
+
+static cudaError_t copy(Call &call, Copy c, cudaMemcpyKind kind, cudaStream_t stream,
+                        bool synchronous) {
+    const StreamP s = find_stream(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (c.width == 0 || c.height == 0) return cudaSuccess;
+    const cudaError_t e = check_copy(c, kind);
+    if (e != cudaSuccess) return e;
+    /* a synchronous copy within the device returns before it has run, as CUDA's does */
+    return issue_copy(call, s, c, synchronous && c.kind != HOSTCUDA_D2D);
+}
+
+static Copy flat(void *dst, const void *src, size_t count) {
+    return Copy{dst, src, count, count, count, 1, 0, false};
+}
+
+static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+    const StreamP s = find_stream(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (width == 0 || height == 0) return cudaSuccess;
+    if (height > 1 && width > pitch) return cudaErrorInvalidPitchValue;
+    const Where where = where_is(p, extent(pitch, width, height));
+    if (where != Where::DEVICE && where != Where::PINNED) return cudaErrorInvalidValue;
+    const OpP op = new_op(*s, HOSTCUDA_MEMSET);
+    op->bytes = width * height;
+    op->engine = HOSTCUDA_COMPUTE;
+    op->share = 1.0;
+    op->span = static_cast<double>(op->bytes) / device(s->device).profile.d2d;
+    op->work = [p, pitch, value, width, height] {
+        for (size_t i = 0; i < height; ++i)
+            memset(static_cast<char *>(p) + i * pitch, value, width);
+        return cudaSuccess;
+    };
+    return submit_or_capture(s, op);
+}
+
+} /* namespace hc */
+
+using namespace hc;
+
+extern "C" {
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **p, size_t size) {
+    ENTER(UNSAFE, &P::call_malloc);
+    REFUSE_IF(!p, cudaErrorInvalidValue);
+    return call.done(allocate_device(p, size));
+}
+
+cudaError_t cudaFree(void *p) {
+    ENTER(RELEASE | UNSAFE, &P::call_malloc);
+    REFUSE_IF(!p, cudaSuccess);
+    Block was;
+    REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
+    wait_for_device(call, device(was.device));
+    device(was.device).used -= was.size;
+    really_free(p);
+    return call.done(surface(device(was.device)));
+}
+
+cudaError_t cudaMallocAsync(void **p, size_t size, cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_launch);
+    const StreamP s = find_stream(stream);
+    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
+    REFUSE_IF(!p, cudaErrorInvalidValue);
+    REFUSE_IF(s->device != self.device, cudaErrorInvalidResourceHandle);
+    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
+    return call.done(allocate_device(p, size));
+}
+
+cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_launch);
+    const StreamP s = find_stream(stream);
+    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
+    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
+    REFUSE_IF(!p, cudaSuccess);
+    Block was;
+    REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
+    device(was.device).used -= was.size;
+    const OpP op = new_op(*s, HOSTCUDA_OTHER);
+    op->work = [p] {
+        free_allocated(p);
+        return cudaSuccess;
+    };
+    return call.done(submit_or_capture(s, op));
+}
+
+static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags) {
+    const unsigned known = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
+    REFUSE_IF(!p || (flags & ~known), cudaErrorInvalidValue);
+    *p = nullptr;
+    REFUSE_IF(size == 0, cudaSuccess);
+    *p = allocate(4096, size);
+    REFUSE_IF(!*p, cudaErrorMemoryAllocation);
+    Block b;
+    b.size = size;
+    b.device = self.device;
+    b.flags = flags;
+    state().host_blocks[key_of(*p)] = b;
+    clock_advance(static_cast<double>(size) / current().profile.pin);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t size) {
+    ENTER(UNSAFE, &P::call_malloc);
+    return pin(call, p, size, cudaHostAllocDefault);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t size, unsigned flags) {
+    ENTER(UNSAFE, &P::call_malloc);
+    return pin(call, p, size, flags);
+}
+
+cudaError_t cudaFreeHost(void *p) {
+    ENTER(RELEASE | UNSAFE, &P::call_malloc);
+    REFUSE_IF(!p, cudaSuccess);
+    Block was;
+    REFUSE_IF(!forget(state().host_blocks, p, false, &was), cudaErrorInvalidValue);
+    wait_for_device(call, current());
+    really_free(p);
+    return call.done(surface(current()));
+}
+
+cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags) {
+    ENTER(UNSAFE, &P::call_malloc);
+    const unsigned known =
+        cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterReadOnly;
+    REFUSE_IF(!p || size == 0 || (flags & ~known), cudaErrorInvalidValue);
+    State &s = state();
+    REFUSE_IF(overlaps(s.device_blocks, p, size), cudaErrorInvalidValue);
+    REFUSE_IF(overlaps(s.host_blocks, p, size), cudaErrorHostMemoryAlreadyRegistered);
+    Block b;
+    b.size = size;
+    b.device = self.device;
+    b.flags = flags | cudaHostAllocMapped;
+    b.registered = true;
+    s.host_blocks[key_of(p)] = b;
+    clock_advance(static_cast<double>(size) / current().profile.reg);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaHostUnregister(void *p) {
+    ENTER(RELEASE | UNSAFE, &P::call_malloc);
+    REFUSE_IF(!p, cudaErrorInvalidValue);
+    Block was;
+    REFUSE_IF(!forget(state().host_blocks, p, true, &was), cudaErrorHostMemoryNotRegistered);
+    wait_for_device(call, current());
+    clock_advance(static_cast<double>(was.size) / current().profile.unreg);
+    return call.done(surface(current()));
+}
+
+cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned flags) {
+    ENTER(PLAIN);
+    REFUSE_IF(!d || !h || flags != 0, cudaErrorInvalidValue);
+    REFUSE_IF(block_of(state().host_blocks, h) == state().host_blocks.end(), cudaErrorInvalidValue);
+    *d = h;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaHostGetFlags(unsigned *flags, void *h) {
+    ENTER(PLAIN);
+    REFUSE_IF(!flags || !h, cudaErrorInvalidValue);
+    const auto i = block_of(state().host_blocks, h);
+    REFUSE_IF(i == state().host_blocks.end(), cudaErrorInvalidValue);
+    *flags = i->second.flags;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
+    ENTER(PLAIN);
+    REFUSE_IF(!a || !p, cudaErrorInvalidValue);
+    State &s = state();
+    memset(a, 0, sizeof *a);
+    void *const pointer = const_cast<void *>(p);
+    const auto d = block_of(s.device_blocks, p), h = block_of(s.host_blocks, p);
+    a->type = cudaMemoryTypeUnregistered;
+    a->device = cudaInvalidDeviceId;
+    a->hostPointer = pointer;
+    if (d != s.device_blocks.end()) {
+        a->type = cudaMemoryTypeDevice;
+        a->device = d->second.device;
+        a->devicePointer = pointer;
+        a->hostPointer = nullptr;
+    } else if (h != s.host_blocks.end()) {
+        a->type = cudaMemoryTypeHost;
+        a->device = h->second.device;
+        a->devicePointer = pointer;
+    }
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, cudaMemcpyKind kind) {
+    ENTER(UNSAFE, &P::call_copy);
+    return call.done(copy(call, flat(dst, src, count), kind, cudaStreamLegacy, true));
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_copy);
+    return call.done(copy(call, flat(dst, src, count), kind, stream, false));
+}
+
+/* Between two devices the copy is modelled as a download from the source: it holds that engine
+ * of the stream's device. */
+cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device,
+                                size_t count, cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_copy);
+    const StreamP s = find_stream(stream);
+    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
+    REFUSE_IF(!is_device(dst_device) || !is_device(src_device), cudaErrorInvalidDevice);
+    REFUSE_IF(count == 0, cudaSuccess);
+    Copy c = flat(dst, src, count);
+    const cudaError_t e = check_copy(c, cudaMemcpyDeviceToDevice);
+    REFUSE_IF(e != cudaSuccess, e);
+    REFUSE_IF(device_holding(dst, -1) != dst_device || device_holding(src, -1) != src_device,
+              cudaErrorInvalidValue);
+    if (dst_device != src_device) c.kind = HOSTCUDA_D2H;
+    return call.done(issue_copy(call, s, c, false));
+}
+
+cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
+                         size_t height, cudaMemcpyKind kind) {
+    ENTER(UNSAFE, &P::call_copy);
+    const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
+    return call.done(copy(call, c, kind, cudaStreamLegacy, true));
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_copy);
+    const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
+    return call.done(copy(call, c, kind, stream, false));
+}
+
+static bool attributes_fit(const cudaMemcpyAttributes *attrs, const size_t *first, size_t count,
+                           size_t copies) {
+    if (!attrs || !first || count == 0 || count > copies || first[0] != 0) return false;
+    for (size_t i = 0; i < count; ++i) {
+        const int order = static_cast<int>(attrs[i].srcAccessOrder);
+        if (order < cudaMemcpySrcAccessOrderStream || order > cudaMemcpySrcAccessOrderAny)
+            return false;
+        if (i > 0 && (first[i] <= first[i - 1] || first[i] >= copies)) return false;
+    }
+    return true;
+}
+
+/* All copies are checked before any is issued. They run one after another in the stream. */
+cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes,
+                                 size_t count, cudaMemcpyAttributes *attrs, size_t *first,
+                                 size_t attr_count, cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_copy);
+    const StreamP s = find_stream(stream);
+    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
+    REFUSE_IF(is_legacy(*s) || !dsts || !srcs || !sizes || count == 0, cudaErrorInvalidValue);
+    REFUSE_IF(!attributes_fit(attrs, first, attr_count, count), cudaErrorInvalidValue);
+    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
+    std::vector<Copy> copies;
+    for (size_t i = 0; i < count; ++i) {
+        Copy c = flat(dsts[i], srcs[i], sizes[i]);
+        REFUSE_IF(sizes[i] == 0, cudaErrorInvalidValue);
+        const cudaError_t e = check_copy(c, cudaMemcpyDefault);
+        REFUSE_IF(e != cudaSuccess, e);
+        copies.push_back(c);
+    }
+    for (const Copy &c : copies) {
+        const cudaError_t e = issue_copy(call, s, c, false);
+        REFUSE_IF(e != cudaSuccess, e);
+    }
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t count) {
+    ENTER(UNSAFE, &P::call_copy);
+    return call.done(set_memory(p, count, value, count, 1, cudaStreamLegacy));
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t count, cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_copy);
+    return call.done(set_memory(p, count, value, count, 1, stream));
+}
+
+cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+    ENTER(PLAIN, &P::call_copy);
+    return call.done(set_memory(p, pitch, value, width, height, stream));
+}
+
+} /* extern "C" */

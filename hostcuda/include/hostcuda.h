@@ -1,0 +1,146 @@
+/* hostcuda's own controls: the modelled clock, device profiles, faults, leaks. See ../README.md. */
+#ifndef HOSTCUDA_H
+#define HOSTCUDA_H
+
+#include <stdio.h>
+
+#include "cuda_runtime_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- device profiles: what the modelled clock goes by ---------------------------------------- */
+
+typedef struct hostcuda_profile_s {
+    char name[32];
+    /* scheduling */
+    int copy_engines;       /* 1: both directions share it; 2: one a direction */
+    int async_engine_count; /* what the attribute asyncEngineCount says */
+    int queues;             /* hardware queues; 1: one in-order queue an engine (before Kepler) */
+    int concurrent_kernels; /* 0: one kernel at a time */
+    int late_signal; /* 1: a kernel signals only when those queued right behind it are done */
+    /* size */
+    int sm_count, threads_per_sm, max_threads_per_block, cc_major, cc_minor;
+    int priority_least, priority_greatest;
+    size_t memory, shared_per_block, shared_optin, l2_bytes;
+    /* rates, in bytes per ns = GB/s */
+    double h2d, d2h, d2d; /* pinned, one direction alone */
+    double pageable_h2d, pageable_d2h;
+    double both_ways;       /* factor on each direction's rate while both are busy */
+    double pin, reg, unreg; /* cudaMallocHost, cudaHostRegister, cudaHostUnregister */
+    /* times in ns */
+    double copy_lost;            /* a copy holds its engine this long beside its bytes */
+    double kernel_latency;       /* between a kernel being ready and its first block running */
+    double kernel_ns_per_thread; /* default kernel: this much a thread with the device full */
+    double host_func_latency;    /* between a host function being ready and its running */
+    /* host time a call costs, in ns */
+    double call_launch, call_copy, call_host_func, call_record, call_wait, call_query, call_sync;
+    double call_event, call_stream;     /* creating or destroying one */
+    double call_graph, call_graph_node; /* cudaGraphLaunch: once, and for each node */
+    double call_malloc;                 /* cudaMalloc, cudaFree, and the fixed part of pinning */
+} hostcuda_profile_t;
+
+/* "c1060", "c2050", "k20c", "h200", "ideal", "ideal1"; an unknown name gives one with name[0]
+ * == 0. */
+hostcuda_profile_t hostcuda_profile(const char *name);
+/* Before the device has work. Also env HOSTCUDA_PROFILE=name for all devices (default h200). */
+cudaError_t hostcuda_set_profile(int device, const hostcuda_profile_t *profile);
+hostcuda_profile_t hostcuda_get_profile(int device);
+/* Number of devices, 1..16; env HOSTCUDA_DEVICES. Before any is used. */
+cudaError_t hostcuda_set_devices(int count);
+/* Memory of the current device. */
+cudaError_t hostcuda_set_memory(size_t bytes);
+/* What this kernel takes with the device to itself: fixed_ns + threads * ns_per_thread. */
+void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_thread);
+/* The name that traces show. */
+void hostcuda_kernel_name(const void *func, const char *name);
+
+/* ---- the modelled clock ---------------------------------------------------------------------- */
+
+/* This host thread's modelled time, ns. Inside a host function it is not known: -1. */
+double hostcuda_now_ns(void);
+/* The host computes for ns; inside a host function, that function takes ns longer. */
+void hostcuda_host_work(double ns);
+/* Waits for all work and sets every modelled clock to 0. */
+void hostcuda_clock_reset(void);
+
+enum hostcuda_kind {
+    HOSTCUDA_H2D,
+    HOSTCUDA_D2H,
+    HOSTCUDA_D2D,
+    HOSTCUDA_H2H,
+    HOSTCUDA_MEMSET,
+    HOSTCUDA_KERNEL,
+    HOSTCUDA_HOST_FUNC,
+    HOSTCUDA_RECORD,
+    HOSTCUDA_WAIT,
+    HOSTCUDA_OTHER
+};
+
+enum hostcuda_engine {
+    HOSTCUDA_NO_ENGINE,
+    HOSTCUDA_COPY0,
+    HOSTCUDA_COPY1,
+    HOSTCUDA_COMPUTE
+};
+
+typedef struct hostcuda_op_s {
+    int kind;   /* enum hostcuda_kind */
+    int engine; /* enum hostcuda_engine */
+    int device;
+    unsigned stream; /* cudaStreamGetId(), 0 = legacy */
+    size_t bytes;
+    char label[32]; /* of a kernel: hostcuda_kernel_name, else "kernel" */
+    double issue_ns, start_ns, end_ns;
+} hostcuda_op_t;
+
+void hostcuda_trace_start(void);
+/* What has completed on the modelled clock since, in issue order; returns how many there are. */
+size_t hostcuda_trace(hostcuda_op_t *out, size_t max);
+/* The same as a table headed "modelled". */
+void hostcuda_trace_print(FILE *f);
+const char *hostcuda_kind_name(int kind);
+
+/* ---- faults, checks -------------------------------------------------------------------------- */
+
+/* The k-th call from now (1 = the next) of this runtime function, NULL = of any, returns e and
+ * does nothing. Several may be armed. Env HOSTCUDA_FAIL="cudaMalloc:3:2,kernel:1:700" (names of
+ * work: as below). */
+void hostcuda_fail(const char *function, long k, cudaError_t e);
+/* The k-th operation issued from now of this sort ("kernel", "copy", "memset", "host", NULL =
+ * any) fails when it runs: e is sticky and surfaces at a later synchronisation. */
+void hostcuda_fail_async(const char *what, long k, cudaError_t e);
+void hostcuda_fail_clear(void);
+/* How many armed faults have fired since hostcuda_fail_clear(). */
+long hostcuda_fail_fired(void);
+/* Calls of a function (NULL: of all) since hostcuda_calls_reset(). */
+long hostcuda_calls(const char *function);
+void hostcuda_calls_reset(void);
+/* The i-th of the functions called since then, by name; NULL past the last. */
+const char *hostcuda_called(size_t i);
+/* As after an illegal address: work is skipped and calls fail with e from the next
+ * synchronisation on. */
+void hostcuda_break_device(cudaError_t e);
+/* Random short sleeps before operations, so that missing waits show; 0 = none. Env
+ * HOSTCUDA_JITTER. */
+void hostcuda_set_jitter(unsigned seed);
+/* Counts what is alive (streams, events, memory, registrations, graphs); lists it to f if not
+ * NULL. */
+int hostcuda_leaks(FILE *f);
+
+#ifdef __cplusplus
+} /* extern "C" */
+
+template <typename... P>
+inline void hostcuda_kernel_time(void (*kernel)(P...), double fixed_ns, double ns_per_thread) {
+    hostcuda_kernel_time(reinterpret_cast<const void *>(kernel), fixed_ns, ns_per_thread);
+}
+
+template <typename... P>
+inline void hostcuda_kernel_name(void (*kernel)(P...), const char *name) {
+    hostcuda_kernel_name(reinterpret_cast<const void *>(kernel), name);
+}
+#endif
+
+#endif

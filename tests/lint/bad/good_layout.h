@@ -1,0 +1,34 @@
+/* good_layout.h -- what the layout rules accept; some bad_ files beside it have one fault each. */
+#ifndef GOOD_LAYOUT_H
+#define GOOD_LAYOUT_H
+
+#define GOOD_LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define GOOD_BOTH(a, b)                                                                            \
+    do {                                                                                           \
+        good_call(a, b);                                                                           \
+        good_call(b, a);                                                                           \
+    } while (0)
+
+typedef struct good {
+    int first, second;
+    int list[3];
+} good_t;
+
+/* a = 1, b = 2; in a comment, and x ? y : z ? 1 : 2. */
+static int good_call(int a, int b) { return a > 0 ? a : b; }
+
+static int good_all(const good_t *g, int n) {
+    static const char *const text = "a = 1, b = 2; x ? 1 : y ? 2 : 3";
+    int i, sum = 0, list[] = {1, 2, 3};
+    const good_t *at = g, *end = g + n;
+    for (i = 0, at = g; at < end; ++i, ++at) sum += at->first;
+    switch (n) {
+    case 1: sum = 1; break;
+    case 2: sum = 2; return sum;
+    default: break;
+    }
+    /* Two arguments, each with a choice of its own. */
+    return good_call(n > 0 ? sum : list[0], n < 0 ? 1 : 2) + (text[0] == ';');
+}
+
+#endif
