@@ -2252,8 +2252,8 @@ enum {
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING   1.30 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_CLEARLY_WORSE  1.15 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_CLEARLY_WORSE  1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
@@ -2668,13 +2668,15 @@ SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
     double limit;
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
-    e.kernel = w->kernel_s / n;
+    e.kernel = w->kernel_s / n + 0.5 * c->launch_s * w->num_stages; /* two kernel streams */
     e.issue =
         c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, y, &e) / (double)y->depth;
+    limit = spipe_priv_latency(c, w, y, &e);
+    if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
+    limit /= (double)y->depth;
     e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, y, &e);
     return e;
@@ -3287,6 +3289,7 @@ typedef struct spipe_priv_queue {
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
     spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
+    spipe_priv_worker_t *barred;  /* those beyond the limit, which must not be woken for a task */
 } spipe_priv_queue_t;
 
 /* workers: the threads that fill, drain and run host stages. */
@@ -4418,21 +4421,26 @@ SPIPE_API int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
 /* Lies down until there is work; called with the lock held. */
-SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_queue_t *q,
+SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                spipe_priv_worker_t *w) {
     w->woken = 0;
-    w->next = q->parked;
-    q->parked = w;
+    w->next = *list;
+    *list = w;
     while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
 }
 
 /* Wakes the worker that parked last; called with the lock held. */
-SPIPE_API void spipe_priv_wake_one(spipe_priv_queue_t *q) {
-    spipe_priv_worker_t *w = q->parked;
+SPIPE_API void spipe_priv_wake_one(spipe_priv_worker_t **list) {
+    spipe_priv_worker_t *w = *list;
     if (!w) return;
-    q->parked = w->next;
+    *list = w->next;
     w->woken = 1;
     spipe_priv_cond_signal(&w->work);
+}
+
+SPIPE_API void spipe_priv_wake_all(spipe_priv_queue_t *q) {
+    while (q->parked) spipe_priv_wake_one(&q->parked);
+    while (q->barred) spipe_priv_wake_one(&q->barred);
 }
 
 /* Does the oldest task of a queue; called and returns with the lock held. */
@@ -4462,7 +4470,7 @@ SPIPE_API void *spipe_priv_worker_thread(void *arg) {
         if (q->num_tasks > 0 && number < q->limit)
             spipe_priv_do_next(p, q);
         else
-            spipe_priv_park(p->sync, q, w);
+            spipe_priv_park(p->sync, number < q->limit ? &q->parked : &q->barred, w);
     }
     spipe_priv_unlock(p->sync);
     spipe_priv_cond_destroy(&w->work);
@@ -4483,7 +4491,7 @@ SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, si
         t->what = what;
         t->stage = stage;
         t->batch = batch;
-        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(q);
+        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(&q->parked);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -4526,9 +4534,9 @@ SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue
         spipe_priv_unlock(p->sync);
     }
     spipe_priv_lock(p->sync);
-    if (q->limit != wanted) { /* a worker beyond the limit parks again, so all look */
+    if (q->limit != wanted) {
         q->limit = wanted;
-        while (q->parked) spipe_priv_wake_one(q);
+        spipe_priv_wake_all(q); /* each looks on which side of the limit it is */
     }
     spipe_priv_unlock(p->sync);
 }
@@ -4558,7 +4566,7 @@ SPIPE_API void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
         spipe_priv_lock(p->sync);
         p->workers.quit = 1;
-        while (q->parked) spipe_priv_wake_one(q);
+        spipe_priv_wake_all(q);
         spipe_priv_unlock(p->sync);
         for (k = q->num_threads; k > 0;) spipe_priv_thread_join(q->threads[--k]);
         q->num_threads = 0;

@@ -877,9 +877,12 @@ struct spipe_priv_rows_t {
 template <typename T>
 SPIPE_PRIV_ON_DEVICE const T *spipe_priv_row(const T *in, const spipe_priv_rows_t &r, int j,
                                              size_t width) {
-    const ptrdiff_t want = r.y + j;
-    const ptrdiff_t up_to_last = want > r.last ? r.last : want;
-    return in + (want < r.first ? r.first : up_to_last) * (ptrdiff_t)width;
+    ptrdiff_t row = r.y + j;
+    if (row < r.first)
+        row = r.first;
+    else if (row > r.last)
+        row = r.last;
+    return in + row * (ptrdiff_t)width;
 }
 
 /* Loads the pixels x .. x+3 of N rows, one word per row; columns past the end repeat the last. All

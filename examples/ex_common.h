@@ -141,10 +141,10 @@ static inline cudaError_t ex_busy_stage(const spipe_chunk_t *c, void *user) {
                    c->count, c->stream);
 }
 
-/* The number of steps with which ex_busy over n elements takes about `ms` alone on the GPU. On a GPU
-   it is measured with many steps and with none. On hostcuda the duration is set instead (half the
-   elements, half the time), so that little is computed; the last call counts for all launches after
-   it. Waits for the device. */
+/* The number of steps with which ex_busy over n elements takes about `ms` alone on the device. On a
+   GPU it is measured with many steps and with none. On hostcuda the duration is set instead (half
+   the elements, half the time), so that little is computed; the last call counts for all launches
+   after it. Waits for the device. */
 static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
 #if EX_HOSTCUDA
     (void)scratch;

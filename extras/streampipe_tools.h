@@ -215,9 +215,9 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
     spipe_priv_doctor_say(doc, SPIPE_FIND_COPY_ENGINES, f->copy_engines >= 2,
                           "none on this device; copy all input before all output "
                           "(SPIPE_BREADTH_FIRST), and copy less",
-                          "%d copy engine%s: %s", f->copy_engines, f->copy_engines == 1 ? "" : "s",
-                          f->copy_engines >= 2 ? "both directions can run at once"
-                                               : "one direction at a time");
+                          "%d copy engine%s", f->copy_engines,
+                          f->copy_engines >= 2 ? "s: both directions can run at once"
+                                               : ": one direction at a time");
     spipe_priv_doctor_say(doc, SPIPE_FIND_KERNELS, f->concurrent_kernels != 0,
                           "give each kernel enough blocks to fill the device by itself",
                           "kernels of different streams %s run at once",
@@ -228,11 +228,15 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
                           f->priority_least, f->priority_greatest);
     spipe_priv_doctor_say(doc, SPIPE_FIND_MEMORY, !f->integrated,
                           "do without copies: SPIPE_ZERO_COPY on pinned memory", "%s", memory);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, f->numa_node < 0 ? -1 : 1, "",
-                          f->numa_node < 0 ? "NUMA node: unknown, or there is only one"
-                                           : "NUMA node %d: pinned memory and threads belong there "
-                                             "(numactl --cpunodebind --membind)",
-                          f->numa_node);
+    if (f->numa_node < 0) {
+        spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, -1, "",
+                              "NUMA node: unknown, or there is only one");
+    } else {
+        spipe_priv_doctor_say(doc, SPIPE_FIND_NUMA, 1, "",
+                              "NUMA node %d: pinned memory and threads belong there "
+                              "(numactl --cpunodebind --membind)",
+                              f->numa_node);
+    }
 }
 
 /* Environment variables that serialise work. */
@@ -246,8 +250,8 @@ SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
                           "CUDA_LAUNCH_BLOCKING is %s",
                           blocks ? "set: every launch waits for its kernel" : "not set");
     spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS, !profiler, "measure without it",
-                          "%s profiler or sanitizer is attached%s", profiler ? "a" : "no",
-                          profiler ? ": some serialise all work" : "");
+                          profiler ? "a profiler or sanitizer is attached: some serialise all work"
+                                   : "no profiler or sanitizer is attached");
     spipe_priv_doctor_say(doc, SPIPE_FIND_CONNECTIONS, streams <= connections,
                           "use fewer streams (4 are plenty), or set CUDA_DEVICE_MAX_CONNECTIONS, "
                           "at most 32, before the program starts",

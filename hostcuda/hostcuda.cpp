@@ -1,5 +1,5 @@
 /* hostcuda: how it starts and ends, what every call passes, errors, devices, and its own functions.
- * Calls check and issue; a thread for each stream does the work in order. */
+ * A call checks and issues; a thread for each stream does the work in order. */
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -32,7 +32,7 @@ void arm(State &s, const std::string &what, long k, cudaError_t e, bool async) {
     s.faults.push_back(Fault{what, async, k, e});
 }
 
-/* "cudaMalloc:3:2,kernel:1:700" */
+/* Reads HOSTCUDA_FAIL: "cudaMalloc:3:2,kernel:1:700". */
 void arm_from_environment(State &s) {
     const char *text = getenv("HOSTCUDA_FAIL");
     std::string rest = text ? text : "";
@@ -84,8 +84,8 @@ bool any_closing() {
     return false;
 }
 
-/* Threads of destroyed streams end, with a bound on the wait; those of live ones are left to
- * idle. */
+/* Waits, for a limited time, until the threads of destroyed streams have ended; those of live
+ * streams are left idle. */
 void let_threads_end() {
     if (self.in_host) return;
     const Hidden hidden;
@@ -483,7 +483,7 @@ static void reset_memory(Blocks &blocks, int of_device) {
     }
 }
 
-/* Everything of the device goes, as in CUDA; a broken one works again. */
+/* Destroys everything on the device, as CUDA does; a device that had failed works again. */
 cudaError_t cudaDeviceReset(void) {
     ENTER(NO_STICKY | UNSAFE);
     Device &d = current();

@@ -1,8 +1,8 @@
 /* hostcuda: the modelled clock.
  *
- * A simulation by events. An operation becomes ready when the operations before it are done and
- * the host has issued it; it then passes its hardware queue, waits for its engine, and holds it
- * for its time:
+ * An event simulation. An operation becomes ready when the operations before it are done and the
+ * host has issued it. It then passes its hardware queue, waits for its engine, and occupies it for
+ * its time:
  * - copies: one at a time on each copy engine; both directions at once slow each other
  *   (both_ways);
  * - kernels, memsets, copies within the device: share the compute engine by threads. The most
@@ -25,14 +25,14 @@ namespace {
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
-/* 32 bits cannot say more than 4 GiB: there a device has as much as can be said. */
+/* n GiB, or as much as a size_t can hold where it has 32 bits. */
 size_t gib(size_t n) {
     const size_t most = std::numeric_limits<size_t>::max();
     return n > most >> 30 ? most : n << 30;
 }
 
-/* Where no source is named the figure is the vendor's data sheet, or a round number of the
- * right size. None is fitted to the published asynchronous times of any program. */
+/* A figure without a named source is from the vendor's data sheet, or a round number of the right
+ * size. None is fitted to the published asynchronous times of any program. */
 hostcuda_profile_t ideal() {
     hostcuda_profile_t p;
     memset(&p, 0, sizeof p);
@@ -50,11 +50,12 @@ hostcuda_profile_t ideal() {
     p.shared_per_block = 48 * 1024;
     p.shared_optin = 227 * 1024;
     p.l2_bytes = static_cast<size_t>(4) << 20;
-    p.h2d = p.d2h = p.pageable_h2d = p.pageable_d2h = 10.0; /* 1 byte = 0.1 ns: easy sums */
+    p.h2d = p.d2h = p.pageable_h2d = p.pageable_d2h =
+        10.0; /* 1 byte takes 0.1 ns, for simple arithmetic */
     p.d2d = 100.0;
     p.both_ways = 1.0;
     p.pin = p.reg = p.unreg = 1e30; /* pinning takes no time */
-    p.kernel_ns_per_thread = 0.4;   /* a float a thread: as long as its copy */
+    p.kernel_ns_per_thread = 0.4;   /* one float per thread: as long as its copy */
     return p;
 }
 
@@ -69,7 +70,7 @@ hostcuda_profile_t ideal1() {
 hostcuda_profile_t h200() {
     hostcuda_profile_t p = ideal();
     strcpy(p.name, "h200");
-    p.async_engine_count = 3; /* what one reports; one engine a direction carries host copies */
+    p.async_engine_count = 3; /* as an H200 reports; one per direction does host copies */
     p.queues = 8;             /* the driver's default CUDA_DEVICE_MAX_CONNECTIONS */
     p.sm_count = 132;
     p.memory = gib(139);
@@ -92,7 +93,7 @@ hostcuda_profile_t h200() {
     p.call_query = 340.0;
     p.call_event = 210.0;   /* create + destroy 420 */
     p.call_stream = 2350.0; /* create + destroy 4700 */
-    p.call_graph = 3300.0;  /* with 1100 a node: 3.3 us a chunk of three nodes when replayed */
+    p.call_graph = 3300.0;  /* with 1100 per node: 3.3 us per chunk of three nodes when replayed */
     p.call_graph_node = 1100.0;
     /* not measured */
     p.d2d = 2000.0;                 /* 4.8 TB/s of memory, read and written, less some */
@@ -104,7 +105,7 @@ hostcuda_profile_t h200() {
     return p;
 }
 
-/* What the three older cards share: PCIe 2.0 x16 and the drivers of their time. */
+/* What the three older cards have in common: PCIe 2.0 x16 and the drivers of their time. */
 hostcuda_profile_t older(const char *name) {
     hostcuda_profile_t p = h200();
     strcpy(p.name, name);
@@ -186,8 +187,8 @@ bool on_compute(const Op &op) { return op.engine == HOSTCUDA_COMPUTE; }
 
 void schedule(double time, const OpP &op) { state().due.insert(State::Due{time, op->seq, op}); }
 
-/* Time left at full speed ends now or runs on; the end is only worked out anew when the rate
- * changes, so that sums stay exact. */
+/* Sets the rate at which an operation progresses. Its end is computed again only when the rate
+ * changes, to avoid rounding errors. */
 void set_rate(Op &op, double rate) {
     const double now = state().now;
     if (rate == op.rate) return;
@@ -200,7 +201,7 @@ void set_rate(Op &op, double rate) {
 void begin_span(Op &op, double span) {
     op.left = span;
     op.last = state().now;
-    op.rate = -1; /* forces set_rate to work out the end */
+    op.rate = -1; /* forces set_rate to compute the end */
     op.until = NEVER;
 }
 
@@ -235,7 +236,7 @@ bool depends(const Op &who, const Op &on) {
     return false;
 }
 
-/* Would one of the kernels that `next` holds back, or is held by, wait for itself? */
+/* Whether a kernel that `next` holds back, or that holds back `next`, would wait for itself. */
 bool circular(const OpP &op, const OpP &next) {
     std::vector<OpP> held(1, op);
     for (size_t i = 0; i < held.size(); ++i) {
@@ -247,8 +248,8 @@ bool circular(const OpP &op, const OpP &next) {
     return false;
 }
 
-/* Late signal (Fermi): of kernels issued back to back in different streams none is known to be
- * done before the last is, unless the later one waits for the earlier. */
+/* Late signal (Fermi): kernels issued back to back in different streams are reported as done only
+ * when the last one is, unless the later one waits for the earlier. */
 void executed(const OpP &op) {
     op->model = Model::EXECUTED;
     op->end = state().now;
@@ -279,7 +280,7 @@ void dispatch(const OpP &op) {
     d.ready[op->engine].insert(std::make_pair(key, op));
 }
 
-/* Operations leave a hardware queue in its order. */
+/* Operations leave a hardware queue in the order in which they entered it. */
 void drain_queue(std::deque<OpP> &queue) {
     while (!queue.empty() && queue.front()->model == Model::READY) {
         const OpP op = queue.front();
@@ -302,7 +303,7 @@ void start_free(const OpP &op) {
     }
 }
 
-/* All before it is done, the host has issued it; its latency comes first. */
+/* Everything before the operation is done and the host has issued it: its latency begins. */
 void became_ready(const OpP &op) {
     if (op->latency > 0 && !op->latency_paid) {
         op->latency_paid = true;
@@ -337,7 +338,7 @@ void start_copies(Device &d) {
     }
 }
 
-/* Gives shares in order of urgency; returns what is left for one that comes in at `priority`. */
+/* Gives kernels their shares in order of urgency; returns what is left for one of `priority`. */
 double share_out(Device &d, int priority) {
     double free = 1.0, free_at = 1.0;
     for (const OpP &k : d.kernels) {
@@ -374,7 +375,7 @@ void set_copy_rates(Device &d) {
         if (op) set_rate(*op, op->in_bytes && both ? d.profile.both_ways : 1.0);
 }
 
-/* Everything that can happen at this very time. */
+/* Does everything that can happen at the current time. */
 void settle() {
     State &s = state();
     for (size_t i = 0; i < s.unresolved.size();) {
@@ -429,7 +430,7 @@ void end_kernels(Device &d, double time) {
     }
 }
 
-/* Ends what ends at `time`. */
+/* Ends the operations that end at `time`. */
 void end_at(double time) {
     State &s = state();
     s.now = time;

@@ -7,7 +7,7 @@ namespace hc {
 
 /* ---- capture --------------------------------------------------------------------------------- */
 
-/* An operation goes into the graph that its stream captures. */
+/* Adds an operation to the graph that its stream captures. */
 static void capture_op(Stream &s, const OpP &op) {
     Graph &g = *s.capture->graph;
     Node n;
@@ -18,7 +18,8 @@ static void capture_op(Stream &s, const OpP &op) {
     s.capture_deps.assign(1, g.nodes.size() - 1);
 }
 
-/* Legacy work while a blocking stream captures would have to wait for what does not run. */
+/* While a blocking stream captures, work on the legacy stream would have to wait for work that does
+ * not run: it is refused. */
 static cudaError_t check_implicit(const Stream &s) {
     if (!is_legacy(s)) return cudaSuccess;
     for (const auto &weak : state().capturing) {
@@ -78,7 +79,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
     return call.done(cudaSuccess);
 }
 
-/* All leaves must be behind the origin's last operations. */
+/* Whether the last operations of the first stream come after all others of the capture. */
 static bool all_joined(const Capture &c) {
     const std::vector<size_t> &deps = c.origin->capture_deps;
     for (size_t i = 0; i < c.graph->nodes.size(); ++i)
@@ -141,7 +142,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
     return call.done(cudaSuccess);
 }
 
-/* Nodes are told apart by number within their graph. */
+/* A node's handle is its index in its graph. */
 static cudaGraphNode_t node_handle(size_t i) {
     return reinterpret_cast<cudaGraphNode_t>((i + 1) * 16);
 }
@@ -176,7 +177,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle,
     return call.done(cudaSuccess);
 }
 
-/* The name that means the same in every version from 11.4. */
+/* The one name that has the same meaning in every version from 11.4 on. */
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t handle,
                                           unsigned long long flags) {
     ENTER(PLAIN);
@@ -203,7 +204,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t
     return call.done(cudaSuccess);
 }
 
-/* A node of a launch on the stream's thread; of host functions the model learns the time. */
+/* Runs a node of a launch on the stream's thread; for a host function the model gets the time. */
 static cudaError_t run_node(Op &node) {
     if (node.host) {
         const Hidden hidden;
@@ -221,8 +222,8 @@ static cudaError_t run_node(Op &node) {
     return e;
 }
 
-/* Really the nodes run in captured order on the stream's thread; in the model, by their
- * dependencies. */
+/* The nodes run on the stream's thread in the order of their capture; in the model they run by
+ * their dependencies. */
 static void launch_graph(const StreamP &s, Graph &g) {
     const OpP start = new_op(*s, HOSTCUDA_OTHER), end = new_op(*s, HOSTCUDA_OTHER);
     add_legacy_deps(*s, end->deps);

@@ -1,12 +1,11 @@
-/* hostcuda's inside: what its parts share, one section for each file.
+/* hostcuda: what its source files share, one section for each file.
  *
  * One mutex guards everything here, and the data work (copies, kernels, host functions) runs
- * outside it. So that ThreadSanitizer sees the orders that CUDA promises and no others, all
- * bookkeeping is hidden from it (Hidden) and each promised order is told to it by a release and
- * an acquire on a token: call that issues -> operation, record -> wait, operation ->
- * synchronisation that covered it. Operations of one stream run on one thread, which gives
- * their order by itself. Build hostcuda with -DHOSTCUDA_CHECK_ITSELF and nothing is hidden: the
- * sanitizer then checks hostcuda. */
+ * outside it. ThreadSanitizer shall see exactly the orders that CUDA promises. So all bookkeeping
+ * is hidden from it (Hidden), and each promised order is shown to it by a release and an acquire on
+ * a token: issuing call -> operation, record -> wait, operation -> synchronisation that covers it.
+ * Operations of one stream run on one thread, so their order needs no token. With
+ * -DHOSTCUDA_CHECK_ITSELF nothing is hidden, and the sanitizer checks hostcuda itself. */
 #ifndef HOSTCUDA_INTERNAL_H
 #define HOSTCUDA_INTERNAL_H
 
@@ -63,8 +62,9 @@ inline void show() {
     AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
 }
 
-/* Of large work ThreadSanitizer sees samples: what two operations with no order between them do
- * to each other's memory they do to much of it. overlook and look: in pairs, on one fiber. */
+/* Of large work ThreadSanitizer sees samples only, which is enough: two unordered operations that
+ * conflict usually conflict in much of their memory. Call overlook and look in pairs, on one
+ * fiber. */
 inline void overlook() {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
     AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
@@ -105,8 +105,8 @@ struct Hidden {
     Hidden &operator=(const Hidden &) = delete;
 };
 
-struct Shown { /* inside a Hidden: the user's data are touched, or an order is told */
-
+/* Inside a Hidden: accesses to the user's data, and orders to show to ThreadSanitizer. */
+struct Shown {
     Shown() { show(); }
 
     ~Shown() { hide(); }
@@ -158,9 +158,9 @@ struct Op {
     int priority = 0;
     int waits_for = 0; /* modelled predecessors not done */
     double issue = 0, start = 0, end = 0;
-    double seen = 0;    /* when those that follow learn of the end (late signal) */
+    double seen = 0;    /* when its followers see that it has ended (late signal) */
     double latency = 0; /* from ready to dispatch, engine not held */
-    double held = 0;    /* engine held before the bytes move */
+    double held = 0;    /* time on the engine before the bytes move */
     double span = 0;    /* time of the work alone on the device */
     double share = 0;   /* of the device's threads */
     bool latency_paid = false, in_bytes = false;
@@ -281,7 +281,7 @@ struct Thread {
     ~Thread();
 };
 #ifdef _WIN32
-/* MinGW frees a thread's variables before it destroys them: so this one stays to the end. */
+/* MinGW frees a thread's variables before it destroys them, so this one is never freed. */
 Thread &self_here();
 #define self self_here()
 #else
@@ -397,7 +397,7 @@ typedef hostcuda_profile_t P;
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-/* Handles are numbers that are never used again, so a dead one is always known. */
+/* Handles are numbers that are never reused, so a destroyed handle is always recognised. */
 template <typename H>
 H new_handle() {
     state().handles += 16;
@@ -434,17 +434,18 @@ StreamP find_stream(cudaStream_t handle);
 void close_stream(const StreamP &s);
 void join_finished(Lock &lock);
 void wait_real(Lock &lock, const Op &op);
-void resolve(Op &op, double ns); /* a host function has run: its length */
+void resolve(Op &op, double ns); /* a host function has run for ns */
 OpP new_op(const Stream &s, int kind);
 void add_legacy_deps(const Stream &s, std::vector<OpP> &deps);
 void stamp(const OpP &op);
-/* Hands a finished description to the model (after those it follows) and to the stream's thread. */
+/* Passes a complete operation to the model (with the operations that it follows) and to the
+ * stream's thread. */
 void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after);
 void submit(const StreamP &s, const OpP &op);
-cudaError_t injected_async(int kind); /* what an operation of this kind is to fail with */
-/* A failure of the device's work comes to light at synchronisations and successful queries. */
+cudaError_t injected_async(int kind); /* the error injected into an operation of this kind */
+/* Returns a failure of the device's work: at synchronisations and at successful queries. */
 cudaError_t surface(Device &d);
-/* The modelled end of an operation, on this thread's clock. */
+/* Advances this thread's clock to the modelled end of an operation. */
 void clock_to(Lock &lock, const Op &op);
 bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds patience,
                bool insist);
@@ -471,7 +472,7 @@ enum class Ran {
     REACHED,
     STALLED
 };
-/* Simulates to `until`, or until op is done. STALLED: a host function's length is not known yet. */
+/* Simulates to `until`, or until op is done. STALLED: a host function has not ended yet. */
 Ran model_run(double until, const Op *op);
 double model_next(); /* the next event, or infinity */
 double &clock_of_thread();

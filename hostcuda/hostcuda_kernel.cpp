@@ -1,10 +1,10 @@
-/* hostcuda: kernels, launching them and running their blocks, with fibers for the threads that wait
- * for each other.
+/* hostcuda: launching kernels, and running their blocks. Fibers let the threads of a block wait for
+ * each other.
  *
- * A fiber starts the threads of a block one after another. When a thread has to wait (barrier,
- * warp exchange) its fiber is parked with the thread's frames on it, and another fiber goes on:
- * one whose wait is over, else a new one that starts the next thread. A kernel without waits
- * never leaves its first fiber. */
+ * A fiber runs the threads of a block one after another. When a thread has to wait (barrier, warp
+ * exchange), its fiber is parked, with the thread's stack frames, and another fiber continues: one
+ * whose wait is over, or a new one that starts the next thread. A kernel without waits never leaves
+ * its first fiber. */
 #undef _FORTIFY_SOURCE /* longjmp between stacks is the point here */
 #ifdef _WIN32
 #include <windows.h> /* has fibers of its own */
@@ -65,7 +65,7 @@ const size_t STACK_BYTES = 256 * 1024; /* sanitizers' frames are larger */
 #else
 const size_t STACK_BYTES = 64 * 1024;
 #endif
-const size_t KEPT_FIBERS = 256; /* between kernels; ThreadSanitizer's fibers are dear */
+const size_t KEPT_FIBERS = 256; /* kept between kernels; ThreadSanitizer's fibers are expensive */
 
 struct Fiber {
 #ifdef _WIN32
@@ -79,7 +79,7 @@ struct Fiber {
     const void *bottom = nullptr; /* of the stack, for AddressSanitizer */
     size_t size = 0;
     void *fake = nullptr, *tsan = nullptr;
-    bool overlooks = false; /* it runs a block that ThreadSanitizer is not to see */
+    bool overlooks = false; /* it runs a block that is hidden from ThreadSanitizer */
     uint3 index;            /* the thread it carries while parked */
     unsigned current = 0;
     unsigned long long result = 0;
@@ -106,8 +106,7 @@ struct Grid {
     std::vector<Fiber *> idle;
     std::deque<Fiber *> ready;
     std::vector<Fiber *> at_barrier;
-    unsigned count = 0,
-             all = 0; /* predicates at the barrier: how many arrived true; how many arrived */
+    unsigned count = 0, all = 0; /* threads at the barrier: with a true predicate; all */
     WarpState warps[32];
     std::vector<char> shared;
     char *shared_start = nullptr;
@@ -195,7 +194,7 @@ Fiber *take_idle(Grid &g) {
     return f;
 }
 
-/* After a switch, on the stack switched to. */
+/* Called after a switch, on the new stack. */
 void arrived(Fiber *from) {
 #ifdef HOSTCUDA_ASAN
     Fiber *me = grid_of_thread.running;
@@ -239,7 +238,8 @@ void switch_to(Fiber *to) {
     arrived(came_from);
 }
 
-/* To be called by the fiber itself; none of them stays so while it does not run. */
+/* Hides the running fiber from ThreadSanitizer, or shows it. Called by the fiber itself; a fiber
+ * that does not run is never hidden. */
 void set_overlooks(Fiber *me, bool overlooks) {
     if (me->overlooks == overlooks) return;
     me->overlooks = overlooks;
@@ -249,7 +249,7 @@ void set_overlooks(Fiber *me, bool overlooks) {
         look();
 }
 
-/* Parks the running thread until somebody puts its fiber into g.ready. */
+/* Parks the running thread until its fiber is put into g.ready. */
 unsigned long long park() {
     Grid &g = grid_of_thread;
     Fiber *me = g.running;
@@ -383,7 +383,8 @@ unsigned long long warp_result(const WarpState &w, unsigned group, unsigned lane
     return result;
 }
 
-/* If all living lanes that `lane` waits for wait for the same, lets them go. */
+/* Lets the lanes go for which `lane` waits, if all of them that have not exited wait for the
+   same. */
 bool open_warp(Grid &g, unsigned warp, unsigned lane, Fiber *me, unsigned long long *mine) {
     WarpState &w = g.warps[warp];
     const unsigned group = w.mask[lane] & alive_in(warp);
@@ -673,7 +674,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *func) {
     return call.done(cudaSuccess);
 }
 
-/* By threads and dynamic shared memory alone: registers are not known here. */
+/* From threads and dynamic shared memory only, since registers are unknown here. */
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *func,
                                                           int block_size, size_t shared) {
     ENTER(PLAIN);

@@ -42,7 +42,7 @@ static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside) 
     return size <= i->second.size - offset ? inside : Where::WRONG;
 }
 
-/* What a range is, and WRONG if it runs over an edge. */
+/* What kind of memory a range is; WRONG if it crosses the end of a block. */
 static Where where_is(const void *p, size_t size) {
     if (!p) return Where::WRONG;
     const Where d = where_in(state().device_blocks, p, size, Where::DEVICE);
@@ -147,7 +147,7 @@ static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
     return cudaSuccess;
 }
 
-/* For ThreadSanitizer the first and the last page of every sixteen, and the last of all. */
+/* Copies. ThreadSanitizer sees the first and the last page of every sixteen, and the very last. */
 static void copy_bytes(char *dst, const char *src, size_t n) {
     const size_t page = 4096, some = 16 * page;
     const bool apart = dst + n <= src || src + n <= dst;
@@ -196,8 +196,8 @@ static void price_copy(Op &op, const Copy &c) {
     }
 }
 
-/* Pageable memory on the way to the device is read during the call, before the stream gets
- * there. */
+/* Pageable memory that is copied to the device is read during the call, before the stream reaches
+ * the copy. */
 static void stage_now(Copy &c, std::shared_ptr<std::vector<char>> *staging) {
     *staging = std::make_shared<std::vector<char>>(c.width * c.height);
     Copy to = c;
@@ -228,7 +228,7 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
         wait_for(call, op);
         return surface(device(s->device));
     }
-    if (staging) clock_to(call.lock, *op); /* the modelled host is busy, the real one need not be */
+    if (staging) clock_to(call.lock, *op); /* only the modelled host is busy for that time */
     return cudaSuccess;
 }
 

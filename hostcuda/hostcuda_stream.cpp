@@ -47,7 +47,7 @@ void resolve(Op &op, double ns) {
     state().changed.notify_all();
 }
 
-/* The work, where the sanitizer looks; the operation itself holds it. */
+/* Does the operation's work, which the sanitizer sees. */
 static cudaError_t execute(Op &op, bool skip, unsigned jitter) {
     const Shown shown;
     acquire(&op.issued);
@@ -86,8 +86,8 @@ static void run_op(Lock &lock, const OpP &op) {
 
 static double seen(const Op &op);
 
-/* The work of a stream that is gone has really been done, but may not be on the modelled clock. Of
- * what is, the last is enough. */
+/* Keeps the last operation of a stream that is destroyed: its work has really been done, but may
+ * still be in the future of the modelled clock. */
 static void leave(Device &d, const Stream &s) {
     OpP last;
     d.left.emplace_back(s.tail, is_blocking(s));
@@ -120,7 +120,7 @@ static void stream_thread(StreamP stream) {
     stream.reset();
 }
 
-/* Outside the lock, since a finished thread may still hold it. */
+/* Joins them without the lock, since a finished thread may still hold it. */
 void join_finished(Lock &lock) {
     std::vector<std::thread> threads;
     threads.swap(state().finished);
@@ -183,7 +183,7 @@ OpP new_op(const Stream &s, int kind) {
     return op;
 }
 
-/* The legacy stream waits for all blocking streams and they for it. */
+/* The legacy stream waits for all blocking streams, and they wait for it. */
 void add_legacy_deps(const Stream &s, std::vector<OpP> &deps) {
     Device &d = device(s.device);
     if (is_blocking(s) && d.legacy->tail) deps.push_back(d.legacy->tail);
@@ -200,7 +200,8 @@ void stamp(const OpP &op) {
     op->epoch = state().epoch;
 }
 
-/* Hands a finished description to the model (after those it follows) and to the stream's thread. */
+/* Passes a complete operation to the model (with the operations that it follows) and to the
+ * stream's thread. */
 void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after) {
     model_add(op, after);
     op->fail = op->fail != cudaSuccess ? op->fail : injected_async(op->kind);
@@ -230,13 +231,13 @@ void submit(const StreamP &s, const OpP &op) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* A failure of the device's work comes to light at synchronisations and successful queries. */
+/* Returns a failure of the device's work: at synchronisations and at successful queries. */
 cudaError_t surface(Device &d) {
     if (d.failed != cudaSuccess) d.sticky = d.failed;
     return d.sticky;
 }
 
-/* A host function that has run for long may be waiting for the very thread that asks. */
+/* A host function that has run for long may be waiting for the thread that calls this. */
 static bool host_function_hangs(std::chrono::milliseconds patience) {
     const auto now = Steady::now();
     for (const auto &h : state().running_hosts)
@@ -260,11 +261,11 @@ bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds
     return true;
 }
 
-/* When those that follow a modelled operation know of it; before all times if the clock was
- * reset since. */
+/* When the followers of a modelled operation see that it has ended; 0 if the clock was reset
+ * since. */
 static double seen(const Op &op) { return op.epoch == state().epoch ? op.seen : 0; }
 
-/* The modelled end of an operation, on this thread's clock. */
+/* Advances this thread's clock to the modelled end of an operation. */
 void clock_to(Lock &lock, const Op &op) {
     run_model(lock, NEVER, &op, std::chrono::milliseconds(1000), true);
     const double behind = seen(op) - clock_of_thread();
@@ -297,8 +298,8 @@ void wait_for_device(Call &call, Device &d) {
     for (const OpP &op : tails(d)) wait_for(call, op);
 }
 
-/* cudaSuccess or cudaErrorNotReady. Ready means: done on the modelled clock, and then really
- * waited for. */
+/* cudaSuccess or cudaErrorNotReady. Ready means done on the modelled clock; then it also waits
+ * until the operation has really been done. */
 static cudaError_t query(Call &call, OpP op) /* by value: see wait_for; NOLINT */
 {
     if (!op) return cudaSuccess;
@@ -306,7 +307,7 @@ static cudaError_t query(Call &call, OpP op) /* by value: see wait_for; NOLINT *
     if (!run_model(call.lock, clock_of_thread(), op.get(), patience, false))
         return cudaErrorNotReady;
     if (op->model != Model::DONE || seen(*op) > clock_of_thread()) {
-        /* Where a query costs nothing a polling loop would stand still: go to the next event. */
+        /* Where a query costs nothing, a polling loop would never end: go to the next event. */
         const double next = op->model == Model::DONE ? seen(*op) : model_next();
         if (!(current().profile.call_query > 0) && next < NEVER)
             clock_advance(std::max(0.0, next - clock_of_thread()));

@@ -196,7 +196,8 @@ static void test_little_room(void) {
     tap_ok(right(&b) && b.t.num_spans == 10 && b.t.num_lost == 3 * CHUNKS - 10 &&
            spans[10].chunk == (size_t)0x7777777777777777ULL,
            "where there is little room the rest is counted, and nothing is written behind it");
-    tap_ok(strstr(b.r.verdict, "38 operations did not fit into the timeline") != NULL, "and the verdict says so");
+    tap_ok(strstr(b.r.verdict, "38 operations did not fit into the timeline") != NULL,
+           "and the verdict says so");
     done(&b);
 }
 

@@ -83,8 +83,8 @@ unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int 
 unsigned alive_lanes();
 long long device_clock();
 
-/* What goes on between a kernel's threads is not for ThreadSanitizer to watch: it is dear, and
- * concerns one OS thread. */
+/* Synchronisation between a kernel's threads is hidden from ThreadSanitizer, because it is slow and
+ * happens on one OS thread. */
 #if defined(__SANITIZE_THREAD__)
 #define HOSTCUDA_UNWATCHED __attribute__((no_sanitize_thread))
 #else

@@ -30,9 +30,9 @@ typedef struct hostcuda_profile_s {
     double both_ways;       /* factor on each direction's rate while both are busy */
     double pin, reg, unreg; /* cudaMallocHost, cudaHostRegister, cudaHostUnregister */
     /* times in ns */
-    double copy_lost;            /* a copy holds its engine this long beside its bytes */
+    double copy_lost;            /* fixed time of a copy, in addition to its bytes */
     double kernel_latency;       /* between a kernel being ready and its first block running */
-    double kernel_ns_per_thread; /* default kernel: this much a thread with the device full */
+    double kernel_ns_per_thread; /* a kernel without a set time, with the device full */
     double host_func_latency;    /* between a host function being ready and its running */
     /* host time a call costs, in ns */
     double call_launch, call_copy, call_host_func, call_record, call_wait, call_query, call_sync;
@@ -44,16 +44,17 @@ typedef struct hostcuda_profile_s {
 /* "c1060", "c2050", "k20c", "h200", "ideal", "ideal1"; an unknown name gives one with name[0]
  * == 0. */
 hostcuda_profile_t hostcuda_profile(const char *name);
-/* Before the device has work. Also env HOSTCUDA_PROFILE=name for all devices (default h200). */
+/* To be called before the device has work. Env HOSTCUDA_PROFILE=name sets it for all devices
+ * (default h200). */
 cudaError_t hostcuda_set_profile(int device, const hostcuda_profile_t *profile);
 hostcuda_profile_t hostcuda_get_profile(int device);
 /* Number of devices, 1..16; env HOSTCUDA_DEVICES. Before any is used. */
 cudaError_t hostcuda_set_devices(int count);
-/* Memory of the current device. */
+/* Sets the memory size of the current device. */
 cudaError_t hostcuda_set_memory(size_t bytes);
-/* What this kernel takes with the device to itself: fixed_ns + threads * ns_per_thread. */
+/* Sets the time of a kernel alone on the device: fixed_ns + threads * ns_per_thread. */
 void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_thread);
-/* The name that traces show. */
+/* Sets the name of a kernel in traces. */
 void hostcuda_kernel_name(const void *func, const char *name);
 
 /* ---- the modelled clock ---------------------------------------------------------------------- */
@@ -96,7 +97,7 @@ typedef struct hostcuda_op_s {
 } hostcuda_op_t;
 
 void hostcuda_trace_start(void);
-/* What has completed on the modelled clock since, in issue order; returns how many there are. */
+/* The operations completed on the modelled clock since, in issue order; returns how many. */
 size_t hostcuda_trace(hostcuda_op_t *out, size_t max);
 /* The same as a table headed "modelled". */
 void hostcuda_trace_print(FILE *f);

@@ -93,8 +93,8 @@ enum {
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING   1.30 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_CLEARLY_WORSE  1.15 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_CLEARLY_WORSE  1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */

@@ -171,6 +171,7 @@ typedef struct spipe_priv_queue {
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
     spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
+    spipe_priv_worker_t *barred;  /* those beyond the limit, which must not be woken for a task */
 } spipe_priv_queue_t;
 
 /* workers: the threads that fill, drain and run host stages. */

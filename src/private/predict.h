@@ -112,13 +112,15 @@ SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
     double limit;
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
-    e.kernel = w->kernel_s / n;
+    e.kernel = w->kernel_s / n + 0.5 * c->launch_s * w->num_stages; /* two kernel streams */
     e.issue =
         c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, y, &e) / (double)y->depth;
+    limit = spipe_priv_latency(c, w, y, &e);
+    if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
+    limit /= (double)y->depth;
     e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, y, &e);
     return e;

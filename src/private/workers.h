@@ -6,21 +6,26 @@
 SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
 /* Lies down until there is work; called with the lock held. */
-SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_queue_t *q,
+SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                spipe_priv_worker_t *w) {
     w->woken = 0;
-    w->next = q->parked;
-    q->parked = w;
+    w->next = *list;
+    *list = w;
     while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
 }
 
 /* Wakes the worker that parked last; called with the lock held. */
-SPIPE_API void spipe_priv_wake_one(spipe_priv_queue_t *q) {
-    spipe_priv_worker_t *w = q->parked;
+SPIPE_API void spipe_priv_wake_one(spipe_priv_worker_t **list) {
+    spipe_priv_worker_t *w = *list;
     if (!w) return;
-    q->parked = w->next;
+    *list = w->next;
     w->woken = 1;
     spipe_priv_cond_signal(&w->work);
+}
+
+SPIPE_API void spipe_priv_wake_all(spipe_priv_queue_t *q) {
+    while (q->parked) spipe_priv_wake_one(&q->parked);
+    while (q->barred) spipe_priv_wake_one(&q->barred);
 }
 
 /* Does the oldest task of a queue; called and returns with the lock held. */
@@ -50,7 +55,7 @@ SPIPE_API void *spipe_priv_worker_thread(void *arg) {
         if (q->num_tasks > 0 && number < q->limit)
             spipe_priv_do_next(p, q);
         else
-            spipe_priv_park(p->sync, q, w);
+            spipe_priv_park(p->sync, number < q->limit ? &q->parked : &q->barred, w);
     }
     spipe_priv_unlock(p->sync);
     spipe_priv_cond_destroy(&w->work);
@@ -71,7 +76,7 @@ SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, si
         t->what = what;
         t->stage = stage;
         t->batch = batch;
-        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(q);
+        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(&q->parked);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -114,9 +119,9 @@ SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue
         spipe_priv_unlock(p->sync);
     }
     spipe_priv_lock(p->sync);
-    if (q->limit != wanted) { /* a worker beyond the limit parks again, so all look */
+    if (q->limit != wanted) {
         q->limit = wanted;
-        while (q->parked) spipe_priv_wake_one(q);
+        spipe_priv_wake_all(q); /* each looks on which side of the limit it is */
     }
     spipe_priv_unlock(p->sync);
 }
@@ -146,7 +151,7 @@ SPIPE_API void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
         spipe_priv_lock(p->sync);
         p->workers.quit = 1;
-        while (q->parked) spipe_priv_wake_one(q);
+        spipe_priv_wake_all(q);
         spipe_priv_unlock(p->sync);
         for (k = q->num_threads; k > 0;) spipe_priv_thread_join(q->threads[--k]);
         q->num_threads = 0;
