@@ -259,6 +259,7 @@ static grid_t grid_of(const scene_t *s) {
 static void test_grid(int pageable, int kept, int num, const char *name) {
     double worst = 0.0, sum = 0.0;
     int k, over = 0;
+    pipe_seed = 9u;
     for (k = 0; k < num; ++k) {
         const scene_t s = random_scene(pageable, kept);
         const grid_t g = grid_of(&s);
@@ -275,9 +276,9 @@ static void test_grid(int pageable, int kept, int num, const char *name) {
                  g.best.caller_helps ? "+caller" : "", 1e3 * g.best_s);
     }
     tap_ok(
-        over * 12 <= num && worst < 0.20 && sum < 0.005 * num,
+        over * 12 <= num && worst < 0.15 && sum < 0.005 * num,
         "%s: of %d works 11 in 12 are planned within 2 %% of a fine grid's best time, none over "
-        "20 %%, on average within 0.5 %% (%d are over 2 %%, %.1f %% at worst, %.2f %% on average)",
+        "15 %%, on average within 0.5 %% (%d are over 2 %%, %.1f %% at worst, %.2f %% on average)",
         name, num, over, 100.0 * worst, 100.0 * sum / num);
 }
 
@@ -319,6 +320,7 @@ static int is_sound(const scene_t *s, const spipe_priv_way_t *y) {
 
 static void test_sound(void) {
     int k, sound = 1, sorted = 1, different = 1, same = 1, told = 1;
+    pipe_seed = 1u;
     for (k = 0; k < 1000; ++k) {
         scene_t s = odd_scene(), again = s;
         size_t i, j;
@@ -348,6 +350,7 @@ static void test_sound(void) {
 
 static void test_memory(void) {
     int k, least_too_large = 0, good = 1;
+    pipe_seed = 2u;
     for (k = 0; k < 500; ++k) {
         scene_t s = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2));
         spipe_priv_way_t least;
@@ -369,6 +372,7 @@ static void test_memory(void) {
 /* Figures of the kept run are the one-shot run's without the setting up. */
 static void test_kept_is_not_slower(void) {
     int k, good = 1;
+    pipe_seed = 3u;
     for (k = 0; k < 300 && good; ++k) {
         scene_t s = random_scene((int)(pipe_random() % 3), 0), kept = s;
         kept.request.kept = 1;
@@ -425,6 +429,7 @@ static int is_kept(const scene_t *s, const spipe_priv_way_t *y) {
 static void test_fixed(void) {
     static const char *const names[] = {"chunk", "depth", "threads", "schedule", "staging"};
     int what, k;
+    pipe_seed = 4u;
     for (what = 0; what <= NUM_FIXES; ++what) { /* the last: several of them */
         int good = 1;
         for (k = 0; k < 200 && good; ++k) {
@@ -457,6 +462,7 @@ static int comparable(const scene_t *a, const scene_t *b) {
 /* One step of the ladder of sizes is 1.5; two plans may lie that much apart by chance. */
 static void test_more_data(void) {
     int k, compared = 0, good = 1;
+    pipe_seed = 5u;
     for (k = 0; k < 2000 && good; ++k) {
         scene_t less = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2)), more;
         const double bytes = random_scale(1e5, 1e9);
@@ -478,6 +484,7 @@ static void test_more_data(void) {
 /* Kernels become faster, too; else they would be what limits the run, and then small chunks win. */
 static void test_faster_link(void) {
     int k, compared = 0, good = 1;
+    pipe_seed = 6u;
     for (k = 0; k < 1000 && good; ++k) {
         scene_t slow = random_scene(0, (int)(pipe_random() % 2)), fast;
         const double faster = random_scale(1.2, 8.0);
@@ -527,6 +534,7 @@ static void test_better_machine(void) {
 
 static void test_solve(void) {
     int k, good = 1, shows = 0;
+    pipe_seed = 8u;
     for (k = 0; k < 500 && good; ++k) {
         const scene_t s = random_scene((int)(pipe_random() % 3), 1);
         const spipe_priv_way_t *y = &s.ways[0];
@@ -536,8 +544,9 @@ static void test_solve(void) {
         w.kernel_s = kernel;
         good &= spipe_priv_predict(&s.request.costs, &w, y) <= took * 1.000001;
         good &= kernel >= s.work.kernel_s * 0.9999 && kernel <= took;
-        w.kernel_s = 2.0 * s.work.kernel_s;
-        if (spipe_priv_predict(&s.request.costs, &w, y) < 1.5 * took) continue;
+        w.kernel_s = 0.99 * s.work.kernel_s; /* does a hundredth less show? */
+        if (took - spipe_priv_predict(&s.request.costs, &w, y) < 0.005 * s.work.kernel_s) continue;
+        if (s.work.kernel_s == 0.0) continue;
         ++shows;
         good &= kernel <= s.work.kernel_s * 1.0001;
         if (!good) tell("the kernels' time is not found", &s);
