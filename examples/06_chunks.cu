@@ -29,17 +29,17 @@ static double model_ms(double serial_ms, double chunks) {
 
 /* The least of some runs: what disturbs a run makes it longer, never shorter. */
 static double run_ms(const spipe_desc_t *d, unsigned *y, unsigned steps, int *right) {
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     double           best = 1e30;
     SPIPE_CHECK(spipe_pipeline_create(&p, d, NULL));
     for (int k = 0; k < TRIES; ++k) {
         memset(y, 0, N_ELEMENTS * sizeof *y);
         const double start = ex_now_ms();
-        SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
+        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
         best = fmin(best, ex_now_ms() - start);
         *right &= ex_busy_right(y, steps, N_ELEMENTS);
     }
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     return best;
 }
 

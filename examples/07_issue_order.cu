@@ -22,7 +22,7 @@ enum { N = EX_HOSTCUDA ? 1 << 20 : 1 << 24, CHUNKS = 4, BYTES = N * sizeof(unsig
 
 /* Milliseconds of the last of some runs, the first warm up; -1 if a result is wrong. */
 static double run_ms(spipe_schedule_t schedule, const unsigned *x, unsigned *y, unsigned *steps) {
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_desc_t     d = spipe_desc_default();
     double           ms = 0;
     d.count = N;
@@ -36,11 +36,11 @@ static double run_ms(spipe_schedule_t schedule, const unsigned *x, unsigned *y, 
     for (int k = 0; k < TRIES && ms >= 0; ++k) {
         memset(y, 0, BYTES);
         const double start = ex_now_ms();
-        SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
+        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
         ms = ex_now_ms() - start;
         if (!ex_busy_right(y, *steps, N)) ms = -1;
     }
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     return ms;
 }
 

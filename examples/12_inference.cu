@@ -33,7 +33,7 @@ typedef struct model {
 static void infer(model_t *m, spipe_schedule_t schedule, cudaStream_t stream, const char *label) {
     product_t        encode = {FEATURE, WEIGHTS, SCORE, FEATURES, CLASSES, NULL};
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_timer_t    timer;
     float            ms;
     d.count = REQUESTS; /* with a source and a sink instead of input and output it has no end */
@@ -52,13 +52,13 @@ static void infer(model_t *m, spipe_schedule_t schedule, cudaStream_t stream, co
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (int k = 0; k < 2; ++k) {
         SPIPE_CHECK(spipe_timer_start(&timer, stream));
-        SPIPE_CHECK(spipe_enqueue(&p, stream));
+        SPIPE_CHECK(spipe_pipeline_enqueue(p, stream));
         SPIPE_CHECK(spipe_timer_stop(&timer, stream));
-        SPIPE_CHECK(spipe_pipeline_wait(&p, NULL));
+        SPIPE_CHECK(spipe_pipeline_wait(p, NULL));
     }
     SPIPE_CHECK(spipe_timer_ms(&timer, &ms));
     printf("%-18s %7.3f ms\n", label, ms);
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     SPIPE_CHECK(spipe_timer_destroy(&timer));
     SPIPE_CHECK(product_close(&encode));
 }

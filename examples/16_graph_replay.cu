@@ -44,7 +44,7 @@ typedef struct job {
 /* One run, on any stream, captured or not. */
 static cudaError_t issue(job_t *j, cudaStream_t stream) {
     SPIPE_TRY(cudaMemsetAsync(j->sum_dev, 0, sizeof *j->sum_dev, stream));
-    SPIPE_TRY(spipe_enqueue(&j->pipeline, stream));
+    SPIPE_TRY(spipe_pipeline_enqueue(&j->pipeline, stream));
     SPIPE_TRY(SPIPE_LAUNCH(sum_up, 64, 256, 0, stream, j->y, j->sum_dev, (size_t)COUNT));
     return cudaMemcpyAsync(j->sum, j->sum_dev, sizeof *j->sum, cudaMemcpyDeviceToHost, stream);
 }

@@ -33,7 +33,7 @@ extern "C" void *squares_create(const float *x, float *y, size_t n) {
 }
 /* 0, or a cudaError_t. Does not wait. */
 extern "C" int squares_enqueue(void *p, void *stream) {
-    return spipe_enqueue((spipe_pipeline_t *)p, (cudaStream_t)stream);
+    return spipe_pipeline_enqueue((spipe_pipeline_t *)p, (cudaStream_t)stream);
 }
 /* Waits for what is under way. */
 extern "C" int squares_destroy(void *p) {

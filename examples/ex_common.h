@@ -4,7 +4,6 @@
 #ifndef EX_COMMON_H
 #define EX_COMMON_H
 
-#include "streampipe_parts.h"
 
 /* hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
 #ifdef __HOSTCUDA__

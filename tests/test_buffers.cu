@@ -3,7 +3,7 @@
 #include "pipe_common.h"
 
 static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                             SPIPE_BREADTH_FIRST, SPIPE_MAPPED};
+                                             SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
 enum { NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
 
 /* Pageable arrays go through pinned slots, as large ones do by themselves. */

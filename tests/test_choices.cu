@@ -112,35 +112,35 @@ static void test_batch(void) {
     pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     seen_t           s = new_seen();
     spipe_desc_t     d = describe(x, y, &s);
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     pipe_randomise(x);
     pipe_poison(y);
     d.chunk = CHUNK;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
     tap_ok(p.batch > 1 && num_wrong(x, y, N) == 0, "small chunks are copied several at a time");
     tap_ok(s.in_order && s.calls == CHUNKS + 1 && s.elements == N,
            "and the stage still sees each of them, in order, with its own place");
     tap_ok(r.chunk == CHUNK && r.num_chunks == CHUNKS + 1 && r.chunks_done == CHUNKS + 1 &&
                r.failure.chunks_whole == CHUNKS + 1 && r.count_done == N,
            "and the report counts them");
-    SPIPE_CHECK(spipe_pipeline_set_count(&p, 3 * CHUNK));
-    SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+    SPIPE_CHECK(spipe_pipeline_set_count(p, 3 * CHUNK));
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
     tap_ok(r.num_chunks == 3 && strstr(r.why_schedule, "one copy carries all") != NULL,
            "so few that one copy carries them do not overlap, and the report says so");
-    SPIPE_CHECK(spipe_pipeline_set_count(&p, N));
+    SPIPE_CHECK(spipe_pipeline_set_count(p, N));
     s.fail_at = 300;
     pipe_poison(y);
-    tap_ok(spipe_pipeline_run(&p, &r) == cudaErrorLaunchOutOfResources && r.failure.chunk == 300 &&
+    tap_ok(spipe_pipeline_run(p, &r) == cudaErrorLaunchOutOfResources && r.failure.chunk == 300 &&
                r.failure.stage == 0 && r.failure.chunks_whole <= 300 &&
                num_wrong(x, y, r.failure.chunks_whole * CHUNK) == 0,
            "one that fails is named, and those told to be whole are: %s", r.failure.message);
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     d.depth = 4;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     tap_ok(p.batch == 1 && p.desc.depth == 4, "depth says how much memory: then one at a time");
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
 }
@@ -163,7 +163,7 @@ static cudaError_t sum3_stage(const spipe_chunk_t *c, void *user) {
 static void test_batch_with_halo(void) {
     pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     size_t           i, wrong = 0;
     pipe_randomise(x);
     pipe_poison(y);
@@ -173,13 +173,13 @@ static void test_batch_with_halo(void) {
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "sum", sum3_stage, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, NULL));
     for (i = 0; i < N; ++i) {
         const int before = i > 0 ? x.at[i - 1] : 0, after = i + 1 < N ? x.at[i + 1] : 0;
         wrong += y.at[i] != (unsigned char)(before + 2 * x.at[i] + 3 * after);
     }
     tap_ok(p.batch > 1 && wrong == 0, "chunks of a batch see each other as neighbours");
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
 }
@@ -201,8 +201,8 @@ static spipe_schedule_t chosen_for(int once, int memory, size_t count, int two_s
     spipe_add_output(&d, y.at, 1);
     if (halo) spipe_set_halo(&d, 0, 1, 1, SPIPE_EDGE_CLAMP);
     stage = spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
-    if (once) spipe_stage_once(&d, stage);
-    if (two_stages) spipe_stage_once(&d, spipe_add_stage(&d, "again", pipe_mix_stage, &again));
+    if (once) spipe_stage_elementwise(&d, stage);
+    if (two_stages) spipe_stage_elementwise(&d, spipe_add_stage(&d, "again", pipe_mix_stage, &again));
     SPIPE_CHECK_RUN(&d, &r);
     for (i = 0; i < count; ++i) {
         const unsigned char v = pipe_mix(x.at[i], i);
@@ -215,16 +215,16 @@ static spipe_schedule_t chosen_for(int once, int memory, size_t count, int two_s
 
 static void test_in_place(void) {
     const size_t small = 100003, large = ((size_t)16 << 20) + 1;
-    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 0) == SPIPE_MAPPED,
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 0) == SPIPE_ZERO_COPY,
            "a small total in pinned memory is worked on in place by a stage that touches it once");
     tap_ok(chosen_for(0, PIPE_PINNED, small, 0, 0) == SPIPE_ENGINES, "not by one that may not");
     tap_ok(chosen_for(1, PIPE_PAGEABLE, small, 0, 0) == SPIPE_ENGINES, "not in pageable memory");
-    tap_ok(chosen_for(1, PIPE_PINNED, small, 1, 0) == SPIPE_MAPPED, "by two such stages, too");
+    tap_ok(chosen_for(1, PIPE_PINNED, small, 1, 0) == SPIPE_ZERO_COPY, "by two such stages, too");
     tap_ok(chosen_for(0, PIPE_PINNED, small, 1, 0) == SPIPE_ENGINES, "not if one of two may not");
     tap_ok(chosen_for(1, PIPE_PINNED, 3 << 20, 1, 0) == SPIPE_ENGINES, "not 3 MiB by two stages");
     tap_ok(chosen_for(1, PIPE_PINNED, small, 0, 1) == SPIPE_ENGINES, "not with a halo");
     tap_ok(chosen_for(1, PIPE_PINNED, large, 0, 0) == SPIPE_ENGINES, "not a large total");
-    tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_MAPPED, "one element");
+    tap_ok(chosen_for(1, PIPE_PINNED, 1, 0, 0) == SPIPE_ZERO_COPY, "one element");
 }
 
 /* In how many chunks one run and kept ones take so many bytes in place; 0: wrong. Two stages hand
@@ -233,7 +233,7 @@ static size_t chunks_in_place(size_t bytes, int kept, int stages) {
     pipe_array_t     x = pipe_array_new(bytes, PIPE_PINNED), y = pipe_array_new(bytes, PIPE_PINNED);
     pipe_mix_args_t  args = {0, stages > 1 ? 2 : 1, 1}, again = {2, 1, 1};
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     size_t           wrong = 0, i;
     int              k;
@@ -241,22 +241,22 @@ static size_t chunks_in_place(size_t bytes, int kept, int stages) {
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     if (stages > 1) spipe_add_temp(&d, 1);
-    spipe_stage_once(&d, spipe_add_stage(&d, "mix", pipe_mix_stage, &args));
-    if (stages > 1) spipe_stage_once(&d, spipe_add_stage(&d, "again", pipe_mix_stage, &again));
+    spipe_stage_elementwise(&d, spipe_add_stage(&d, "mix", pipe_mix_stage, &args));
+    if (stages > 1) spipe_stage_elementwise(&d, spipe_add_stage(&d, "again", pipe_mix_stage, &again));
     if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (k = 0; k < (kept && bytes < 2000000 ? 3 : 1); ++k) { /* some, where it is quick */
         pipe_randomise(x);
         pipe_poison(y);
-        if (kept) SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        if (kept) SPIPE_CHECK(spipe_pipeline_run(p, &r));
         else SPIPE_CHECK_RUN(&d, &r);
         for (i = 0; i < bytes; ++i) {
             const unsigned char v = pipe_mix(x.at[i], i);
             wrong += y.at[i] != (stages > 1 ? pipe_mix(v, i) : v);
         }
-        wrong += !pipe_guard_whole(y) + (r.schedule != SPIPE_MAPPED);
+        wrong += !pipe_guard_whole(y) + (r.schedule != SPIPE_ZERO_COPY);
         wrong += r.device_bytes > (stages > 1 ? 5 * bytes : 0);
     }
-    if (kept) SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    if (kept) SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
     return wrong ? 0 : r.num_chunks;
@@ -298,7 +298,7 @@ typedef struct kept {
     pipe_array_t     x, y;
     lazy_t           lazy;
     spipe_desc_t     d;
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     size_t           wrong, tried, last; /* runs that tried; chunks of the last */
     size_t           by_chunks[64];      /* runs of so many */
@@ -314,7 +314,7 @@ static void kept_new(kept_t *k, int memory, size_t bytes, double each_ms, double
     k->d.count = bytes;
     spipe_add_input(&k->d, k->x.at, 1);
     spipe_add_output(&k->d, k->y.at, 1);
-    spipe_stage_once(&k->d, spipe_add_stage(&k->d, "lazy", lazy_stage, &k->lazy));
+    spipe_stage_elementwise(&k->d, spipe_add_stage(&k->d, "lazy", lazy_stage, &k->lazy));
 }
 
 static void kept_run(kept_t *k, int runs) {
@@ -371,12 +371,12 @@ static void test_two_ways(void) {
     kept_run(&k, 1);
     tried = k.r.schedule == SPIPE_ENGINES;
     kept_run(&k, 14);
-    tap_ok(tried && k.r.schedule == SPIPE_MAPPED && k.last == 3 && kept_free(&k) == 0,
+    tap_ok(tried && k.r.schedule == SPIPE_ZERO_COPY && k.last == 3 && kept_free(&k) == 0,
            "in place, where copies were planned and many calls take long");
     kept_new(&k, PIPE_PINNED, 13 * mib, 0.0, 8.0);
     k.lazy.large = 3 * mib;
     kept_run(&k, 1);
-    tried = k.r.schedule == SPIPE_MAPPED;
+    tried = k.r.schedule == SPIPE_ZERO_COPY;
     kept_run(&k, 14);
     tap_ok(tried && k.r.schedule == SPIPE_ENGINES && kept_free(&k) == 0,
            "with copies, where it was planned in place and large calls take long");
@@ -393,7 +393,7 @@ static size_t third_new(kept_t *k, double each_ms) {
     kept_new(k, PIPE_PINNED, (size_t)7 << 20, each_ms, 8.0);
     k->lazy.large = (size_t)7 << 20;
     k->lazy.p = &k->p;
-    spipe_stage_once(&k->d, spipe_add_stage(&k->d, "idle", idle_stage, NULL));
+    spipe_stage_elementwise(&k->d, spipe_add_stage(&k->d, "idle", idle_stage, NULL));
     SPIPE_CHECK(spipe_pipeline_create(&k->p, &k->d, NULL));
     return k->p.desc.chunk;
 }
@@ -564,7 +564,7 @@ static void test_ways_and_graph(void) {
     int    alive = 0;
 #endif
     kept_new(&k, PIPE_PINNED, (size_t)13 << 20, 0.0, 0.0);
-    spipe_stage_fixed(&k.d, 0);
+    spipe_stage_replayable(&k.d, 0);
     for (m = 0; m < 24; ++m) {
         kept_run(&k, 1);
         replayed += k.r.replayed;
@@ -613,7 +613,7 @@ static void test_little(void) {
 static size_t staged_chunk(size_t count, size_t elem_bytes, int cpus) {
     pipe_array_t     x = pipe_array_new(count * elem_bytes, PIPE_PAGEABLE);
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     size_t           chunk;
     told_cpus = cpus;
     d.count = count;
@@ -621,7 +621,7 @@ static size_t staged_chunk(size_t count, size_t elem_bytes, int cpus) {
     spipe_add_stage(&d, "idle", idle_stage, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     chunk = p.desc.chunk;
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     told_cpus = 0;
     pipe_free(&x);
     return chunk;
@@ -660,7 +660,7 @@ static void until_all_rest(spipe_pipeline_t *p) {
         usleep(500);
         spipe_priv_lock(p->sync);
         for (awake = 0, i = 0; i < SPIPE_PRIV_NUM_CREWS; ++i) {
-            const spipe_priv_hand_t *hand = p->crews[i].resting;
+            const spipe_priv_worker_t *hand = p->crews[i].resting;
             awake += p->crews[i].num_threads;
             for (; hand; hand = hand->next) --awake;
         }
@@ -760,19 +760,19 @@ static void test_replay(void) {
     pipe_array_t     z = pipe_array_new(N, PIPE_PINNED);
     seen_t           s = new_seen();
     spipe_desc_t     d = describe(x, y, &s);
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     size_t           wrong = 0, calls, bytes = 0;
     int              k, replayed = 0;
     d.chunk = CHUNK;
-    spipe_stage_fixed(&d, 0);
+    spipe_stage_replayable(&d, 0);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (k = 0; k < 8; ++k) {
         pipe_randomise(x);
         pipe_poison(y);
         s.next = 0;
         calls = s.calls;
-        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
         wrong += num_wrong(x, y, N) + (r.chunks_done != CHUNKS + 1) + (r.bytes_in != N);
         wrong += r.replayed && s.calls != calls;
         replayed += r.replayed;
@@ -780,23 +780,23 @@ static void test_replay(void) {
     }
     tap_ok(wrong == 0 && replayed >= 2 && bytes == 16 * (size_t)N,
            "runs of a fixed stage replay as a graph, with new data each time, when that is faster");
-    SPIPE_CHECK(spipe_pipeline_set_host(&p, 1, z.at));
+    SPIPE_CHECK(spipe_pipeline_set_host(p, 1, z.at));
     for (wrong = 0, k = 0; k < 5; ++k) {
         pipe_randomise(x);
         pipe_poison(z);
-        SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
+        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
         wrong += num_wrong(x, z, N);
     }
     tap_ok(wrong == 0, "another array is another graph");
-    SPIPE_CHECK(spipe_pipeline_set_count(&p, 1000));
+    SPIPE_CHECK(spipe_pipeline_set_count(p, 1000));
     for (wrong = 0, k = 0; k < 5; ++k) {
         pipe_randomise(x);
         pipe_poison(z);
-        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
         wrong += num_wrong(x, z, 1000) + (z.at[1000] != 0xA5) + (r.count_done != 1000);
     }
     tap_ok(wrong == 0, "another count, too");
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
     pipe_free(&z);
@@ -811,7 +811,7 @@ static void test_no_replay(void) {
     pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     pipe_mix_args_t  args = {0, 1, 1};
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     size_t           wrong = 0;
     int              k, replayed = 0;
@@ -819,18 +819,18 @@ static void test_no_replay(void) {
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     d.chunk = N / 5;
-    spipe_stage_fixed(&d, spipe_add_stage(&d, "waits", waiting_stage, &args));
+    spipe_stage_replayable(&d, spipe_add_stage(&d, "waits", waiting_stage, &args));
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (k = 0; k < 6; ++k) {
         pipe_randomise(x);
         pipe_poison(y);
-        SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
         wrong += num_wrong(x, y, N);
         replayed += r.replayed;
     }
     tap_ok(wrong == 0 && replayed == 0 && cudaPeekAtLastError() == cudaSuccess,
            "a stage that cannot be captured is called, as ever");
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
 }
@@ -857,7 +857,7 @@ static int in_own_stream(size_t n, int how) {
     pipe_array_t     x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
     noted_t          s = {{0, 1, 1}, 0, 0, 0};
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     cudaGraph_t      graph = NULL;
     cudaError_t      e;
     size_t           wrong;
@@ -867,7 +867,7 @@ static int in_own_stream(size_t n, int how) {
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "notes", noting_stage, &s);
-    if (how & FIXED) spipe_stage_fixed(&d, 0);
+    if (how & FIXED) spipe_stage_replayable(&d, 0);
     pipe_randomise(x);
     pipe_poison(y);
     if (how & CAPTURING) {
@@ -875,8 +875,8 @@ static int in_own_stream(size_t n, int how) {
     }
     if (how & KEPT) {
         SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-        e = spipe_pipeline_run(&p, NULL);
-        SPIPE_CHECK(spipe_pipeline_destroy(&p));
+        e = spipe_pipeline_run(p, NULL);
+        SPIPE_CHECK(spipe_pipeline_destroy(p));
     } else {
         e = spipe_run(&d, NULL);
     }

@@ -56,7 +56,7 @@ static void test_arrays(void) {
             d.threads = k % 3 == 0 ? SPIPE_AUTO : k % 3 == 1 ? 0 : 4;
             if (k / 28 == 1) d.schedule = SPIPE_DEPTH_FIRST;
             if (k / 28 == 2) d.schedule = SPIPE_BREADTH_FIRST;
-            if (k % 5 == 4) d.schedule = SPIPE_MAPPED;
+            if (k % 5 == 4) d.schedule = SPIPE_ZERO_COPY;
             if (k % 4 == 3) d.staging = SPIPE_STAGING_REGISTER;
             spipe_add_input(&d, x.at, 3);
             spipe_add_output(&d, y.at, 3);

@@ -3,7 +3,7 @@
 #include "pipe_common.h"
 
 static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_AUTO, SPIPE_ENGINES, SPIPE_SERIAL,
-                                             SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_MAPPED};
+                                             SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
 
 /* One run of mix over count elements; 1 when all of the output is right. */
 static int mix_is_right(size_t count, size_t eb, size_t chunk, size_t depth, int memory,
@@ -96,7 +96,7 @@ static void test_staging(void) {
                         SPIPE_STAGING_REGISTER), "pageable memory pinned in place for the run");
     tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_ENGINES, SPIPE_AUTO,
                         SPIPE_STAGING_DIRECT), "pageable memory left to CUDA");
-    tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_MAPPED, SPIPE_AUTO,
+    tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_ZERO_COPY, SPIPE_AUTO,
                         SPIPE_STAGING_REGISTER), "pageable memory pinned in place and mapped");
 }
 

@@ -3,7 +3,7 @@
 #include "pipe_common.h"
 
 static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                             SPIPE_BREADTH_FIRST, SPIPE_MAPPED};
+                                             SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
 enum { NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules), N = 3001, CHUNK = 100 };
 
 static __global__ void linear_kernel(const int *a, const int *b, int *out, int fa, int fb, int add,

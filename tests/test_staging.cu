@@ -190,7 +190,8 @@ static void test_few_threads(void) {
     pipe_array_t     x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
     pipe_mix_args_t  args = {0, 1, 1};
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
+    spipe_report_t   r;
     size_t           wrong, started;
     int              k;
     pipe_randomise(x);
@@ -205,10 +206,10 @@ static void test_few_threads(void) {
         pipe_poison(y);
         threads_left = k;
         SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-        SPIPE_CHECK(spipe_pipeline_run(&p, NULL));
-        started = p.crews[SPIPE_PRIV_FILL].num_threads + p.crews[SPIPE_PRIV_DRAIN].num_threads;
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
+        started = r.fill_threads + r.drain_threads;
         wrong = num_wrong(x.at, y);
-        SPIPE_CHECK(spipe_pipeline_destroy(&p));
+        SPIPE_CHECK(spipe_pipeline_destroy(p));
         tap_ok(wrong == 0 && started == (size_t)k, "%d of 6 copy threads can be started", k);
     }
     threads_left = -1;
@@ -216,25 +217,26 @@ static void test_few_threads(void) {
     pipe_free(&y);
 }
 
-/* ---- Threads that rest ----------------------------------------------------------------------- */
+/* ---- Threads that park ----------------------------------------------------------------------- */
 
-typedef struct rester {
+typedef struct parker {
     spipe_priv_sync_t  *sync;
-    spipe_priv_hand_t **resting, hand;
-    size_t             *num_resting, *num_back;
+    spipe_priv_queue_t *queue;
+    spipe_priv_worker_t worker;
+    size_t             *num_parked, *num_back;
     size_t              back; /* the how manyeth to come back, from 1 */
-} rester_t;
+} parker_t;
 
-static void *rest_once(void *arg) {
-    rester_t          *r = (rester_t *)arg;
-    spipe_priv_hand_t *hand = &r->hand;
-    pthread_cond_init(&hand->work, NULL);
+static void *park_once(void *arg) {
+    parker_t            *r = (parker_t *)arg;
+    spipe_priv_worker_t *worker = &r->worker;
+    pthread_cond_init(&worker->work, NULL);
     spipe_priv_lock(r->sync);
-    ++*r->num_resting;
-    spipe_priv_rest(r->sync, r->resting, hand);
+    ++*r->num_parked;
+    spipe_priv_park(r->sync, r->queue, worker);
     r->back = ++*r->num_back;
     spipe_priv_unlock(r->sync);
-    pthread_cond_destroy(&hand->work);
+    pthread_cond_destroy(&worker->work);
     return NULL;
 }
 
@@ -246,36 +248,37 @@ static size_t locked(spipe_priv_sync_t *sync, const size_t *of) {
     return value;
 }
 
-static void test_rest(void) {
+static void test_park(void) {
     enum { THREADS = 3 };
     spipe_priv_sync_t *sync = spipe_priv_sync_create();
-    spipe_priv_hand_t *resting = NULL;
-    size_t             num_resting = 0, num_back = 0, k;
-    rester_t           r[THREADS];
+    spipe_priv_queue_t queue;
+    size_t             num_parked = 0, num_back = 0, k;
+    parker_t           r[THREADS];
     void              *threads[THREADS];
     int                alone = 1;
+    memset((void *)&queue, 0, sizeof queue);
     for (k = 0; k < THREADS; ++k) {
         memset((void *)&r[k], 0, sizeof r[k]);
         r[k].sync = sync;
-        r[k].resting = &resting;
-        r[k].num_resting = &num_resting;
+        r[k].queue = &queue;
+        r[k].num_parked = &num_parked;
         r[k].num_back = &num_back;
-        threads[k] = spipe_priv_thread_start(rest_once, &r[k]);
-        while (locked(sync, &num_resting) <= k) usleep(100);
+        threads[k] = spipe_priv_thread_start(park_once, &r[k]);
+        while (locked(sync, &num_parked) <= k) usleep(100);
     }
     for (k = 0; k < THREADS; ++k) {
         spipe_priv_lock(sync);
-        spipe_priv_rouse(&resting);
+        spipe_priv_wake_one(&queue);
         spipe_priv_unlock(sync);
         while (locked(sync, &num_back) <= k) usleep(100);
         usleep(2000);
         alone &= locked(sync, &num_back) == k + 1;
     }
-    spipe_priv_rouse(&resting); /* nobody is left */
+    spipe_priv_wake_one(&queue); /* nobody is left */
     for (k = 0; k < THREADS; ++k) spipe_priv_thread_join(threads[k]);
-    tap_ok(alone && !resting, "a call rouses one thread that rests, and none where none does");
+    tap_ok(alone && !queue.parked, "a call wakes one parked thread, and none where none is parked");
     tap_ok(r[2].back == 1 && r[1].back == 2 && r[0].back == 3,
-           "the one that came to rest last is roused first");
+           "the one that parked last is woken first");
     spipe_priv_sync_destroy(sync);
 }
 
@@ -305,7 +308,7 @@ int main(void) {
     }
     test_kinds();
     test_few_threads();
-    test_rest();
+    test_park();
 #if defined(__linux__)
     test_processors();
 #endif

@@ -1,7 +1,6 @@
 /*  test_streams.cu -- the parts below the pipeline: device facts, streams, pools, scopes, events,
     timers, pinned memory, host calls, the worker, channels. */
 #include "pipe_common.h"
-#include "streampipe_parts.h"
 
 static __global__ void add_kernel(int *x, int v, int times, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;

@@ -65,7 +65,7 @@ static void begin(work_t *w, const setting_t *s) {
     spipe_add_input(&w->d, w->x.at, 1);
     spipe_add_output(&w->d, w->y.at, 1);
     stage = spipe_add_stage(&w->d, "mix", pipe_mix_stage, &w->args);
-    if (s->once) spipe_stage_once(&w->d, stage);
+    if (s->once) spipe_stage_elementwise(&w->d, stage);
     pipe_randomise(w->x);
     pipe_poison(w->y);
 }
@@ -95,7 +95,7 @@ static int agree(const spipe_report_t *plan, const spipe_report_t *run) {
 
 static void test_plan(const setting_t *s) {
     work_t           w;
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   plan, run;
     int              pinned = -1;
     begin(&w, s);
@@ -108,9 +108,9 @@ static void test_plan(const setting_t *s) {
            s->name, plan.why_chunk, plan.why_schedule, plan.why_staging);
     SPIPE_CHECK(spipe_plan(&w.d, 1, &plan));
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
-    SPIPE_CHECK(spipe_pipeline_run(&p, &run));
+    SPIPE_CHECK(spipe_pipeline_run(p, &run));
     tap_ok(agree(&plan, &run), "or what a kept pipeline does, %s", s->name);
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     end(&w);
 }
 

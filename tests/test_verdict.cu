@@ -203,22 +203,22 @@ static void test_little_room(void) {
 
 static void test_kept(void) {
     bench_t          b = new_bench(PIPE_PINNED);
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     int              k, whole = 1;
     run(&b);
     SPIPE_CHECK(spipe_pipeline_create(&p, &b.d, NULL));
     for (k = 0; k < 4; ++k) {
         pipe_poison(b.y);
-        b.e = spipe_pipeline_run(&p, &r);
+        b.e = spipe_pipeline_run(p, &r);
         whole &= right(&b) && r.timed_ms > 0.0 && b.t.num_spans == 3 * CHUNKS && !r.replayed;
     }
     tap_ok(whole, "a kept pipeline fills its timeline anew in every run");
     b.t.num_spans = 7;
-    SPIPE_CHECK(spipe_enqueue(&p, NULL));
-    SPIPE_CHECK(spipe_pipeline_wait(&p, &r));
+    SPIPE_CHECK(spipe_pipeline_enqueue(p, NULL));
+    SPIPE_CHECK(spipe_pipeline_wait(p, &r));
     tap_ok(b.t.num_spans == 7, "an enqueued run leaves the timeline alone");
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     done(&b);
 }
 

@@ -347,8 +347,8 @@ static spipe_desc_t describe(job_t *j, int pinned, const settings_t *s) {
     if (j->stages > 1) spipe_add_temp(&d, sizeof(float));
     for (int k = 0; k < j->stages; ++k) {
         const int stage = spipe_add_stage(&d, names[k], busy_stage, &j->stage[k]);
-        spipe_stage_once(&d, stage); /* true of every body */
-        if (s->fixed) spipe_stage_fixed(&d, stage);
+        spipe_stage_elementwise(&d, stage); /* true of every body */
+        if (s->fixed) spipe_stage_replayable(&d, stage);
     }
     return d;
 }
@@ -622,11 +622,11 @@ static void add_own_pinned(variants_t *to, job_t *j) {
         add_kept(to, j, 1, "engines " + size_text(c), "own", {c, 0, SPIPE_ENGINES, {}, 0});
         add_kept(to, j, 1, "depth-first " + size_text(c), "own", {c, 0, SPIPE_DEPTH_FIRST, {}, 0});
     }
-    if (small(j)) add_kept(to, j, 1, "mapped auto", "own", {0, 0, SPIPE_MAPPED, {}, 0});
+    if (small(j)) add_kept(to, j, 1, "mapped auto", "own", {0, 0, SPIPE_ZERO_COPY, {}, 0});
     for (size_t percent : {50, 47, 25}) { /* of the whole at a time, side by side */
         if (!small(j)) break;
         add_kept(to, j, 1, "mapped " + std::to_string(percent) + " %", "own",
-                 {in_bytes(j) * percent / 100, 0, SPIPE_MAPPED, {}, 0});
+                 {in_bytes(j) * percent / 100, 0, SPIPE_ZERO_COPY, {}, 0});
     }
 }
 
@@ -798,7 +798,7 @@ static void add_fixed(row_t *r) {
     if (!pinned || !small(j)) return;
     to->push_back(variant_of("mapped", "hand", CHECK_PINNED,
                              [j](spipe_report_t *) { return run_mapped(j); }));
-    add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_MAPPED, {}, 0});
+    add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_ZERO_COPY, {}, 0});
 }
 
 /* The default settings by themselves: a pipeline, until it knows what it keeps, and a run. */

@@ -53,7 +53,7 @@ static int child(size_t chunk, size_t num_chunks, int stages) {
     const size_t     count = chunk * num_chunks / sizeof(float);
     float           *in = NULL, *out = NULL;
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     spipe_report_t   r;
     size_t           wrong = 0;
     SPIPE_CHECK(cudaMallocHost((void **)&in, count * sizeof(float)));
@@ -66,15 +66,15 @@ static int child(size_t chunk, size_t num_chunks, int stages) {
     spipe_add_output(&d, out, sizeof(float));
     for (int k = 0; k < stages; ++k) spipe_add_stage(&d, names[k], add_stage, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
-    for (int k = 0; k < 8; ++k) SPIPE_CHECK(spipe_pipeline_run(&p, &r));
+    for (int k = 0; k < 8; ++k) SPIPE_CHECK(spipe_pipeline_run(p, &r));
     memset(out, 0xFF, count * sizeof(float));
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) return 1; /* else nobody ends the stop */
     (void)raise(SIGSTOP);
-    const cudaError_t e = spipe_pipeline_run(&p, &r);
+    const cudaError_t e = spipe_pipeline_run(p, &r);
     (void)raise(SIGSTOP);
     for (size_t i = 0; i < count; ++i) wrong += out[i] != in[i] + 1.0f;
     if (e != cudaSuccess || wrong || r.num_chunks != num_chunks || r.replayed) return 1;
-    (void)spipe_pipeline_destroy(&p);
+    (void)spipe_pipeline_destroy(p);
     return 0;
 }
 

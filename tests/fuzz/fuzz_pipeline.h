@@ -321,8 +321,8 @@ static inline void fuzz_add_stage(fuzz_world_t *w, spipe_desc_t *d, int i) {
         if (st->after & SPIPE_BIT(k)) spipe_stage_after(d, at, w->scene->stages[k].name);
     }
     if (st->ordered) spipe_stage_ordered(d, at);
-    if (w->scene->fixed) spipe_stage_fixed(d, at);
-    if (w->scene->once) spipe_stage_once(d, at);
+    if (w->scene->fixed) spipe_stage_replayable(d, at);
+    if (w->scene->once) spipe_stage_elementwise(d, at);
 }
 /* Each of these breaks a rule that spipe_desc_check must know. */
 static inline void fuzz_damage(spipe_desc_t *d, int how) {
@@ -334,7 +334,7 @@ static inline void fuzz_damage(spipe_desc_t *d, int how) {
     case 4: d->chunk = 0; break;
     case 5: d->depth = SPIPE_MAX_DEPTH + 1; break;
     case 6: d->threads = SPIPE_MAX_THREADS + 1; break;
-    case 7: d->schedule = (spipe_schedule_t)(SPIPE_MAPPED + 1); break;
+    case 7: d->schedule = (spipe_schedule_t)(SPIPE_ZERO_COPY + 1); break;
     case 8: d->num_stages = 0; break;
     case 9: d->num_buffers = SPIPE_MAX_BUFFERS + how; break;
     case 10: spipe_stage_after(d, 0, d->stages[0].name); break; /* a circle */
@@ -498,35 +498,35 @@ static inline void fuzz_move(fuzz_world_t *w, spipe_pipeline_t *p, int i) {
     SPIPE_CHECK(fuzz_array_free(&before));
 }
 static inline void fuzz_kept(fuzz_world_t *w, const spipe_desc_t *d) {
-    static spipe_pipeline_t p;
-    fuzz_scene_t           *s = w->scene;
-    spipe_report_t          r;
-    size_t                  count = s->count;
-    int                     k;
-    cudaError_t             e = spipe_pipeline_create(&p, d, &r.failure);
+    spipe_pipeline_t *p;
+    fuzz_scene_t     *s = w->scene;
+    spipe_report_t    r;
+    size_t            count = s->count;
+    int               k;
+    cudaError_t       e = spipe_pipeline_create(&p, d, &r.failure);
     FUZZ_CHECK(w, e == cudaSuccess, "create: %s", r.failure.message);
     for (k = 0; k < s->num_runs; ++k) {
         if (k == 1) fuzz_mend(s);
         if (k == 1 && s->count_then != count) {
-            if (spipe_pipeline_set_count(&p, s->count_then) == cudaSuccess) count = s->count_then;
+            if (spipe_pipeline_set_count(p, s->count_then) == cudaSuccess) count = s->count_then;
         }
-        if (k == 2) fuzz_move(w, &p, (int)(s->salt % (unsigned)s->num_buffers));
+        if (k == 2) fuzz_move(w, p, (int)(s->salt % (unsigned)s->num_buffers));
         fuzz_start(w, count);
-        e = spipe_pipeline_run(&p, &r);
+        e = spipe_pipeline_run(p, &r);
         fuzz_snapshot(w);
         fuzz_snapshot_device(w);
         fuzz_check(w, e, &r);
     }
-    e = spipe_pipeline_destroy(&p);
+    e = spipe_pipeline_destroy(p);
     FUZZ_CHECK(w, e == cudaSuccess, "destroy: %s", cudaGetErrorName(e));
 }
 /* The arrays are filled and looked at in the order of the stream alone. */
 static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
-    static spipe_pipeline_t p;
-    fuzz_scene_t           *s = w->scene;
-    spipe_report_t          r;
-    cudaStream_t            stream;
-    int                     k;
+    spipe_pipeline_t *p;
+    fuzz_scene_t     *s = w->scene;
+    spipe_report_t    r;
+    cudaStream_t      stream;
+    int               k;
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     FUZZ_CHECK(w, e == cudaSuccess, "create: %s", r.failure.message);
@@ -535,16 +535,16 @@ static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
         fuzz_start(w, s->count); /* for what must be there before: arrays in device memory */
         fuzz_spoil(w);           /* the others are filled by the stream */
         SPIPE_CHECK(spipe_host_call(stream, fuzz_prepare, w));
-        e = spipe_enqueue(&p, stream);
+        e = spipe_pipeline_enqueue(p, stream);
         SPIPE_CHECK(spipe_host_call(stream, fuzz_snapshot, w));
         SPIPE_CHECK(cudaStreamSynchronize(stream));
-        const cudaError_t waited = spipe_pipeline_wait(&p, &r);
+        const cudaError_t waited = spipe_pipeline_wait(p, &r);
         FUZZ_CHECK(w, e == cudaSuccess || waited == e, "enqueue: %s, wait: %s",
                    cudaGetErrorName(e), cudaGetErrorName(waited));
         fuzz_snapshot_device(w);
         fuzz_check(w, waited, &r);
     }
-    e = spipe_pipeline_destroy(&p);
+    e = spipe_pipeline_destroy(p);
     FUZZ_CHECK(w, e == cudaSuccess, "destroy: %s", cudaGetErrorName(e));
     SPIPE_CHECK(cudaStreamDestroy(stream));
 }

@@ -4,7 +4,6 @@
 #include "hostcuda.h" /* all that the two include, before it would be in their namespaces */
 #include "streampipe.h"
 #include "streampipe_kernels.cuh"
-#include "streampipe_parts.h"
 
 #include <errno.h>
 #include <math.h>

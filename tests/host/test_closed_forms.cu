@@ -20,7 +20,7 @@ static double run_ns(size_t chunks, spipe_schedule_t schedule, size_t depth) {
     pipe_array_t     x = pipe_array_new(chunks * CHUNK * sizeof(float), PIPE_PINNED);
     pipe_array_t     y = pipe_array_new(x.bytes, PIPE_PINNED);
     spipe_desc_t     d = spipe_desc_default();
-    spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     double           ns = -1.0;
     pipe_randomise(x);
     pipe_poison(y);
@@ -33,9 +33,9 @@ static double run_ns(size_t chunks, spipe_schedule_t schedule, size_t depth) {
     spipe_add_stage(&d, "copy", copy_stage, NULL);
     if (spipe_pipeline_create(&p, &d, NULL) == cudaSuccess) {
         const double began = hostcuda_now_ns();
-        if (spipe_pipeline_run(&p, NULL) == cudaSuccess) ns = hostcuda_now_ns() - began;
+        if (spipe_pipeline_run(p, NULL) == cudaSuccess) ns = hostcuda_now_ns() - began;
         if (memcmp(x.at, y.at, x.bytes) != 0) ns = -2.0;
-        (void)spipe_pipeline_destroy(&p);
+        (void)spipe_pipeline_destroy(p);
     }
     pipe_free(&x);
     pipe_free(&y);

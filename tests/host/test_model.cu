@@ -188,7 +188,7 @@ static void test_host_work(void) {
 }
 
 static void test_refusals(void) {
-    spipe_model_t m = even(4, SPIPE_MAPPED);
+    spipe_model_t m = even(4, SPIPE_ZERO_COPY);
     const double  nan = strtod("nan", NULL);
     tap_ok(spipe_model_run(&m, NULL, NULL) == cudaErrorNotSupported, "mapped is not modelled");
     tap_ok(spipe_model_run(NULL, NULL, NULL) == cudaErrorInvalidValue, "no model is refused");
@@ -325,7 +325,7 @@ static void test_plan(void) {
     spipe_stage_after(&d, 1, NULL);
     tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "stages side by side have no such model");
     d.stages[1].after_given = 0;
-    plan.schedule = SPIPE_MAPPED;
+    plan.schedule = SPIPE_ZERO_COPY;
     tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "nor has a run without copies");
     tap_ok(spipe_plan_model(NULL, &plan).num_stages == 0 && spipe_plan_model(&d, NULL).count == 0,
            "nor has nothing");

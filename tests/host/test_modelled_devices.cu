@@ -3,7 +3,6 @@
     last. */
 #include "hostcuda.h"
 #include "pipe_common.h"
-#include "streampipe_parts.h"
 
 #include <unistd.h>
 
@@ -50,7 +49,7 @@ static void test_two(pipe_array_t x, pipe_array_t y) {
     tap_ok(device == 1, "and device 1 still is, afterwards");
     tap_ok(spipe_pipeline_set_host(p, 0, x.at) == cudaSuccess &&
                spipe_pipeline_set_count(p, N) == cudaSuccess &&
-               spipe_enqueue(p, s) == cudaSuccess && spipe_pipeline_wait(p, NULL) == cudaSuccess &&
+               spipe_pipeline_enqueue(p, s) == cudaSuccess && spipe_pipeline_wait(p, NULL) == cudaSuccess &&
                spipe_pipeline_destroy(p) == cudaSuccess && cudaGetDevice(&device) == cudaSuccess &&
                device == 1,
            "so do set, enqueue, wait and destroy");
@@ -85,9 +84,9 @@ static cudaError_t use_pool(void) {
     cudaStream_t        s[3];
     SPIPE_TRY(spipe_stream_pool_create(&p, 2, SPIPE_PRIORITY_HIGH));
     cudaError_t e = spipe_stream_acquire(&p, &s[0]);
-    if (e == cudaSuccess) spipe_priv_keep(&e, spipe_stream_release(&p, s[0]));
-    spipe_priv_keep(&e, spipe_stream_next(&p, &s[0]));
-    spipe_priv_keep(&e, spipe_stream_pool_destroy(&p));
+    if (e == cudaSuccess) spipe_priv_keep_error(&e, spipe_stream_release(&p, s[0]));
+    spipe_priv_keep_error(&e, spipe_stream_next(&p, &s[0]));
+    spipe_priv_keep_error(&e, spipe_stream_pool_destroy(&p));
     return e;
 }
 static cudaError_t use_wait(void) {
@@ -96,7 +95,7 @@ static cudaError_t use_wait(void) {
     if (e == cudaSuccess) e = spipe_stream_create(&s[1], SPIPE_PRIORITY_MEDIUM);
     if (e == cudaSuccess) e = spipe_stream_wait(s[1], s[0]);
     for (cudaStream_t k : s) {
-        if (k) spipe_priv_keep(&e, cudaStreamDestroy(k));
+        if (k) spipe_priv_keep_error(&e, cudaStreamDestroy(k));
     }
     return e;
 }
@@ -106,7 +105,7 @@ static cudaError_t use_memory(void) {
     int         pinned = -1;
     SPIPE_TRY(spipe_pinned_alloc(&p, 100));
     cudaError_t e = spipe_is_pinned(p, 100, &pinned);
-    spipe_priv_keep(&e, spipe_pinned_free(p));
+    spipe_priv_keep_error(&e, spipe_pinned_free(p));
     if (e == cudaSuccess) e = spipe_pin(bytes, sizeof bytes);
     if (e == cudaSuccess) {
         e = spipe_unpin(bytes);
@@ -121,7 +120,7 @@ static cudaError_t use_timer(void) {
     cudaError_t e = spipe_timer_start(&t, NULL);
     if (e == cudaSuccess) e = spipe_timer_stop(&t, NULL);
     if (e == cudaSuccess) e = spipe_timer_ms(&t, &ms);
-    spipe_priv_keep(&e, spipe_timer_destroy(&t));
+    spipe_priv_keep_error(&e, spipe_timer_destroy(&t));
     return e;
 }
 static cudaError_t use_channel(void) {
@@ -131,7 +130,7 @@ static cudaError_t use_channel(void) {
     cudaError_t e = spipe_channel_send(&c, NULL, in);
     if (e == cudaSuccess) e = spipe_channel_recv(&c, NULL, out);
     (void)cudaDeviceSynchronize();
-    spipe_priv_keep(&e, spipe_channel_destroy(&c));
+    spipe_priv_keep_error(&e, spipe_channel_destroy(&c));
     return e;
 }
 static cudaError_t use_events(void) {
@@ -139,8 +138,8 @@ static cudaError_t use_events(void) {
     cudaEvent_t        event;
     SPIPE_TRY(spipe_event_pool_create(&p));
     cudaError_t e = spipe_event_acquire(&p, &event);
-    if (e == cudaSuccess) spipe_priv_keep(&e, spipe_event_release(&p, event));
-    spipe_priv_keep(&e, spipe_event_pool_destroy(&p));
+    if (e == cudaSuccess) spipe_priv_keep_error(&e, spipe_event_release(&p, event));
+    spipe_priv_keep_error(&e, spipe_event_pool_destroy(&p));
     return e;
 }
 static cudaError_t use_scope(void) {
@@ -149,7 +148,7 @@ static cudaError_t use_scope(void) {
     SPIPE_TRY(spipe_stream_pool_create(&p, 2, SPIPE_PRIORITY_DEFAULT));
     cudaError_t e = spipe_scope_begin(&scope, &p, NULL);
     if (e == cudaSuccess) e = spipe_scope_end(&scope);
-    spipe_priv_keep(&e, spipe_stream_pool_destroy(&p));
+    spipe_priv_keep_error(&e, spipe_stream_pool_destroy(&p));
     return e;
 }
 static void call_back(cudaError_t e, void *user) { *(cudaError_t *)user = e; }

@@ -14,7 +14,6 @@ static void *short_realloc(void *p, size_t bytes) { return fails() ? NULL : real
 #define realloc(p, bytes) short_realloc(p, bytes)
 
 #include "hostcuda.h"
-#include "streampipe_parts.h"
 #include "streampipe_tools.h"
 #undef malloc
 #undef calloc
@@ -81,7 +80,7 @@ static cudaError_t worker(void) {
     memset(&w, 0, sizeof w);
     SPIPE_TRY(spipe_worker_create(&w));
     cudaError_t e = spipe_worker_call(&w, NULL, add_one, &ran);
-    spipe_priv_keep(&e, spipe_worker_destroy(&w));
+    spipe_priv_keep_error(&e, spipe_worker_destroy(&w));
     return e == cudaSuccess && ran != 1 ? cudaErrorUnknown : e;
 }
 static cudaError_t channel(void) {
@@ -99,8 +98,8 @@ static cudaError_t events(void) {
         e = spipe_event_acquire(&p, &event[n]);
         n += e == cudaSuccess;
     }
-    while (n > 0) spipe_priv_keep(&e, spipe_event_release(&p, event[--n]));
-    spipe_priv_keep(&e, spipe_event_pool_destroy(&p));
+    while (n > 0) spipe_priv_keep_error(&e, spipe_event_release(&p, event[--n]));
+    spipe_priv_keep_error(&e, spipe_event_pool_destroy(&p));
     return e;
 }
 static cudaError_t files(void) {

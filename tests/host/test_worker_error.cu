@@ -2,7 +2,6 @@
     ends the context. */
 #include "hostcuda.h"
 #include "pipe_common.h"
-#include "streampipe_parts.h"
 
 #include <unistd.h>
 

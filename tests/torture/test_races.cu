@@ -5,7 +5,6 @@
     usage: test_races [--all]     without --all a tenth of it                                     */
 #include "hostcuda.h"
 #include "pipe_common.h"
-#include "streampipe_parts.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -50,10 +49,10 @@ static void look(cudaError_t status, void *user) {
 static cudaError_t keep_running(spipe_desc_t *d, int round, pipe_array_t *x, pipe_array_t *y,
                                 job_t *j, pipe_mix_args_t *args) {
     static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST, SPIPE_MAPPED, SPIPE_SERIAL};
-    spipe_pipeline_t             *p = (spipe_pipeline_t *)calloc(1, sizeof *p);
+                                                 SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY,
+                                                 SPIPE_SERIAL};
+    spipe_pipeline_t             *p;
     cudaError_t                   e;
-    if (!p) return cudaErrorMemoryAllocation;
     *d = spipe_desc_default();
     d->count = N;
     d->chunk = CHUNK;
@@ -65,18 +64,18 @@ static cudaError_t keep_running(spipe_desc_t *d, int round, pipe_array_t *x, pip
     spipe_add_output(d, y->at, 1);
     spipe_add_stage(d, "mix", pipe_mix_stage, args);
     pipe_poison(*y);
-    e = spipe_pipeline_create(p, d, NULL);
+    e = spipe_pipeline_create(&p, d, NULL);
     if (e == cudaSuccess) e = spipe_stream_acquire(&j->shared->pool, &j->stream);
     if (e == cudaSuccess) {
-        e = spipe_enqueue(p, j->stream);
+        e = spipe_pipeline_enqueue(p, j->stream);
         /* the worker sees the whole output, whose last chunks the stream alone waits for */
         if (e == cudaSuccess) e = spipe_worker_call(&j->shared->worker, j->stream, look, j);
-        spipe_priv_keep(&e, spipe_pipeline_wait(p, NULL));
-        spipe_priv_keep(&e, spipe_worker_wait(&j->shared->worker)); /* of all threads: so of mine */
-        spipe_priv_keep(&e, spipe_stream_release(&j->shared->pool, j->stream));
+        spipe_priv_keep_error(&e, spipe_pipeline_wait(p, NULL));
+        /* of all threads: so of mine */
+        spipe_priv_keep_error(&e, spipe_worker_wait(&j->shared->worker));
+        spipe_priv_keep_error(&e, spipe_stream_release(&j->shared->pool, j->stream));
     }
-    spipe_priv_keep(&e, spipe_pipeline_destroy(p));
-    free(p);
+    spipe_priv_keep_error(&e, spipe_pipeline_destroy(p));
     return e;
 }
 static void one_thread(shared_t *s, int number) {
@@ -287,7 +286,7 @@ static void test_stop_in_a_wave(void) {
 /* ---- enqueued here and there --------------------------------------------------------------- */
 /* Runs of one pipeline follow each other whatever their streams, and wait is for all of them. */
 static void test_two_streams(void) {
-    static spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     pipe_array_t    x = pipe_array_new(N, PIPE_PINNED);
     pipe_mix_args_t args = {0, 0, 1};
     spipe_desc_t    d = spipe_desc_default();
@@ -307,15 +306,15 @@ static void test_two_streams(void) {
         pipe_randomise(x);
         memcpy(want, x.at, N);
         for (k = 0; k < 4; ++k) {
-            refused += spipe_enqueue(&p, streams[k % 2]) != cudaSuccess;
+            refused += spipe_pipeline_enqueue(p, streams[k % 2]) != cudaSuccess;
             for (i = 0; i < N; ++i) want[i] = pipe_mix(want[i], i);
         }
-        refused += spipe_pipeline_wait(&p, NULL) != cudaSuccess;
+        refused += spipe_pipeline_wait(p, NULL) != cudaSuccess;
         for (i = 0; i < N; ++i) wrong += x.at[i] != want[i];
     }
     tap_ok(refused == 0 && wrong == 0, "runs enqueued on two streams in turn follow each other, "
            "and wait waits for all: %d wrong", wrong);
-    SPIPE_CHECK(spipe_pipeline_destroy(&p));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     SPIPE_CHECK(cudaStreamDestroy(streams[0]));
     SPIPE_CHECK(cudaStreamDestroy(streams[1]));
     pipe_free(&x);
@@ -330,7 +329,7 @@ static long resident_kib(void) {
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 static void test_many(void) {
-    static spipe_pipeline_t p;
+    spipe_pipeline_t *p;
     pipe_array_t    x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PAGEABLE);
     pipe_mix_args_t args = {0, 1, 1};
     spipe_desc_t    d = spipe_desc_default();
@@ -348,8 +347,8 @@ static void test_many(void) {
     for (i = 0; i < num_pipelines; ++i) {
         pipe_poison(y);
         wrong += spipe_pipeline_create(&p, &d, NULL) != cudaSuccess;
-        wrong += spipe_pipeline_run(&p, NULL) != cudaSuccess;
-        wrong += spipe_pipeline_destroy(&p) != cudaSuccess;
+        wrong += spipe_pipeline_run(p, NULL) != cudaSuccess;
+        wrong += spipe_pipeline_destroy(p) != cudaSuccess;
         for (k = 0; k < N; ++k) wrong += y.at[k] != pipe_mix(x.at[k], k);
         if (i + 1 == num_pipelines / 10) before = resident_kib();
     }

@@ -101,7 +101,7 @@ static int move_host(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, fuz
 }
 /* Made once, run several times. */
 static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int way) {
-    static spipe_pipeline_t p;
+    spipe_pipeline_t       *p;
     spipe_report_t          r;
     fuzz_array_t            others[2];
     int                     i, going;
@@ -115,17 +115,17 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     while (cudaSetDevice(0) != cudaSuccess) continue; /* if the fault was meant for this one */
     going = judge(w, f, e, &r, 0, 0) &&
-            run_some(w, &p, f, way, way >= WAY_REPLAYED ? 5 : way == WAY_CHANGED ? 1 : 2, COUNT);
+            run_some(w, p, f, way, way >= WAY_REPLAYED ? 5 : way == WAY_CHANGED ? 1 : 2, COUNT);
     for (i = 0; i < 2 && going && way == WAY_CHANGED; ++i) {
-        going = move_host(w, &p, f, &others[i]) && run_some(w, &p, f, way, 1, COUNT);
+        going = move_host(w, p, f, &others[i]) && run_some(w, p, f, way, 1, COUNT);
     }
     if (going && way == WAY_CHANGED) {
-        e = spipe_pipeline_set_count(&p, COUNT - 47);
+        e = spipe_pipeline_set_count(p, COUNT - 47);
         FUZZ_CHECK(w, e == cudaSuccess, "set_count: %s", cudaGetErrorName(e));
-        (void)run_some(w, &p, f, way, 1, COUNT - 47);
+        (void)run_some(w, p, f, way, 1, COUNT - 47);
     }
     const long before = hostcuda_fail_fired();
-    e = spipe_pipeline_destroy(&p);
+    e = spipe_pipeline_destroy(p);
     const int in_it = hostcuda_fail_fired() > before; /* this is where it happened */
     FUZZ_CHECK(w, e == cudaSuccess ? !in_it || may_pass(f) : e == f.error, "destroy: %s",
                cudaGetErrorName(e));
@@ -133,7 +133,7 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     for (i = 0; i < 2; ++i) (void)fuzz_array_free(&others[i]);
 }
 static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
-    static spipe_pipeline_t p;
+    spipe_pipeline_t       *p;
     spipe_report_t          r;
     cudaStream_t            stream;
     int                     k, going = 1;
@@ -147,8 +147,8 @@ static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
         const long before = hostcuda_fail_fired() + torture_fired.load();
         fuzz_start(w, COUNT);
         poison(&r);
-        e = spipe_enqueue(&p, stream);
-        const cudaError_t waited = spipe_pipeline_wait(&p, &r);
+        e = spipe_pipeline_enqueue(p, stream);
+        const cudaError_t waited = spipe_pipeline_wait(p, &r);
         FUZZ_CHECK(w, e == cudaSuccess || waited == e || f.sort == FAULT_WORK ||
                           f.what == "cudaGetDevice" || f.what == "cudaStreamIsCapturing" ||
                           f.what == "cudaStreamSynchronize",
@@ -157,7 +157,7 @@ static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
         if (waited != cudaSuccess) (void)cudaStreamSynchronize(stream); /* it has not waited */
         going = judge(w, f, waited, &r, 1, before > 0);
     }
-    e = spipe_pipeline_destroy(&p);
+    e = spipe_pipeline_destroy(p);
     FUZZ_CHECK(w, e == cudaSuccess || e == f.error, "destroy: %s", cudaGetErrorName(e));
     disarm_now();
     (void)cudaStreamDestroy(stream);

@@ -1,0 +1,572 @@
+/*  test_plan.cu -- the planner by itself, on several hundred random works: its choice is as good as
+    the best of a fine grid by the same law, it keeps what the user fixed, it stays within the
+    memory, and more data or a faster link does not make chunks smaller. Nothing is run. */
+#include "pipe_common.h"
+
+#include <math.h>
+
+/* ---- Random works ---------------------------------------------------------------------------- */
+
+/* What the planner is given: a request whose arrays nobody looks at, and how long kernels take. */
+typedef struct scene {
+    spipe_priv_request_t request;
+    double cache, kernel_share; /* of the time that copying takes */
+    spipe_priv_work_t work;
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+    size_t num;
+    spipe_plan_t plan;
+} scene_t;
+
+static cudaError_t no_stage(const spipe_chunk_t *, void *) { return cudaSuccess; }
+
+static cudaError_t no_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
+
+static cudaError_t no_sink(const void *, size_t, size_t, void *) { return cudaSuccess; }
+
+static double random_part(void) { return (double)(pipe_random() % 10001) * 1e-4; }
+
+/* From low to high, each power of two as likely as the next. */
+static double random_scale(double low, double high) { return low * pow(high / low, random_part()); }
+
+/* A machine that nobody has seen: figures up to three times better or worse than a known one. */
+static spipe_costs_t random_costs(void) {
+    static const char *const names[] = {"NVIDIA H200", "NVIDIA H100 PCIe", "Some other GPU"};
+    spipe_costs_t c = spipe_priv_costs_for(names[pipe_random() % 3]);
+    size_t i;
+    if (pipe_random() % 2) return c;
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        *spipe_priv_cost_figure(&c, i) *= random_scale(1.0 / 3.0, 3.0);
+    }
+    if (c.link_both > c.link_in) c.link_both = c.link_in;
+    if (c.link_both > c.link_out) c.link_both = c.link_out;
+    if (c.memory_uncached > c.memory) c.memory_uncached = c.memory;
+    return c;
+}
+
+static void add_buffers(spipe_desc_t *d, spipe_priv_array_t *arrays, int pageable) {
+    static const size_t sizes[] = {1, 4, 4, 8, 12, 4096};
+    static unsigned char nothing;
+    const int shape = (int)(pipe_random() % 6);
+    int i, ins = 1, outs = 1;
+    if (shape == 1) ins = 3;
+    if (shape == 2) outs = 2;
+    if (shape == 3) outs = 0;
+    if (shape == 4) ins = 0;
+    for (i = 0; i < ins; ++i) spipe_add_input(d, &nothing, sizes[pipe_random() % 6]);
+    for (i = 0; i < outs; ++i) spipe_add_output(d, &nothing, sizes[pipe_random() % 6]);
+    if (shape == 5) spipe_add_temp(d, 4);
+    for (i = 0; i < d->num_buffers; ++i) {
+        arrays[i].type = pageable && (pageable == 1 || pipe_random() % 2) ? SPIPE_PRIV_PAGEABLE
+                                                                          : SPIPE_PRIV_PINNED;
+        if (arrays[i].type == SPIPE_PRIV_PINNED) arrays[i].mapped = &nothing;
+    }
+}
+
+/* bytes: of the busier direction. */
+static void scene_count(scene_t *s, double bytes) {
+    spipe_priv_request_t *r = &s->request;
+    spipe_priv_work_t w;
+    r->desc.count = 1;
+    w = spipe_priv_request_work(r, 0.0);
+    r->desc.count = (size_t)(bytes / spipe_priv_busier(&w)) + 1;
+}
+
+static void scene_plan(scene_t *s) {
+    spipe_priv_request_t *r = &s->request;
+    s->work = spipe_priv_request_work(r, 0.0);
+    s->work.kernel_s =
+        s->kernel_share * (double)s->work.count * spipe_priv_busier(&s->work) / r->costs.link_both;
+    s->work.cache = s->cache;
+    s->num = spipe_priv_request_plan(r, &s->work, s->ways, SPIPE_PRIV_CANDIDATES, &s->plan);
+}
+
+/* pageable: 0 = none is, 1 = all arrays are, 2 = some. */
+static scene_t random_scene(int pageable, int kept) {
+    static const double kernels[] = {0.0, 0.1, 0.5, 1.0, 3.0};
+    static const size_t cpus[] = {1, 2, 4, 8, 16, 64};
+    scene_t s;
+    spipe_priv_request_t *r = &s.request;
+    int k, stages = 1 + (int)(pipe_random() % 3);
+    memset((void *)&s, 0, sizeof s);
+    r->desc = spipe_desc_default();
+    r->kept = kept;
+    r->may_register = 1;
+    r->costs = random_costs();
+    r->cpus = cpus[pipe_random() % 6];
+    r->facts.map_host_memory = 1;
+    r->facts.memory_bytes = (size_t)random_scale(1e9, 140e9);
+    add_buffers(&r->desc, r->arrays, pageable);
+    for (k = 0; k < stages; ++k) {
+        static const char *const names[] = {"a", "b", "c"};
+        const int stage = spipe_add_stage(&r->desc, names[k], no_stage, NULL);
+        if (pipe_random() % 4 == 0) spipe_stage_elementwise(&r->desc, stage);
+        if (pipe_random() % 4 == 0) spipe_stage_replayable(&r->desc, stage);
+    }
+    s.cache = pipe_random() % 3 ? random_scale(4e6, 300e6) : 0.0;
+    s.kernel_share = kernels[pipe_random() % 5];
+    scene_count(&s, random_scale(1e3, 4e9));
+    scene_plan(&s);
+    return s;
+}
+
+static void tell(const char *what, const scene_t *s) {
+    const spipe_priv_work_t *w = &s->work;
+    const spipe_priv_way_t *y = &s->ways[0];
+    tap_note("%s: %s, %s, %zu elements, in %g out %g (pageable %g %g), kernels %g ms, %zu CPUs, "
+             "cache %g: %s staging %d, chunk %zu x %zu, depth %zu, threads %zu+%zu%s%s, %g ms",
+             what, s->request.costs.name, s->request.kept ? "kept" : "one-shot", w->count, w->in,
+             w->out, w->pageable_in, w->pageable_out, 1e3 * w->kernel_s, w->cpus, w->cache,
+             spipe_schedule_name(y->schedule), (int)y->staging, y->chunk, y->batch, y->depth,
+             y->fill_threads, y->drain_threads, y->caller_helps ? "+caller" : "",
+             y->replay ? ", replayed" : "", 1e3 * y->predicted_s);
+}
+
+/* Without copies only temporaries are on the device. */
+static int fits(const scene_t *s, const spipe_priv_way_t *y) {
+    const spipe_desc_t *d = &s->request.desc;
+    const int zero_copy = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(&s->work, y);
+    double held = 0.0;
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (d->buffers[i].kind == SPIPE_RESIDENT) continue;
+        if (!zero_copy || d->buffers[i].kind == SPIPE_TEMP)
+            held += (double)d->buffers[i].elem_bytes;
+    }
+    return (double)y->depth * (double)(y->chunk * y->batch) * held <=
+           0.25 * (double)s->request.facts.memory_bytes;
+}
+
+/* ---- The best of a fine grid ----------------------------------------------------------------- */
+
+/* Every way that may be taken, by the law alone: the planner's code is not asked. */
+typedef struct grid {
+    const scene_t *scene;
+    double best_s;
+    spipe_priv_way_t best;
+} grid_t;
+
+static void grid_try(grid_t *g, spipe_priv_way_t y) {
+    const scene_t *s = g->scene;
+    const double seconds = spipe_priv_predict(&s->request.costs, &s->work, &y);
+    if (seconds >= g->best_s || !fits(s, &y)) return;
+    g->best_s = seconds;
+    g->best = y;
+}
+
+/* A staged ring has more slots than the law asks for, as its steps are of unequal length: so many
+   as the planner takes. Of others every number of slots is tried. */
+static void grid_depths(grid_t *g, spipe_priv_way_t y) {
+    const scene_t *s = g->scene;
+    spipe_priv_planner_t planner;
+    double batches;
+    if (!spipe_priv_is_staged(&s->work, &y)) {
+        for (y.depth = 1; y.depth <= SPIPE_MAX_DEPTH; ++y.depth) grid_try(g, y);
+        return;
+    }
+    memset(&planner, 0, sizeof planner);
+    planner.costs = &s->request.costs;
+    planner.work = &s->work;
+    planner.desc = &s->request.desc;
+    y.depth = spipe_priv_depth_for(&planner, y);
+    batches = spipe_priv_num_batches(&s->work, &y);
+    if (!s->request.kept && (double)y.depth > batches) y.depth = (size_t)batches;
+    grid_try(g, y);
+}
+
+static void grid_threads(grid_t *g, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = &g->scene->work;
+    size_t most, all;
+    if (!spipe_priv_is_staged(w, &y)) {
+        grid_depths(g, y);
+        return;
+    }
+    most = spipe_priv_most_threads(w, &y);
+    for (all = 0; all <= most; ++all) {
+        for (y.fill_threads = 0; y.fill_threads <= all; ++y.fill_threads) {
+            y.drain_threads = all - y.fill_threads;
+            if (y.fill_threads > SPIPE_MAX_THREADS || y.drain_threads > SPIPE_MAX_THREADS) continue;
+            if (all > 0 && (y.fill_threads > 0) != (w->pageable_in > 0.0)) continue;
+            if (all > 0 && (y.drain_threads > 0) != (w->pageable_out > 0.0)) continue;
+            y.caller_helps = all == 0;
+            grid_depths(g, y);
+            y.caller_helps = 1;
+            grid_depths(g, y);
+        }
+    }
+}
+
+static void grid_chunks(grid_t *g, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = &g->scene->work;
+    const double element = spipe_priv_busier(w), total = (double)w->count * element;
+    const double most = total < SPIPE_PRIV_MOST_CHUNK ? total : (double)SPIPE_PRIV_MOST_CHUNK;
+    const int coarse = spipe_priv_is_staged(w, &y) && w->cpus > 16;
+    double bytes;
+    size_t parts;
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+        y.chunk = (w->count - 1) / parts + 1;
+        if ((double)y.chunk * element <= (double)SPIPE_PRIV_MOST_CHUNK) grid_threads(g, y);
+    }
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= most; bytes *= coarse ? 1.2 : 1.05) {
+        y.chunk = (size_t)(bytes / element);
+        if (y.chunk == 0) y.chunk = 1;
+        if (y.chunk < w->count) grid_threads(g, y);
+    }
+}
+
+static void grid_stagings(grid_t *g, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = &g->scene->work;
+    if (w->pageable_in + w->pageable_out <= 0.0) {
+        grid_chunks(g, y);
+        return;
+    }
+    y.staging = SPIPE_STAGING_COPY;
+    grid_chunks(g, y);
+    if (g->scene->request.kept) return;
+    y.staging = SPIPE_STAGING_DIRECT;
+    grid_chunks(g, y);
+    y.staging = SPIPE_STAGING_REGISTER;
+    grid_chunks(g, y);
+}
+
+static grid_t grid_of(const scene_t *s) {
+    const spipe_priv_work_t *w = &s->work;
+    grid_t g;
+    spipe_priv_way_t y;
+    memset(&g, 0, sizeof g);
+    memset(&y, 0, sizeof y);
+    g.scene = s;
+    g.best_s = 1e30;
+    y.batch = 1;
+    y.schedule = SPIPE_ENGINES;
+    grid_stagings(&g, y);
+    if ((w->flags & SPIPE_PRIV_MAY_REPLAY) && s->request.kept) {
+        y.replay = 1;
+        grid_chunks(&g, y);
+        y.replay = 0;
+    }
+    if (w->flags & SPIPE_PRIV_MAY_ZERO_COPY) {
+        y.schedule = SPIPE_ZERO_COPY;
+        for (size_t parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+            y.chunk = (w->count - 1) / parts + 1;
+            grid_depths(&g, y);
+        }
+    }
+    return g;
+}
+
+/* The planner knows only some chunk sizes, numbers of threads and of slots, so it may miss a little:
+   how much it may, and how often, is what these figures say. */
+static void test_grid(int pageable, int kept, int num, const char *name) {
+    double worst = 0.0, sum = 0.0;
+    int k, over = 0;
+    pipe_seed = 9u;
+    for (k = 0; k < num; ++k) {
+        const scene_t s = random_scene(pageable, kept);
+        const grid_t g = grid_of(&s);
+        const double loss = s.ways[0].predicted_s / g.best_s - 1.0;
+        sum += loss > 0.0 ? loss : 0.0;
+        over += loss > 0.02;
+        if (loss <= worst) continue;
+        worst = loss;
+        if (loss <= 0.10) continue;
+        tell("worse than the grid", &s);
+        tap_note("    the grid has %s, staging %d, chunk %zu, depth %zu, threads %zu+%zu%s, %g ms",
+                 spipe_schedule_name(g.best.schedule), (int)g.best.staging, g.best.chunk,
+                 g.best.depth, g.best.fill_threads, g.best.drain_threads,
+                 g.best.caller_helps ? "+caller" : "", 1e3 * g.best_s);
+    }
+    tap_ok(
+        over * 12 <= num && worst < 0.15 && sum < 0.005 * num,
+        "%s: of %d works 11 in 12 are planned within 2 %% of a fine grid's best time, none over "
+        "15 %%, on average within 0.5 %% (%d are over 2 %%, %.1f %% at worst, %.2f %% on average)",
+        name, num, over, 100.0 * worst, 100.0 * sum / num);
+}
+
+/* ---- What is always so ----------------------------------------------------------------------- */
+
+/* More than the grid's law covers: sources, sinks, halos, host stages, ordered ones, resident
+   buffers, watched runs. */
+static scene_t odd_scene(void) {
+    scene_t s = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2));
+    spipe_desc_t *d = &s.request.desc;
+    if (pipe_random() % 4 == 0) spipe_add_source(d, no_source, NULL, 1 + pipe_random() % 100);
+    if (pipe_random() % 4 == 0) spipe_add_sink(d, no_sink, NULL, 1 + pipe_random() % 100);
+    if (pipe_random() % 4 == 0) spipe_add_resident(d, NULL, 1000, SPIPE_ZERO);
+    if (pipe_random() % 4 == 0) {
+        d->buffers[0].halo_before = pipe_random() % 5000;
+        d->buffers[0].halo_after = pipe_random() % 5000;
+    }
+    if (pipe_random() % 4 == 0) spipe_stage_ordered(d, 0);
+    if (pipe_random() % 4 == 0) spipe_add_host_stage(d, "host", no_stage, NULL, 1, 0);
+    d->sync_each = pipe_random() % 8 == 0;
+    s.request.facts.host_page_tables = pipe_random() % 8 == 0;
+    s.request.facts.map_host_memory = pipe_random() % 8 != 0;
+    if (pipe_random() % 16 == 0) d->count = pipe_random() % 3;
+    if (pipe_random() % 16 == 0) s.request.facts.memory_bytes = (size_t)random_scale(1e3, 1e9);
+    scene_plan(&s);
+    return s;
+}
+
+static int is_sound(const scene_t *s, const spipe_priv_way_t *y) {
+    const spipe_priv_work_t *w = &s->work;
+    const double law = spipe_priv_predict(&s->request.costs, w, y);
+    const double wrong_by = (fits(s, y) ? 0.0 : SPIPE_PRIV_DOES_NOT_FIT) + law - y->predicted_s;
+    const size_t largest = w->count > w->least_chunk ? w->count : w->least_chunk;
+    return y->chunk >= 1 && y->chunk >= w->least_chunk && y->chunk <= (largest > 0 ? largest : 1) &&
+           y->batch >= 1 && y->depth >= 1 && y->depth <= SPIPE_MAX_DEPTH &&
+           y->fill_threads <= SPIPE_MAX_THREADS && y->drain_threads <= SPIPE_MAX_THREADS &&
+           law >= 0.0 && law < 1e9 && wrong_by == 0.0;
+}
+
+static void test_sound(void) {
+    int k, sound = 1, sorted = 1, different = 1, same = 1, told = 1;
+    pipe_seed = 1u;
+    for (k = 0; k < 1000; ++k) {
+        scene_t s = odd_scene(), again = s;
+        size_t i, j;
+        scene_plan(&again);
+        same &=
+            again.num == s.num && memcmp((void *)again.ways, (void *)s.ways, sizeof s.ways) == 0;
+        for (i = 0; i < s.num; ++i) {
+            sound &= is_sound(&s, &s.ways[i]);
+            sorted &= i == 0 || s.ways[i].predicted_s >= s.ways[i - 1].predicted_s;
+            for (j = 0; j < i; ++j)
+                different &= memcmp(&s.ways[i], &s.ways[j], sizeof s.ways[i]) != 0;
+        }
+        told &= s.plan.why_chunk && s.plan.why_staging && s.plan.num_candidates >= (int)s.num;
+        told &= s.plan.chunk == s.ways[0].chunk && s.plan.depth == s.ways[0].depth;
+        told &= s.plan.predicted_ms == 1e3 * s.ways[0].predicted_s;
+        sound &= s.num >= 1 && s.num <= SPIPE_PRIV_CANDIDATES;
+        if (!sound || !sorted || !different || !same || !told) {
+            tell("the first that is wrong", &s);
+            break;
+        }
+    }
+    tap_ok(sound, "of 1000 odd works each has a way, and sizes and times that can be");
+    tap_ok(sorted && different, "the candidates are in order, and no two of them the same");
+    tap_ok(same, "planning again gives the same");
+    tap_ok(told, "a plan tells what was chosen and why");
+}
+
+static void test_memory(void) {
+    int k, least_too_large = 0, good = 1;
+    pipe_seed = 2u;
+    for (k = 0; k < 500; ++k) {
+        scene_t s = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2));
+        spipe_priv_way_t least;
+        s.request.facts.memory_bytes = (size_t)random_scale(1e5, 1e9);
+        scene_plan(&s);
+        if (fits(&s, &s.ways[0])) continue;
+        ++least_too_large;
+        least = s.ways[0];
+        least.depth = SPIPE_MAX_DEPTH;
+        least.chunk = spipe_priv_chunk_of(&s.work, SPIPE_PRIV_LEAST_CHUNK);
+        if (least.chunk < s.ways[0].chunk && fits(&s, &least)) good = 0;
+        if (!good) tell("more than a quarter of the memory", &s);
+        if (!good) break;
+    }
+    tap_ok(good && least_too_large < 400,
+           "slots take a quarter of the device's memory at most, where the smallest do");
+}
+
+/* Figures of the kept run are the one-shot run's without the setting up. */
+static void test_kept_is_not_slower(void) {
+    int k, good = 1;
+    pipe_seed = 3u;
+    for (k = 0; k < 300 && good; ++k) {
+        scene_t s = random_scene((int)(pipe_random() % 3), 0), kept = s;
+        kept.request.kept = 1;
+        kept.request.desc.staging = s.ways[0].staging;
+        scene_plan(&kept);
+        good &= kept.ways[0].predicted_s <= s.ways[0].predicted_s * 1.0001;
+        if (!good) tell("once", &s);
+        if (!good) tell("kept", &kept);
+    }
+    tap_ok(good, "a kept pipeline is never predicted to take longer than a single run");
+}
+
+/* ---- What the user fixed --------------------------------------------------------------------- */
+
+enum {
+    FIX_CHUNK,
+    FIX_DEPTH,
+    FIX_THREADS,
+    FIX_SCHEDULE,
+    FIX_STAGING,
+    NUM_FIXES
+};
+
+static void fix(spipe_desc_t *d, int what) {
+    static const size_t threads[] = {0, 1, 2, 5, 32};
+    if (what == FIX_CHUNK) d->chunk = 1 + pipe_random() % 100000;
+    if (what == FIX_DEPTH) d->depth = 1 + pipe_random() % SPIPE_MAX_DEPTH;
+    if (what == FIX_THREADS) d->threads = threads[pipe_random() % 5];
+    if (what == FIX_SCHEDULE) d->schedule = (spipe_schedule_t)(1 + pipe_random() % 5);
+    if (what == FIX_STAGING) d->staging = (spipe_staging_t)(1 + pipe_random() % 3);
+}
+
+static int is_kept(const scene_t *s, const spipe_priv_way_t *y) {
+    const spipe_desc_t *d = &s->request.desc;
+    const spipe_priv_work_t *w = &s->work;
+    const double batches = spipe_priv_num_batches(w, y);
+    const int spared = !s->request.kept && (double)y->depth == batches && y->depth < d->depth;
+    int kept = d->chunk == SPIPE_AUTO || y->chunk == d->chunk;
+    if (d->depth != SPIPE_AUTO && d->schedule != SPIPE_SERIAL) {
+        kept &= (y->depth == d->depth && y->batch == 1) || spared;
+    }
+    if (d->schedule == SPIPE_SERIAL) kept &= y->depth == 1;
+    if (d->schedule != SPIPE_SCHEDULE_AUTO) kept &= y->schedule == d->schedule;
+    if (w->pageable_in + w->pageable_out > 0.0 && d->staging != SPIPE_STAGING_AUTO) {
+        kept &= y->staging == d->staging;
+    }
+    if (d->threads != SPIPE_AUTO && spipe_priv_is_staged(w, y)) {
+        kept &= y->fill_threads == (w->pageable_in > 0.0 ? d->threads : 0);
+        kept &= y->drain_threads == (w->pageable_out > 0.0 ? d->threads : 0);
+    }
+    return kept;
+}
+
+static void test_fixed(void) {
+    static const char *const names[] = {"chunk", "depth", "threads", "schedule", "staging"};
+    int what, k;
+    pipe_seed = 4u;
+    for (what = 0; what <= NUM_FIXES; ++what) { /* the last: several of them */
+        int good = 1;
+        for (k = 0; k < 200 && good; ++k) {
+            scene_t s = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2));
+            size_t i;
+            int j;
+            for (j = 0; j < NUM_FIXES; ++j) {
+                if (what == NUM_FIXES ? pipe_random() % 2 : what == j) fix(&s.request.desc, j);
+            }
+            scene_plan(&s);
+            for (i = 0; i < s.num; ++i) good &= is_kept(&s, &s.ways[i]);
+            if (!good) tell("not as asked", &s);
+        }
+        tap_ok(good, "%s: what the user fixed is so in all ways",
+               what == NUM_FIXES ? "any of these" : names[what]);
+    }
+}
+
+/* ---- More of everything ---------------------------------------------------------------------- */
+
+/* Whether two plans do the work in the same way, in so many chunks that their size is a choice. */
+static int comparable(const scene_t *a, const scene_t *b) {
+    const spipe_priv_way_t *x = &a->ways[0], *y = &b->ways[0];
+    return spipe_priv_num_batches(&a->work, x) >= 4.0 &&
+           spipe_priv_num_batches(&b->work, y) >= 4.0 && x->schedule == y->schedule &&
+           x->staging == y->staging && x->replay == y->replay &&
+           (x->fill_threads + x->drain_threads > 0) == (y->fill_threads + y->drain_threads > 0);
+}
+
+/* One step of the ladder of sizes is 1.5; two plans may lie that much apart by chance. */
+static void test_more_data(void) {
+    int k, compared = 0, good = 1;
+    pipe_seed = 5u;
+    for (k = 0; k < 2000 && good; ++k) {
+        scene_t less = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2)), more;
+        const double bytes = random_scale(1e5, 1e9);
+        less.request.facts.memory_bytes = (size_t)140e9;
+        more = less;
+        scene_count(&less, bytes);
+        scene_count(&more, bytes * random_scale(1.1, 64.0));
+        scene_plan(&less);
+        scene_plan(&more);
+        if (!comparable(&less, &more)) continue;
+        ++compared;
+        good &= 1.51 * (double)more.ways[0].chunk >= (double)less.ways[0].chunk;
+        if (!good) tell("less", &less);
+        if (!good) tell("more", &more);
+    }
+    tap_ok(good && compared > 500, "more data does not make chunks smaller (%d pairs)", compared);
+}
+
+/* Kernels become faster, too; else they would be what limits the run, and then small chunks win. */
+static void test_faster_link(void) {
+    int k, compared = 0, good = 1;
+    pipe_seed = 6u;
+    for (k = 0; k < 1000 && good; ++k) {
+        scene_t slow = random_scene(0, (int)(pipe_random() % 2)), fast;
+        const double faster = random_scale(1.2, 8.0);
+        if (slow.kernel_share > 0.6) continue;
+        fast = slow;
+        fast.request.costs.link_in *= faster;
+        fast.request.costs.link_out *= faster;
+        fast.request.costs.link_both *= faster;
+        scene_plan(&fast);
+        if (!comparable(&slow, &fast)) continue;
+        ++compared;
+        good &= fast.ways[0].chunk >= slow.ways[0].chunk;
+        if (!good) tell("slow", &slow);
+        if (!good) tell("fast", &fast);
+    }
+    tap_ok(good && compared > 100, "a faster link does not make chunks smaller (%d pairs)",
+           compared);
+}
+
+/* Each figure of the costs by itself: rates up, times down. */
+static void test_better_machine(void) {
+    static const double si[] = {
+#define FIGURE_UNIT(member, unit, si) si,
+        SPIPE_PRIV_COST_FIGURES(FIGURE_UNIT)
+#undef FIGURE_UNIT
+    };
+    double worst = 0.0;
+    int k;
+    for (k = 0; k < 2000; ++k) {
+        scene_t s = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2)), better = s;
+        const size_t i = pipe_random() % SPIPE_PRIV_NUM_COSTS;
+        double loss;
+        *spipe_priv_cost_figure(&better.request.costs, i) *= si[i] > 1.0 ? 2.0 : 0.5;
+        better.kernel_share = s.kernel_share * better.request.costs.link_both /
+                              s.request.costs.link_both; /* the kernels stay as they are */
+        scene_plan(&better);
+        loss = better.ways[0].predicted_s / s.ways[0].predicted_s - 1.0;
+        if (loss > worst && loss > 0.02) tell("worse", &s);
+        if (loss > worst && loss > 0.02) tell("with a better figure", &better);
+        if (loss > worst) worst = loss;
+    }
+    tap_ok(worst < 0.20, "no better figure of a machine makes a run slower (%.1f %% at worst)",
+           100.0 * worst);
+}
+
+/* ---- The kernels' time from a run ------------------------------------------------------------ */
+
+static void test_solve(void) {
+    int k, good = 1, shows = 0;
+    pipe_seed = 8u;
+    for (k = 0; k < 500 && good; ++k) {
+        const scene_t s = random_scene((int)(pipe_random() % 3), 1);
+        const spipe_priv_way_t *y = &s.ways[0];
+        spipe_priv_work_t w = s.work;
+        const double took = spipe_priv_predict(&s.request.costs, &w, y);
+        const double kernel = spipe_priv_solve_kernel(&s.request.costs, &w, y, took);
+        w.kernel_s = kernel;
+        good &= spipe_priv_predict(&s.request.costs, &w, y) <= took * 1.000001;
+        good &= kernel >= s.work.kernel_s * 0.9999 && kernel <= took;
+        w.kernel_s = 0.99 * s.work.kernel_s; /* does a hundredth less show? */
+        if (took - spipe_priv_predict(&s.request.costs, &w, y) < 0.005 * s.work.kernel_s) continue;
+        if (s.work.kernel_s == 0.0) continue;
+        ++shows;
+        good &= kernel <= s.work.kernel_s * 1.0001;
+        if (!good) tell("the kernels' time is not found", &s);
+    }
+    tap_ok(good && shows > 20, "where the kernels limit a run their time is found from the run's");
+}
+
+int main(void) {
+    test_sound();
+    test_memory();
+    test_kept_is_not_slower();
+    test_fixed();
+    test_more_data();
+    test_faster_link();
+    test_better_machine();
+    test_solve();
+    test_grid(0, 0, 400, "pinned, once");
+    test_grid(0, 1, 400, "pinned, kept");
+    test_grid(1, 0, 200, "pageable, once");
+    test_grid(1, 1, 200, "pageable, kept");
+    test_grid(2, 1, 200, "some of each, kept");
+    return tap_done();
+}
