@@ -2203,28 +2203,30 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots; staged_s fits sweeps of tests/bench. */
+           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays that
+           no cache holds, in a program with other pinned memory; staged_s fits sweeps
+           (tests/bench/versus.cu, tests/bench/bench.cu). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
-            10.5,        14.0,         10.0,
+            7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
+            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
-         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
-            10.5,        14.0,         10.0,
+         {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
+            7.0,         9.0,          90.0,
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
-            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
+            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
-            9.0,         9.0,          10.0,
+            6.0,         6.0,          90.0,
             5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
-            5.0,  38.0,   15.0,       25.0,    30.0,     800.0}},
+            5.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
     *num = sizeof rows / sizeof *rows;
@@ -2255,6 +2257,8 @@ enum {
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_ONE_STREAM     0.2  /* of setup_s, where one stream and no events are made */
+#define SPIPE_PRIV_CHANCE         0.97 /* a challenger must take so much less than the predicted best */
 #define SPIPE_PRIV_CLEARLY_WORSE  1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
@@ -2711,7 +2715,8 @@ SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_p
     const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
     const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
     const double held = w->held * (double)y->depth * (double)y->chunk;
-    const double once = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->malloc_s + held / c->malloc_bytes;
+    double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
+    if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
     return once + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (c->pageable_s * (w->copies_in + w->copies_out) + c->launch_s * w->num_stages);
 }
@@ -2723,8 +2728,8 @@ SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spip
     const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
-    const double setup = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->setup_s;
-    double one, busiest;
+    double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;
+    if (w->flags & SPIPE_PRIV_KEPT) setup = 0.0;
     if (w->zero_copy_passes > 0) {
         one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
         one = spipe_priv_max(one, kernel);
@@ -2866,12 +2871,18 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
+    double took;
     y.depth = spipe_priv_depth_for(p, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
-    return spipe_priv_consider(p, y);
+    took = spipe_priv_consider(p, y);
+    if (p->desc->depth != SPIPE_AUTO || !spipe_priv_is_staged(w, &y)) return took;
+    if ((w->flags & SPIPE_PRIV_KEPT) || y.depth <= SPIPE_PRIV_COPY_SLOTS) return took;
+    y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots: fewer? */
+    y.depth -= y.depth % 2;
+    return spipe_priv_min(took, spipe_priv_consider(p, y));
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
@@ -5754,12 +5765,16 @@ SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
-/* The fastest candidate so far; of those that nobody ran the first. */
+/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted to
+   be slower must gain more than chance. */
 SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
-        if (t->ways[k].tries == 0) continue;
-        if (t->ways[best].tries == 0 || t->ways[k].best_s < t->ways[best].best_s) best = k;
+        const spipe_priv_way_t *way = &t->ways[k];
+        if (way->tries == 0) continue;
+        if (t->ways[best].tries == 0 || way->best_s < SPIPE_PRIV_CHANCE * t->ways[best].best_s) {
+            best = k;
+        }
     }
     return best;
 }

@@ -44,28 +44,30 @@ SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots; staged_s fits sweeps of tests/bench. */
+           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays that
+           no cache holds, in a program with other pinned memory; staged_s fits sweeps
+           (tests/bench/versus.cu, tests/bench/bench.cu). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
-            10.5,        14.0,         10.0,
+            7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
+            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
-         {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
-            10.5,        14.0,         10.0,
+         {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
+            7.0,         9.0,          90.0,
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
-            13.0, 38.0,   22.0,       25.0,    30.0,     800.0}},
+            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
-            9.0,         9.0,          10.0,
+            6.0,         6.0,          90.0,
             5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
-            5.0,  38.0,   15.0,       25.0,    30.0,     800.0}},
+            5.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
     *num = sizeof rows / sizeof *rows;
@@ -96,6 +98,8 @@ enum {
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_ONE_STREAM     0.2  /* of setup_s, where one stream and no events are made */
+#define SPIPE_PRIV_CHANCE         0.97 /* a challenger must take so much less than the predicted best */
 #define SPIPE_PRIV_CLEARLY_WORSE  1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */

@@ -96,12 +96,18 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
+    double took;
     y.depth = spipe_priv_depth_for(p, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
-    return spipe_priv_consider(p, y);
+    took = spipe_priv_consider(p, y);
+    if (p->desc->depth != SPIPE_AUTO || !spipe_priv_is_staged(w, &y)) return took;
+    if ((w->flags & SPIPE_PRIV_KEPT) || y.depth <= SPIPE_PRIV_COPY_SLOTS) return took;
+    y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots: fewer? */
+    y.depth -= y.depth % 2;
+    return spipe_priv_min(took, spipe_priv_consider(p, y));
 }
 
 /* Shares threads between filling and draining by the time that each takes. */

@@ -153,7 +153,8 @@ SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_p
     const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
     const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
     const double held = w->held * (double)y->depth * (double)y->chunk;
-    const double once = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->malloc_s + held / c->malloc_bytes;
+    double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
+    if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
     return once + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (c->pageable_s * (w->copies_in + w->copies_out) + c->launch_s * w->num_stages);
 }
@@ -165,8 +166,8 @@ SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spip
     const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
-    const double setup = w->flags & SPIPE_PRIV_KEPT ? 0.0 : c->setup_s;
-    double one, busiest;
+    double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;
+    if (w->flags & SPIPE_PRIV_KEPT) setup = 0.0;
     if (w->zero_copy_passes > 0) {
         one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
         one = spipe_priv_max(one, kernel);

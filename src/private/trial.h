@@ -105,12 +105,16 @@ SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
-/* The fastest candidate so far; of those that nobody ran the first. */
+/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted to
+   be slower must gain more than chance. */
 SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
-        if (t->ways[k].tries == 0) continue;
-        if (t->ways[best].tries == 0 || t->ways[k].best_s < t->ways[best].best_s) best = k;
+        const spipe_priv_way_t *way = &t->ways[k];
+        if (way->tries == 0) continue;
+        if (t->ways[best].tries == 0 || way->best_s < SPIPE_PRIV_CHANCE * t->ways[best].best_s) {
+            best = k;
+        }
     }
     return best;
 }
