@@ -254,8 +254,8 @@ static grid_t grid_of(const scene_t *s) {
     return g;
 }
 
-/* The planner knows only some chunk sizes, numbers of threads and of slots, so it may miss a little:
-   how much it may, and how often, is what these figures say. */
+/* The planner knows only some chunk sizes, numbers of threads and of slots, so it may miss the best
+   way by a little: how much, and how often, is what these figures say. */
 static void test_grid(int pageable, int kept, int num, const char *name) {
     double worst = 0.0, sum = 0.0;
     int k, over = 0;
