@@ -157,6 +157,8 @@ END EXAMPLE
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
+/* Of private functions that run at most once a run: compiled to be small rather than fast. */
+#define SPIPE_PRIV_RARE SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 
 #define SPIPE_MAX_BUFFERS 16
 #define SPIPE_MAX_STAGES 16
@@ -1975,33 +1977,33 @@ SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
 /* ---- src/private/stages.h ---- */
 /* ---- 9 describe: what follows from a description --------------------------------------------
    Kinds of buffers, which way they are copied, and the graph of stages. Reads descriptions only. */
-SPIPE_API int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
-SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
 }
 
-SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
 
-SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     int i, sources = 0;
     for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
 /* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
-SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
+SPIPE_PRIV_RARE size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
     if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
     if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
     return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
 }
 
-SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
+SPIPE_PRIV_RARE int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
     int i;
     for (i = 0; i < d->num_stages; ++i) {
         if (d->stages[i].name && strcmp(d->stages[i].name, name) == 0) return i;
@@ -2010,7 +2012,7 @@ SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
 }
 
 /* The stages that stage i waits for, as bits: the one added before it, unless after was given. */
-SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
+SPIPE_PRIV_RARE unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     const spipe_stage_desc_t *s = &d->stages[i];
     unsigned deps = 0;
     int j;
@@ -2021,7 +2023,7 @@ SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
 
 /* Writes the stages to order so that each comes after those it waits for. Returns how many could be
    placed: fewer than num_stages means that some wait for each other in a circle. */
-SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
+SPIPE_PRIV_RARE int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     unsigned done = 0;
     int n = 0, i, before = -1;
     while (n != before) {
@@ -2043,7 +2045,8 @@ SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
         if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
     } while (0)
 
-SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
+                                                    spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
@@ -2094,7 +2097,8 @@ SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spip
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
+                                                   spipe_failure_t *f) {
     const spipe_stage_desc_t *s = &d->stages[i];
     int j;
     SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
@@ -2199,7 +2203,7 @@ typedef struct spipe_priv_cost_row {
     double figures[SPIPE_PRIV_NUM_COSTS];
 } spipe_priv_cost_row_t;
 
-SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
+SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
@@ -2265,18 +2269,18 @@ enum {
 #define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
 
 /* The member number i, counted from link_in. */
-SPIPE_API double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
+SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
     return &costs->link_in + i;
 }
 
-SPIPE_API int spipe_priv_same_letter(char a, char b) {
+SPIPE_PRIV_RARE int spipe_priv_same_letter(char a, char b) {
     const char lower_a = (char)(a >= 'A' && a <= 'Z' ? a | 32 : a);
     const char lower_b = (char)(b >= 'A' && b <= 'Z' ? b | 32 : b);
     return lower_a == lower_b;
 }
 
 /* Whether a name contains a word, in capital or small letters. */
-SPIPE_API int spipe_priv_names(const char *name, const char *word) {
+SPIPE_PRIV_RARE int spipe_priv_names(const char *name, const char *word) {
     for (; *name; ++name) {
         size_t i = 0;
         while (word[i] && spipe_priv_same_letter(name[i], word[i])) ++i;
@@ -2286,7 +2290,7 @@ SPIPE_API int spipe_priv_names(const char *name, const char *word) {
 }
 
 /* The row for a device's name; the last row is for names that no other row has. */
-SPIPE_API spipe_costs_t spipe_priv_costs_for(const char *device) {
+SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
     static const double scale[] = {
 #define SPIPE_PRIV_COST_SCALE(member, unit, si) si,
         SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_SCALE)
@@ -2304,7 +2308,8 @@ SPIPE_API spipe_costs_t spipe_priv_costs_for(const char *device) {
     return costs;
 }
 
-SPIPE_API cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device, int *driver) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device,
+                                                   int *driver) {
     struct cudaDeviceProp properties;
     if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
     SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
@@ -2334,7 +2339,7 @@ SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
 }
 
 /* What a line begins with: whom its figures are for. */
-SPIPE_API cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
     char name[256];
     int driver = 0;
     SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
@@ -2364,7 +2369,7 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
 }
 
 /* The figures after the stamp and the name; 0 = that is not what stands there. */
-SPIPE_API int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
+SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
     const char *end = strchr(text, ';');
     size_t i;
     memset(costs, 0, sizeof *costs);
@@ -2443,7 +2448,8 @@ typedef struct spipe_priv_work {
     double kernel_s; /* of all kernels for the whole */
 } spipe_priv_work_t;
 
-SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
+SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
+                                                const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
@@ -2460,7 +2466,7 @@ SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_dev
 }
 
 /* Flags that sizes and callbacks decide. */
-SPIPE_API unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
+SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
     const int watched = d->sync_each || d->progress != NULL;
     const int shared = d->hooks && d->hooks->next_batch;
     if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
@@ -2471,7 +2477,7 @@ SPIPE_API unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) 
     return flags;
 }
 
-SPIPE_API void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
     if (b->halo_before == 0 && b->halo_after == 0) return;
     w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
     if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
@@ -2479,8 +2485,8 @@ SPIPE_API void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_des
     w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
 
-SPIPE_API void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
-                                      const spipe_priv_array_t *a) {
+SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
+                                            const spipe_priv_array_t *a) {
     const double bytes = (double)b->elem_bytes;
     const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
@@ -2510,7 +2516,7 @@ SPIPE_API void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_d
 }
 
 /* Rounds of host stages: a chunk leaves the GPU once for each, so its steps come in segments. */
-SPIPE_API int spipe_priv_num_segments(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     int order[SPIPE_MAX_STAGES] = {0}, round[SPIPE_MAX_STAGES] = {0};
     int n, j, most = 0;
     (void)spipe_priv_sort_stages(d, order);
@@ -2526,15 +2532,16 @@ SPIPE_API int spipe_priv_num_segments(const spipe_desc_t *d) {
 }
 
 /* Bytes of an element in the busier direction; without copies those in a slot. */
-SPIPE_API double spipe_priv_busier(const spipe_priv_work_t *w) {
+SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
     const double most = w->in > w->out ? w->in : w->out;
     if (most > 0.0) return most;
     return w->held > 0.0 ? w->held : 1.0;
 }
 
-SPIPE_API spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d, const spipe_device_t *facts,
-                                               const spipe_priv_array_t *arrays, int kept,
-                                               size_t cpus) {
+SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
+                                                     const spipe_device_t *facts,
+                                                     const spipe_priv_array_t *arrays, int kept,
+                                                     size_t cpus) {
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
@@ -2788,13 +2795,13 @@ typedef struct spipe_priv_planner {
 } spipe_priv_planner_t;
 
 /* Whether two numbers of threads are so close that one run of them is enough. */
-SPIPE_API int spipe_priv_close(size_t a, size_t b) {
+SPIPE_PRIV_RARE int spipe_priv_close(size_t a, size_t b) {
     const double x = (double)a, y = (double)b;
     return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
 }
 
 /* Whether two ways are so alike that only one is worth running. */
-SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
@@ -2805,7 +2812,7 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
 }
 
 /* Whether the slots of a way fit into the memory there is. */
-SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const double device = slots * p->work->held;
     if (device > p->work->memory) return 0;
@@ -2815,7 +2822,7 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
    is predicted to take. */
-SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
@@ -2830,7 +2837,7 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
 }
 
 /* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
-SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     if (chunk > 2 * align) chunk -= chunk % align;
@@ -2839,7 +2846,7 @@ SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
 }
 
 /* A part of the whole, aligned. */
-SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
     if (parts > 1 && chunk > 2 * align) chunk += (align - chunk % align) % align;
@@ -2847,7 +2854,7 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
 }
 
 /* The fewest slots, in even number, that do not hold the busiest engine up. */
-SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
     double period, latency;
@@ -2869,7 +2876,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double took;
     y.depth = spipe_priv_depth_for(p, y);
@@ -2886,8 +2893,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
-SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
-                                        size_t threads) {
+SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                              size_t threads) {
     const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
     const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
     const double share = fill / (fill + drain);
@@ -2902,7 +2909,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
    others are left to the calling thread and the stages. */
-SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
@@ -2912,7 +2920,7 @@ SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe
 }
 
 /* Numbers of threads for a staged way whose chunk is known. */
-SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t step = both ? 2 : 1, asked = p->desc->threads;
@@ -2939,7 +2947,7 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
-SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double chunk = (double)y.chunk * spipe_priv_busier(w);
     double bytes;
@@ -2953,7 +2961,7 @@ SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
-SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     if (spipe_priv_is_staged(p->work, &y))
         spipe_priv_consider_staged(p, y);
     else if (p->desc->chunk != SPIPE_AUTO)
@@ -2968,7 +2976,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
 }
 
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
-SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     size_t parts;
@@ -2992,7 +3000,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
-SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
@@ -3006,7 +3014,7 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
 
 /* Considers a way to stage unless its set-up alone takes longer than the best way so far, as it does
    for small arrays: planning itself takes time. */
-SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     double least;
     y.chunk = y.depth = 1;
     least = spipe_priv_setup(p->costs, p->work, &y);
@@ -3014,7 +3022,7 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* What may be done about pageable arrays. */
-SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
     if (w->pageable_in + w->pageable_out <= 0.0) {
@@ -3042,7 +3050,7 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */
-SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);
@@ -3065,8 +3073,8 @@ SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
 /* ---- src/private/explain.h ---- */
 /* ---- 11 plan: saying why -------------------------------------------------------------------
    A way as a spipe_plan_t, with a sentence for each choice. Pure. */
-SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                                 const spipe_priv_way_t *y) {
     const int whole = y->chunk >= w->count;
     if (d->chunk != SPIPE_AUTO)
         return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
@@ -3084,7 +3092,8 @@ SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_pr
 }
 
 /* NULL: the report knows how many chunks there were, and says what overlapped. */
-SPIPE_API const char *spipe_priv_why_schedule(const spipe_desc_t *d, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
+                                                    const spipe_priv_way_t *y) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
     if (y->schedule == SPIPE_ZERO_COPY) {
         return "elementwise stages on pinned memory: copies would take longer";
@@ -3092,8 +3101,9 @@ SPIPE_API const char *spipe_priv_why_schedule(const spipe_desc_t *d, const spipe
     return NULL;
 }
 
-SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                             const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
+                                                   const spipe_priv_work_t *w,
+                                                   const spipe_priv_way_t *y) {
     if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
     if (d->staging != SPIPE_STAGING_AUTO) {
         return d->staging == y->staging ? "as asked"
@@ -3107,8 +3117,9 @@ SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_
     }
 }
 
-SPIPE_API spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
-                                          const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
+                                                const spipe_priv_work_t *w,
+                                                const spipe_priv_way_t *y) {
     spipe_plan_t plan;
     memset(&plan, 0, sizeof plan);
     plan.count = d->count;
@@ -3131,7 +3142,8 @@ SPIPE_API spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_cos
 }
 
 /* Kernels' time while nobody has measured it. */
-SPIPE_API double spipe_priv_assumed_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w) {
+SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
+                                                 const spipe_priv_work_t *w) {
     return SPIPE_PRIV_ASSUMED_KERNEL * (double)w->count * spipe_priv_busier(w) / c->link_both;
 }
 
@@ -3408,7 +3420,7 @@ typedef struct spipe_priv_pipeline {
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
-SPIPE_API cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     spipe_priv_array_t *a = &r->arrays[i];
     void *mapped = NULL;
@@ -3420,14 +3432,14 @@ SPIPE_API cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
     if (!r->arrays[i].registered) return cudaSuccess;
     r->arrays[i].registered = 0;
     return spipe_unpin(r->desc.buffers[i].host);
 }
 
 /* Pins the pageable arrays in place. 0: the system refuses, which is no failure. */
-SPIPE_API cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     int i;
     *done = 1;
     for (i = 0; i < r->desc.num_buffers && r->desc.count > 0; ++i) {
@@ -3445,15 +3457,15 @@ SPIPE_API cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
     int i;
     for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i));
     return cudaSuccess;
 }
 
 /* The device's facts, its costs, and the arrays: all that planning needs. */
-SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
-                                               int kept) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
+                                                     int kept) {
     r->desc = *d;
     r->kept = kept;
     r->may_register = 1;
@@ -3464,13 +3476,13 @@ SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const sp
 }
 
 /* Asking how many CPUs there are takes a microsecond, so not where no thread may be wanted. */
-SPIPE_API void spipe_priv_request_cpus(spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE void spipe_priv_request_cpus(spipe_priv_request_t *r) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
 }
 
 /* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
-SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
-                                                    double kernel_s) {
+SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
+                                                          double kernel_s) {
     spipe_priv_work_t w =
         spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
     if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
@@ -3479,9 +3491,9 @@ SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *
 }
 
 /* Lists the best ways, best first, and explains the first one. */
-SPIPE_API size_t spipe_priv_request_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
-                                         spipe_priv_way_t *ways, size_t capacity,
-                                         spipe_plan_t *plan) {
+SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
+                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways,
+                                               size_t capacity, spipe_plan_t *plan) {
     spipe_priv_planner_t planner;
     size_t num;
     memset(&planner, 0, sizeof planner);
@@ -3496,8 +3508,8 @@ SPIPE_API size_t spipe_priv_request_plan(const spipe_priv_request_t *r, const sp
     return num;
 }
 
-SPIPE_API cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
-                                                  spipe_failure_t *f) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
+                                                        spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotSupported,
                              "the schedule SPIPE_ZERO_COPY needs a device that can map host "
@@ -3658,8 +3670,8 @@ SPIPE_API void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void 
 /* ---- 13 execute: the route -----------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
-SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
-                                               const spipe_plan_t *plan, int i) {
+SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
+                                                     const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
@@ -3677,8 +3689,8 @@ SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
 }
 
 /* What a buffer's path means for the run as a whole. */
-SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                       int i) {
+SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                             int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
     const int array = spipe_priv_is_array(b);
@@ -3694,8 +3706,8 @@ SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_r
 
 /* Where stages read slots in place, or another GPU may need what a source gave, a slot is filled
    again only when its batch is done. */
-SPIPE_API void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                       const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                             const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_batch;
     int i, kept_for_others = 0;
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
@@ -3706,8 +3718,8 @@ SPIPE_API void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_r
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
 }
 
-SPIPE_API void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                        const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                              const spipe_plan_t *plan) {
     int i;
     t->refill = SPIPE_PRIV_REFILL_NEVER;
     t->drains = 0;
@@ -3724,8 +3736,8 @@ SPIPE_API void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_
 
 /* The chain that a stage continues: that of the first stage it waits for whose chain nobody has
    continued; -1 = none. Host stages begin chains of their own. */
-SPIPE_API int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d, int s,
-                                      int *continued) {
+SPIPE_PRIV_RARE int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d,
+                                            int s, int *continued) {
     int j;
     if (d->stages[s].host) return -1;
     for (j = 0; j < d->num_stages; ++j) {
@@ -3736,8 +3748,8 @@ SPIPE_API int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_d
     return -1;
 }
 
-SPIPE_API void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
-                                       const int *order) {
+SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                             const int *order) {
     const int serial = d->schedule == SPIPE_SERIAL;
     int continued[SPIPE_MAX_STAGES] = {0}, n;
     t->num_chains = serial;
@@ -3748,14 +3760,14 @@ SPIPE_API void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t
     }
 }
 
-SPIPE_API void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
+SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
     t->steps[t->num_steps].what = what;
     t->steps[t->num_steps++].stage = stage;
 }
 
 /* Begins every stage that may; returns those whose work is done in this segment. */
-SPIPE_API unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
-                                           const int *order, unsigned *begun, unsigned done) {
+SPIPE_PRIV_RARE unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                                 const int *order, unsigned *begun, unsigned done) {
     int n;
     for (n = 0; n < d->num_stages; ++n) {
         const int s = order[n], host = d->stages[s].host;
@@ -3769,8 +3781,8 @@ SPIPE_API unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_de
 
 /* The steps of a chunk in order: in, stages, out. A host stage ends as late as possible, and its
    end opens a new segment, so that other chunks are issued while the host works. */
-SPIPE_API void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t *d,
-                                      const int *order) {
+SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                            const int *order) {
     unsigned begun = 0, done = 0;
     int n, ended = 1;
     t->num_steps = 0;
@@ -3793,7 +3805,7 @@ SPIPE_API void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t 
 }
 
 /* The stages' part of the route, which no choice changes. */
-SPIPE_API void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
+SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
     int order[SPIPE_MAX_STAGES] = {0}, i;
     (void)spipe_priv_sort_stages(d, order);
     t->leaves = (1u << d->num_stages) - 1;
@@ -3806,8 +3818,8 @@ SPIPE_API void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t
 }
 
 /* Stages work on the user's own memory, and nothing is copied either way. */
-SPIPE_API int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_priv_route_t *t,
-                                   const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_priv_route_t *t,
+                                         const spipe_plan_t *plan) {
     int i, copied = 0;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_kind_t kind = r->desc.buffers[i].kind;
@@ -3817,8 +3829,8 @@ SPIPE_API int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_pr
     return plan->schedule == SPIPE_ZERO_COPY && !copied;
 }
 
-SPIPE_API void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                     const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                           const spipe_plan_t *plan) {
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
     t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
@@ -3834,12 +3846,13 @@ enum {
     SPIPE_PRIV_ON_CHAIN /* + the number of a chain of stages */
 };
 
-SPIPE_API int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
     return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
 }
 
 /* All that schedules differ in: the stream of one kind of work, for a row of the program. */
-SPIPE_API cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row, int on) {
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row,
+                                                   int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
     const int slot = (int)(row % p->plan.depth);
     const cudaStream_t *streams = p->streams.streams;
@@ -3853,7 +3866,7 @@ SPIPE_API cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, siz
 /* A small run may go through the stream that this thread has anyway, which saves 10 us, where all
    stages are replayable: a stage that keeps the handle for another thread would mean another
    stream there. */
-SPIPE_API int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
     int i;
@@ -3866,7 +3879,7 @@ SPIPE_API int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
 }
 
 /* All have the pipeline's priority: copies do not care. */
-SPIPE_API cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
     if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
@@ -3881,7 +3894,7 @@ SPIPE_API cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
 }
 
 /* More streams for a plan with more slots, where each slot has its own. */
-SPIPE_API cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     const int total = p->route.num_chains * (int)p->plan.depth;
     if (!spipe_priv_stream_a_slot(&p->plan)) return cudaSuccess;
@@ -3891,14 +3904,14 @@ SPIPE_API cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
     SPIPE_TRY(spipe_event_create(event));
     s->events[s->num_events++] = *event;
     return cudaSuccess;
 }
 
 /* Events of slots that have none yet. Slots keep theirs when the plan changes. */
-SPIPE_API cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int i;
     for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
@@ -3914,12 +3927,12 @@ SPIPE_API cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
 
 /* A one-shot run in one stream without host work needs no event: the stream says when all is
    done. */
-SPIPE_API int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
     return p->request.kept || !p->run.one_stream || p->route.host_work || shared;
 }
 
-SPIPE_API int spipe_priv_has_resident(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
         if (d->buffers[i].kind == SPIPE_RESIDENT) return 1;
@@ -3927,7 +3940,7 @@ SPIPE_API int spipe_priv_has_resident(const spipe_desc_t *d) {
     return 0;
 }
 
-SPIPE_API cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     const int many = p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY;
     size_t k;
@@ -3943,12 +3956,12 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     return spipe_priv_needs_events(p) ? spipe_priv_create_slot_events(p) : cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
     int i;
     for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
 }
 
-SPIPE_API void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
     int i;
     for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     for (i = s->first_owned; i < s->num; ++i) {
@@ -3962,8 +3975,8 @@ SPIPE_API void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *
    spipe_priv_memory_t. */
 
 /* A buffer's part of a slot from an arena, its first own element aligned; base NULL only counts. */
-SPIPE_API unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
-                                          const spipe_buffer_desc_t *b, size_t elements) {
+SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
+                                                const spipe_buffer_desc_t *b, size_t elements) {
     const size_t before = b->halo_before * b->elem_bytes;
     const size_t at = (*used + before + 255) & ~(size_t)255;
     *used = at - before + spipe_priv_window_bytes(b, elements);
@@ -3971,11 +3984,11 @@ SPIPE_API unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
 }
 
 /* How many slots a pipeline keeps structs for: a kept one may change its plan. */
-SPIPE_API size_t spipe_priv_num_slots(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_num_slots(const spipe_priv_pipeline_t *p) {
     return p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
 }
 
-SPIPE_API int spipe_priv_has_host_stage(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_has_host_stage(const spipe_desc_t *d) {
     int i;
     for (i = 0; i < d->num_stages; ++i) {
         if (d->stages[i].host) return 1;
@@ -3984,7 +3997,7 @@ SPIPE_API int spipe_priv_has_host_stage(const spipe_desc_t *d) {
 }
 
 /* The slots' structs in one block; the smallest run needs none but its own. */
-SPIPE_API cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t num = spipe_priv_num_slots(p), stages = (size_t)p->request.desc.num_stages;
     const size_t mirror = stages * sizeof *m->slots->mirror;
@@ -4006,7 +4019,7 @@ SPIPE_API cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *device) {
+SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *device) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -4017,8 +4030,8 @@ SPIPE_API void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *devi
 }
 
 /* What host stages see of a buffer, each its own: two may run side by side. */
-SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot, int i,
-                                         size_t elements, size_t *pinned) {
+SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                               int i, size_t elements, size_t *pinned) {
     int s;
     if (!slot->mirror) return;
     for (s = 0; s < p->request.desc.num_stages; ++s) {
@@ -4030,8 +4043,8 @@ SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_sl
     }
 }
 
-SPIPE_API void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
-                                      size_t *device, size_t *pinned) {
+SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                            size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk * p->plan.batch;
     const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
@@ -4057,7 +4070,7 @@ SPIPE_API void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_
 }
 
 /* Lays everything out; called once to count and once to hand out. */
-SPIPE_API void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
+SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
     size_t k;
     *device = *pinned = 0;
     spipe_priv_layout_resident(p, device);
@@ -4067,7 +4080,7 @@ SPIPE_API void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_
 }
 
 /* Frees both arenas. */
-SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
     cudaError_t e = cudaSuccess;
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (m->pinned_base)
@@ -4081,11 +4094,11 @@ SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
 }
 
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
-SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p);
+SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
    faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
-SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
     m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
@@ -4103,8 +4116,8 @@ SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes
     return spipe_pinned_alloc((void **)&m->pinned, bytes);
 }
 
-SPIPE_API cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e, size_t bytes,
-                                           const char *of) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                 size_t bytes, const char *of) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
@@ -4113,8 +4126,8 @@ SPIPE_API cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t
 }
 
 /* Makes the arenas as large as the plan needs; they never shrink. */
-SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
-                                             size_t pinned) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                                   size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
@@ -4136,7 +4149,7 @@ SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t de
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.
  */
-SPIPE_API void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;
     int i;
@@ -4155,7 +4168,7 @@ SPIPE_API void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
 }
 
 /* Memory for the plan in use. Allocates nothing where the arenas are large enough. */
-SPIPE_API cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t device, pinned;
     spipe_priv_layout(p, &device, &pinned);
@@ -4200,8 +4213,8 @@ typedef struct spipe_priv_writer {
 } spipe_priv_writer_t;
 
 /* An action; it takes over a wait that stands alone before it in its stream. */
-SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
-                                            cudaStream_t stream) {
+SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
+                                                  cudaStream_t stream) {
     spipe_priv_program_t *g = &w->p->program;
     spipe_priv_op_t *op = w->last;
     const int only_wait = op && op->what == SPIPE_PRIV_OP_NONE && op->stream == stream && !op->done;
@@ -4219,8 +4232,8 @@ SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, in
 }
 
 /* A stream waits for an event of another, from a batch on; within one stream order does it. */
-SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                     cudaStream_t other, cudaEvent_t event, size_t since) {
+SPIPE_PRIV_RARE void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                           cudaStream_t other, cudaEvent_t event, size_t since) {
     spipe_priv_op_t *op;
     if (stream == other) return;
     op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
@@ -4228,8 +4241,8 @@ SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStre
     op->since = since;
 }
 
-SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                       cudaEvent_t event) {
+SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                             cudaEvent_t event) {
     if (!event) return;
     if (!w->last || w->last->stream != stream || w->last->done) {
         (void)spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
@@ -4239,8 +4252,8 @@ SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaSt
 
 /* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
    twin that is read for the device, or by a host stage, has the halo, too. */
-SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, unsigned char *pin,
-                                     int out, cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i,
+                                           unsigned char *pin, int out, cudaStream_t stream) {
     const spipe_priv_request_t *r = &w->p->request;
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     spipe_priv_op_t *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
@@ -4266,7 +4279,7 @@ enum {
     SPIPE_PRIV_COPY_WITH_EDGES
 };
 
-SPIPE_API int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
+SPIPE_PRIV_RARE int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
     const spipe_buffer_desc_t *b = &w->p->request.desc.buffers[i];
     if (!w->slot->dev[i]) return SPIPE_PRIV_NOT_COPIED;
     if (out) return spipe_priv_goes_out(b) ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
@@ -4277,7 +4290,7 @@ SPIPE_API int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out
 
 /* All copies of one direction. Several in one call lose less time between them: 1.5 x as fast for
    two of 64 KiB, 1.1 x for 1 MiB (H200, tests/bench/NOTES.md). */
-SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
     unsigned char **twins = out ? w->slot->pin_out : w->slot->pin_in;
     int i, num = 0;
     for (i = 0; i < w->p->request.desc.num_buffers; ++i) {
@@ -4292,11 +4305,11 @@ SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStre
     }
 }
 
-SPIPE_API cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
     return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
-SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
     const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
@@ -4313,7 +4326,7 @@ SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
 
 /* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for
    the batch before, too. */
-SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = w->p;
     const size_t before = (w->row + p->plan.depth - 1) % p->plan.depth;
     int i;
@@ -4332,15 +4345,15 @@ SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_
 }
 
 /* The buffers that a host stage reads are brought to its mirror, or those it wrote back. */
-SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
-                                       cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
+                                             cudaStream_t stream) {
     int i;
     for (i = 0; mask; ++i, mask >>= 1) {
         if (mask & 1) spipe_priv_write_copy(w, s, i, w->slot->mirror[s][i], out, stream);
     }
 }
 
-SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     spipe_priv_write_waits(w, s, stream);
@@ -4351,21 +4364,21 @@ SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     if (!p->run.one_stream) spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
-SPIPE_API void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     spipe_priv_write_waits(w, s, stream);
     spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].reads, 1, stream);
     spipe_priv_write(w, SPIPE_PRIV_OP_HOST_BEGIN, s, stream);
 }
 
-SPIPE_API void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
     spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].writes, 0, stream);
     spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
-SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
     int i;
@@ -4380,7 +4393,7 @@ SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_priv_write_record(w, -1, out, w->slot->out_done);
 }
 
-SPIPE_API void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     switch (w->step) {
     case SPIPE_PRIV_STEP_IN: spipe_priv_write_in(w); break;
     case SPIPE_PRIV_STEP_OUT: spipe_priv_write_out(w); break;
@@ -4390,7 +4403,7 @@ SPIPE_API void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     }
 }
 
-SPIPE_API void spipe_priv_write_row(spipe_priv_writer_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     spipe_priv_program_t *g = &p->program;
     const size_t before = w->num_ops;
@@ -4411,7 +4424,7 @@ SPIPE_API void spipe_priv_write_row(spipe_priv_writer_t *w) {
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns
    how many there are in all. */
-SPIPE_API size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
     spipe_priv_writer_t w;
     memset(&w, 0, sizeof w);
@@ -4428,7 +4441,7 @@ SPIPE_API size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
 
 /* Memory for the operations of the most streams there can be, so that a run need not ask for
    more. */
-SPIPE_API cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
     const int one_stream = p->run.one_stream;
     size_t num;
@@ -4446,7 +4459,7 @@ SPIPE_API cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
 }
 
 /* Whether the program is written for the run to come. */
-SPIPE_API int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
     return p->program.one_stream == p->run.one_stream &&
            p->program.watched == (p->request.desc.timeline != NULL);
 }
@@ -5663,14 +5676,14 @@ SPIPE_API cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
    tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
 
 /* Forgets the graph: it names arrays and sizes. */
-SPIPE_API cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
     const cudaError_t e = t->graph ? cudaGraphExecDestroy(t->graph) : cudaSuccess;
     t->graph = NULL;
     return e;
 }
 
 /* Begins again, with candidates from a plan. */
-SPIPE_API void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
+SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->num = num;
     t->current = 0;
     t->num_runs = 0;
@@ -5681,13 +5694,13 @@ SPIPE_API void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
 
 /* Whether runs may differ: only the GPU's and the workers' time decides, and nobody looks at single
    chunks. */
-SPIPE_API int spipe_priv_may_try(const spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
 /* Plans for the request as it is now. Returns the number of candidates. */
-SPIPE_API size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
+SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
     spipe_priv_request_t *r = &p->request;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
@@ -5707,7 +5720,7 @@ SPIPE_API size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s)
 }
 
 /* The plan of candidate number k, without arranging anything. */
-SPIPE_API void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
+SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
     const spipe_priv_way_t *way = &p->trial.ways[k];
     const int compared = p->plan.num_candidates;
@@ -5721,7 +5734,7 @@ SPIPE_API void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
 
 /* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
    arranged. */
-SPIPE_API cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1; /* until all is well */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
@@ -5736,7 +5749,7 @@ SPIPE_API cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
 
 /* Arenas for all candidates, so that trying them allocates nothing. Where there is no room for all
    the best one is enough. */
-SPIPE_API void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
     size_t k, device, pinned, most_device = 0, most_pinned = 0;
     for (k = p->trial.num; k > 0; --k) {
         spipe_priv_take_way(p, k - 1);
@@ -5755,7 +5768,7 @@ SPIPE_API void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
 }
 
 /* Makes room for the candidates, and arranges the best one. */
-SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
     if (p->trial.num > 1) spipe_priv_reserve(p);
     if (p->trial.num > 0) spipe_priv_take_way(p, 0);
     return spipe_priv_arrange(p);
@@ -5763,11 +5776,11 @@ SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
 
 /* Captures a run. A stage that cannot be captured is no failure: then nothing is replayed. In
    enqueue.h. */
-SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
+SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
 /* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted to
    be slower must gain more than chance. */
-SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
         const spipe_priv_way_t *way = &t->ways[k];
@@ -5780,14 +5793,14 @@ SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
 }
 
 /* Whether another run of a candidate may change what is fastest. */
-SPIPE_API int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
+SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
     if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
     return way->tries < 2 || way->best_s < SPIPE_PRIV_CLEARLY_WORSE * best->best_s;
 }
 
 /* The candidate for the next run: the least tried that is worth a run, else the fastest. */
-SPIPE_API size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
     size_t k, next = t->num;
     for (k = 0; k < t->num && !t->over; ++k) {
         if (!spipe_priv_worth_a_run(t, k)) continue;
@@ -5799,7 +5812,7 @@ SPIPE_API size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
 }
 
 /* Makes a candidate the plan in use. One that cannot be had is no failure: the first one is. */
-SPIPE_API cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
     spipe_priv_trial_t *t = &p->trial;
     if (next == t->current && t->arranged) return cudaSuccess;
     spipe_priv_take_way(p, next);
@@ -5813,7 +5826,7 @@ SPIPE_API cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) 
 }
 
 /* Takes the way of the next run. Runs that are watched take the fastest and are not measured. */
-SPIPE_API cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const int watched = p->request.desc.timeline != NULL;
     size_t next;
@@ -5827,7 +5840,7 @@ SPIPE_API cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
 
 /* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
    is replace those that were only predicted; what was measured stays. */
-SPIPE_API void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], ran = t->ways[t->current];
@@ -5859,7 +5872,7 @@ SPIPE_API void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
 }
 
 /* After a run that went well: notes what it took. */
-SPIPE_API void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_way_t *way = &t->ways[t->current];
     const double took = 1e-3 * p->report.wall_ms;
@@ -5887,7 +5900,7 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 }
 
 /* What overlapped, where nobody asked for a schedule. */
-SPIPE_API const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
     const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
     if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
@@ -5895,7 +5908,7 @@ SPIPE_API const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p)
     return "both copy engines and the kernels work at once";
 }
 
-SPIPE_API void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     const spipe_priv_run_t *run = &p->run;
     r->total = run->total == SPIPE_AUTO ? 0 : run->total;
@@ -5907,7 +5920,7 @@ SPIPE_API void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     r->bytes_out = run->moved[1];
 }
 
-SPIPE_API void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     const spipe_plan_t *plan = &p->plan;
     r->chunk = plan->chunk;
@@ -5921,7 +5934,7 @@ SPIPE_API void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     memcpy(r->costs, plan->costs, sizeof r->costs);
 }
 
-SPIPE_API void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
+SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     r->failure = p->failure;
     memcpy(r->device, p->request.facts.name, sizeof r->device);
@@ -5939,13 +5952,13 @@ SPIPE_API void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
 }
 
-SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
+SPIPE_PRIV_RARE double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
 
-SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
+SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 
-SPIPE_API void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
     const char *how = r->trying ? ", trying candidates" : "";
     if (r->replayed) how = ", replayed";
     fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
@@ -5958,7 +5971,7 @@ SPIPE_API void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
             spipe_priv_s(r->fill_threads), r->drain_threads);
 }
 
-SPIPE_API void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
             (double)r->pinned_bytes / mib);
@@ -5970,7 +5983,7 @@ SPIPE_API void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
             r->setup_ms, r->costs);
 }
 
-SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
     int i;
     for (i = 0; i < r->num_devices; ++i) {
         fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
@@ -5979,7 +5992,7 @@ SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
 }
 
 /* What a timeline found: how busy each engine was, what that means, and the verdict's lines. */
-SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
     int i;
     fprintf(to, "  recorded  %16.3f ms   busy %%   idle between\n", r->timed_ms);
@@ -5994,7 +6007,7 @@ SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     }
 }
 
-SPIPE_API void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
     spipe_priv_print_engines(r, to);
@@ -6032,7 +6045,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
    A run that is enqueued, or captured into a graph: nobody waits, so nothing is counted. */
 
 /* Puts a run into streams that start after stream and end before what follows on it. */
-SPIPE_API cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_run_t *run = &p->run;
     cudaError_t e = cudaSuccess, synced = cudaSuccess;
     if (!run->capturing && run->running_enqueued) {
@@ -6052,7 +6065,7 @@ SPIPE_API cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStrea
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGraph_t *graph) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGraph_t *graph) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     SPIPE_TRY(cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal));
@@ -6063,7 +6076,7 @@ SPIPE_API cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGrap
     return e;
 }
 
-SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
     const size_t completed = p->run.at.completed;
@@ -6085,8 +6098,8 @@ SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
 }
 
 /* Makes the pipeline's device current; refuses a pipeline that cannot run. */
-SPIPE_API cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
-                                       spipe_report_t *report) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
+                                             spipe_report_t *report) {
     const char *why = "the pipeline is NULL; make one with spipe_pipeline_create";
     cudaError_t e = cudaErrorInvalidResourceHandle;
     if (p && p->request.incomplete) {
@@ -6102,7 +6115,7 @@ SPIPE_API cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
 
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
    may read when it is called: the order of the stream is kept by waiting for it. */
-SPIPE_API cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     if (p->run.capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
@@ -6116,7 +6129,7 @@ SPIPE_API cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t 
     return spipe_priv_run_plan(p);
 }
 
-SPIPE_API cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_run_t *run = &p->run;
     cudaError_t e;
     if (!run->running_enqueued) spipe_priv_begin(p);
@@ -6175,7 +6188,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 /* ---- 13 execute: pipelines -----------------------------------------------------------------
    Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
 
-SPIPE_API cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     int i, before = 0;
     if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
@@ -6198,7 +6211,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 }
 
 /* Plans, and pins arrays in place where that is the plan; if the system refuses, plans anew. */
-SPIPE_API cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     int may_try = spipe_priv_may_try(&p->request), pinned = 1;
     size_t num = spipe_priv_make_plan(p, -1.0);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
@@ -6213,8 +6226,8 @@ SPIPE_API cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
-                                        const char **what) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
+                                              int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
@@ -6241,8 +6254,8 @@ SPIPE_API cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_de
 }
 
 /* Makes a pipeline in memory of the caller's; frees all on failure. */
-SPIPE_API cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
-                                        spipe_failure_t *failure) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
+                                              int kept, spipe_failure_t *failure) {
     const double began = spipe_priv_seconds();
     const char *what = NULL;
     cudaError_t e;
@@ -6351,7 +6364,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 }
 
 /* Plans for the request as it is now, and arranges what follows from it. */
-SPIPE_API cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_plan_request(p));

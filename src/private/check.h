@@ -6,7 +6,8 @@
         if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
     } while (0)
 
-SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
+                                                    spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
@@ -57,7 +58,8 @@ SPIPE_API cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i, spip
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i, spipe_failure_t *f) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
+                                                   spipe_failure_t *f) {
     const spipe_stage_desc_t *s = &d->stages[i];
     int j;
     SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);

@@ -40,7 +40,7 @@ typedef struct spipe_priv_cost_row {
     double figures[SPIPE_PRIV_NUM_COSTS];
 } spipe_priv_cost_row_t;
 
-SPIPE_API const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
+SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
@@ -106,18 +106,18 @@ enum {
 #define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
 
 /* The member number i, counted from link_in. */
-SPIPE_API double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
+SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
     return &costs->link_in + i;
 }
 
-SPIPE_API int spipe_priv_same_letter(char a, char b) {
+SPIPE_PRIV_RARE int spipe_priv_same_letter(char a, char b) {
     const char lower_a = (char)(a >= 'A' && a <= 'Z' ? a | 32 : a);
     const char lower_b = (char)(b >= 'A' && b <= 'Z' ? b | 32 : b);
     return lower_a == lower_b;
 }
 
 /* Whether a name contains a word, in capital or small letters. */
-SPIPE_API int spipe_priv_names(const char *name, const char *word) {
+SPIPE_PRIV_RARE int spipe_priv_names(const char *name, const char *word) {
     for (; *name; ++name) {
         size_t i = 0;
         while (word[i] && spipe_priv_same_letter(name[i], word[i])) ++i;
@@ -127,7 +127,7 @@ SPIPE_API int spipe_priv_names(const char *name, const char *word) {
 }
 
 /* The row for a device's name; the last row is for names that no other row has. */
-SPIPE_API spipe_costs_t spipe_priv_costs_for(const char *device) {
+SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
     static const double scale[] = {
 #define SPIPE_PRIV_COST_SCALE(member, unit, si) si,
         SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_SCALE)
@@ -145,7 +145,8 @@ SPIPE_API spipe_costs_t spipe_priv_costs_for(const char *device) {
     return costs;
 }
 
-SPIPE_API cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device, int *driver) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_device_name(char *name, size_t bytes, int *device,
+                                                   int *driver) {
     struct cudaDeviceProp properties;
     if (*device < 0) SPIPE_TRY(cudaGetDevice(device));
     SPIPE_TRY(cudaGetDeviceProperties(&properties, *device));
@@ -175,7 +176,7 @@ SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
 }
 
 /* What a line begins with: whom its figures are for. */
-SPIPE_API cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
     char name[256];
     int driver = 0;
     SPIPE_TRY(spipe_priv_device_name(name, sizeof name, &device, &driver));
@@ -205,7 +206,7 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
 }
 
 /* The figures after the stamp and the name; 0 = that is not what stands there. */
-SPIPE_API int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
+SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
     const char *end = strchr(text, ';');
     size_t i;
     memset(costs, 0, sizeof *costs);

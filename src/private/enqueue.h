@@ -2,7 +2,7 @@
    A run that is enqueued, or captured into a graph: nobody waits, so nothing is counted. */
 
 /* Puts a run into streams that start after stream and end before what follows on it. */
-SPIPE_API cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_run_t *run = &p->run;
     cudaError_t e = cudaSuccess, synced = cudaSuccess;
     if (!run->capturing && run->running_enqueued) {
@@ -22,7 +22,7 @@ SPIPE_API cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStrea
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGraph_t *graph) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGraph_t *graph) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     SPIPE_TRY(cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal));
@@ -33,7 +33,7 @@ SPIPE_API cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cudaGrap
     return e;
 }
 
-SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
     const size_t completed = p->run.at.completed;
@@ -55,8 +55,8 @@ SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
 }
 
 /* Makes the pipeline's device current; refuses a pipeline that cannot run. */
-SPIPE_API cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
-                                       spipe_report_t *report) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
+                                             spipe_report_t *report) {
     const char *why = "the pipeline is NULL; make one with spipe_pipeline_create";
     cudaError_t e = cudaErrorInvalidResourceHandle;
     if (p && p->request.incomplete) {
@@ -72,7 +72,7 @@ SPIPE_API cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
 
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
    may read when it is called: the order of the stream is kept by waiting for it. */
-SPIPE_API cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     if (p->run.capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
@@ -86,7 +86,7 @@ SPIPE_API cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t 
     return spipe_priv_run_plan(p);
 }
 
-SPIPE_API cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_run_t *run = &p->run;
     cudaError_t e;
     if (!run->running_enqueued) spipe_priv_begin(p);

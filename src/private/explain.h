@@ -1,7 +1,7 @@
 /* ---- 11 plan: saying why -------------------------------------------------------------------
    A way as a spipe_plan_t, with a sentence for each choice. Pure. */
-SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                                 const spipe_priv_way_t *y) {
     const int whole = y->chunk >= w->count;
     if (d->chunk != SPIPE_AUTO)
         return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
@@ -19,7 +19,8 @@ SPIPE_API const char *spipe_priv_why_chunk(const spipe_desc_t *d, const spipe_pr
 }
 
 /* NULL: the report knows how many chunks there were, and says what overlapped. */
-SPIPE_API const char *spipe_priv_why_schedule(const spipe_desc_t *d, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
+                                                    const spipe_priv_way_t *y) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
     if (y->schedule == SPIPE_ZERO_COPY) {
         return "elementwise stages on pinned memory: copies would take longer";
@@ -27,8 +28,9 @@ SPIPE_API const char *spipe_priv_why_schedule(const spipe_desc_t *d, const spipe
     return NULL;
 }
 
-SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                             const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
+                                                   const spipe_priv_work_t *w,
+                                                   const spipe_priv_way_t *y) {
     if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
     if (d->staging != SPIPE_STAGING_AUTO) {
         return d->staging == y->staging ? "as asked"
@@ -42,8 +44,9 @@ SPIPE_API const char *spipe_priv_why_staging(const spipe_desc_t *d, const spipe_
     }
 }
 
-SPIPE_API spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
-                                          const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_costs_t *costs,
+                                                const spipe_priv_work_t *w,
+                                                const spipe_priv_way_t *y) {
     spipe_plan_t plan;
     memset(&plan, 0, sizeof plan);
     plan.count = d->count;
@@ -66,7 +69,8 @@ SPIPE_API spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spipe_cos
 }
 
 /* Kernels' time while nobody has measured it. */
-SPIPE_API double spipe_priv_assumed_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w) {
+SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
+                                                 const spipe_priv_work_t *w) {
     return SPIPE_PRIV_ASSUMED_KERNEL * (double)w->count * spipe_priv_busier(w) / c->link_both;
 }
 

@@ -3,8 +3,8 @@
    spipe_priv_memory_t. */
 
 /* A buffer's part of a slot from an arena, its first own element aligned; base NULL only counts. */
-SPIPE_API unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
-                                          const spipe_buffer_desc_t *b, size_t elements) {
+SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
+                                                const spipe_buffer_desc_t *b, size_t elements) {
     const size_t before = b->halo_before * b->elem_bytes;
     const size_t at = (*used + before + 255) & ~(size_t)255;
     *used = at - before + spipe_priv_window_bytes(b, elements);
@@ -12,11 +12,11 @@ SPIPE_API unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
 }
 
 /* How many slots a pipeline keeps structs for: a kept one may change its plan. */
-SPIPE_API size_t spipe_priv_num_slots(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_num_slots(const spipe_priv_pipeline_t *p) {
     return p->request.kept ? SPIPE_MAX_DEPTH : p->plan.depth;
 }
 
-SPIPE_API int spipe_priv_has_host_stage(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_has_host_stage(const spipe_desc_t *d) {
     int i;
     for (i = 0; i < d->num_stages; ++i) {
         if (d->stages[i].host) return 1;
@@ -25,7 +25,7 @@ SPIPE_API int spipe_priv_has_host_stage(const spipe_desc_t *d) {
 }
 
 /* The slots' structs in one block; the smallest run needs none but its own. */
-SPIPE_API cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t num = spipe_priv_num_slots(p), stages = (size_t)p->request.desc.num_stages;
     const size_t mirror = stages * sizeof *m->slots->mirror;
@@ -47,7 +47,7 @@ SPIPE_API cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *device) {
+SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *device) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -58,8 +58,8 @@ SPIPE_API void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t *devi
 }
 
 /* What host stages see of a buffer, each its own: two may run side by side. */
-SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot, int i,
-                                         size_t elements, size_t *pinned) {
+SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                               int i, size_t elements, size_t *pinned) {
     int s;
     if (!slot->mirror) return;
     for (s = 0; s < p->request.desc.num_stages; ++s) {
@@ -71,8 +71,8 @@ SPIPE_API void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_sl
     }
 }
 
-SPIPE_API void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
-                                      size_t *device, size_t *pinned) {
+SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
+                                            size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk * p->plan.batch;
     const int zero_copy = p->plan.schedule == SPIPE_ZERO_COPY;
     int i;
@@ -98,7 +98,7 @@ SPIPE_API void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_
 }
 
 /* Lays everything out; called once to count and once to hand out. */
-SPIPE_API void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
+SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
     size_t k;
     *device = *pinned = 0;
     spipe_priv_layout_resident(p, device);
@@ -108,7 +108,7 @@ SPIPE_API void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_
 }
 
 /* Frees both arenas. */
-SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
     cudaError_t e = cudaSuccess;
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (m->pinned_base)
@@ -122,11 +122,11 @@ SPIPE_API cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
 }
 
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
-SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p);
+SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
    faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
-SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
     m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
@@ -144,8 +144,8 @@ SPIPE_API cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes
     return spipe_pinned_alloc((void **)&m->pinned, bytes);
 }
 
-SPIPE_API cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e, size_t bytes,
-                                           const char *of) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                 size_t bytes, const char *of) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
@@ -154,8 +154,8 @@ SPIPE_API cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t
 }
 
 /* Makes the arenas as large as the plan needs; they never shrink. */
-SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
-                                             size_t pinned) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                                   size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
@@ -177,7 +177,7 @@ SPIPE_API cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t de
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.
  */
-SPIPE_API void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;
     int i;
@@ -196,7 +196,7 @@ SPIPE_API void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
 }
 
 /* Memory for the plan in use. Allocates nothing where the arenas are large enough. */
-SPIPE_API cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t device, pinned;
     spipe_priv_layout(p, &device, &pinned);

@@ -1,7 +1,7 @@
 /* ---- 13 execute: pipelines -----------------------------------------------------------------
    Making a pipeline from a description, running it, changing its arrays and length, freeing it. */
 
-SPIPE_API cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     int i, before = 0;
     if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
@@ -24,7 +24,7 @@ SPIPE_API cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 }
 
 /* Plans, and pins arrays in place where that is the plan; if the system refuses, plans anew. */
-SPIPE_API cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     int may_try = spipe_priv_may_try(&p->request), pinned = 1;
     size_t num = spipe_priv_make_plan(p, -1.0);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
@@ -39,8 +39,8 @@ SPIPE_API cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
-                                        const char **what) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
+                                              int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
@@ -67,8 +67,8 @@ SPIPE_API cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_de
 }
 
 /* Makes a pipeline in memory of the caller's; frees all on failure. */
-SPIPE_API cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d, int kept,
-                                        spipe_failure_t *failure) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
+                                              int kept, spipe_failure_t *failure) {
     const double began = spipe_priv_seconds();
     const char *what = NULL;
     cudaError_t e;
@@ -177,7 +177,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 }
 
 /* Plans for the request as it is now, and arranges what follows from it. */
-SPIPE_API cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_plan_request(p));

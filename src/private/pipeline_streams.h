@@ -7,12 +7,13 @@ enum {
     SPIPE_PRIV_ON_CHAIN /* + the number of a chain of stages */
 };
 
-SPIPE_API int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
     return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
 }
 
 /* All that schedules differ in: the stream of one kind of work, for a row of the program. */
-SPIPE_API cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row, int on) {
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row,
+                                                   int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
     const int slot = (int)(row % p->plan.depth);
     const cudaStream_t *streams = p->streams.streams;
@@ -26,7 +27,7 @@ SPIPE_API cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, siz
 /* A small run may go through the stream that this thread has anyway, which saves 10 us, where all
    stages are replayable: a stage that keeps the handle for another thread would mean another
    stream there. */
-SPIPE_API int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
     int i;
@@ -39,7 +40,7 @@ SPIPE_API int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
 }
 
 /* All have the pipeline's priority: copies do not care. */
-SPIPE_API cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
     if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
@@ -54,7 +55,7 @@ SPIPE_API cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
 }
 
 /* More streams for a plan with more slots, where each slot has its own. */
-SPIPE_API cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     const int total = p->route.num_chains * (int)p->plan.depth;
     if (!spipe_priv_stream_a_slot(&p->plan)) return cudaSuccess;
@@ -64,14 +65,14 @@ SPIPE_API cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
     SPIPE_TRY(spipe_event_create(event));
     s->events[s->num_events++] = *event;
     return cudaSuccess;
 }
 
 /* Events of slots that have none yet. Slots keep theirs when the plan changes. */
-SPIPE_API cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int i;
     for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
@@ -87,12 +88,12 @@ SPIPE_API cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
 
 /* A one-shot run in one stream without host work needs no event: the stream says when all is
    done. */
-SPIPE_API int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
     return p->request.kept || !p->run.one_stream || p->route.host_work || shared;
 }
 
-SPIPE_API int spipe_priv_has_resident(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
         if (d->buffers[i].kind == SPIPE_RESIDENT) return 1;
@@ -100,7 +101,7 @@ SPIPE_API int spipe_priv_has_resident(const spipe_desc_t *d) {
     return 0;
 }
 
-SPIPE_API cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     const int many = p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY;
     size_t k;
@@ -116,12 +117,12 @@ SPIPE_API cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     return spipe_priv_needs_events(p) ? spipe_priv_create_slot_events(p) : cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
     int i;
     for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
 }
 
-SPIPE_API void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
     int i;
     for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     for (i = s->first_owned; i < s->num; ++i) {

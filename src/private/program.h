@@ -28,8 +28,8 @@ typedef struct spipe_priv_writer {
 } spipe_priv_writer_t;
 
 /* An action; it takes over a wait that stands alone before it in its stream. */
-SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
-                                            cudaStream_t stream) {
+SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
+                                                  cudaStream_t stream) {
     spipe_priv_program_t *g = &w->p->program;
     spipe_priv_op_t *op = w->last;
     const int only_wait = op && op->what == SPIPE_PRIV_OP_NONE && op->stream == stream && !op->done;
@@ -47,8 +47,8 @@ SPIPE_API spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, in
 }
 
 /* A stream waits for an event of another, from a batch on; within one stream order does it. */
-SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                     cudaStream_t other, cudaEvent_t event, size_t since) {
+SPIPE_PRIV_RARE void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                           cudaStream_t other, cudaEvent_t event, size_t since) {
     spipe_priv_op_t *op;
     if (stream == other) return;
     op = spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
@@ -56,8 +56,8 @@ SPIPE_API void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStre
     op->since = since;
 }
 
-SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
-                                       cudaEvent_t event) {
+SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
+                                             cudaEvent_t event) {
     if (!event) return;
     if (!w->last || w->last->stream != stream || w->last->done) {
         (void)spipe_priv_write(w, SPIPE_PRIV_OP_NONE, stage, stream);
@@ -67,8 +67,8 @@ SPIPE_API void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, cudaSt
 
 /* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
    twin that is read for the device, or by a host stage, has the halo, too. */
-SPIPE_API void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i, unsigned char *pin,
-                                     int out, cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i,
+                                           unsigned char *pin, int out, cudaStream_t stream) {
     const spipe_priv_request_t *r = &w->p->request;
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     spipe_priv_op_t *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
@@ -94,7 +94,7 @@ enum {
     SPIPE_PRIV_COPY_WITH_EDGES
 };
 
-SPIPE_API int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
+SPIPE_PRIV_RARE int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out) {
     const spipe_buffer_desc_t *b = &w->p->request.desc.buffers[i];
     if (!w->slot->dev[i]) return SPIPE_PRIV_NOT_COPIED;
     if (out) return spipe_priv_goes_out(b) ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
@@ -105,7 +105,7 @@ SPIPE_API int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, int out
 
 /* All copies of one direction. Several in one call lose less time between them: 1.5 x as fast for
    two of 64 KiB, 1.1 x for 1 MiB (H200, tests/bench/NOTES.md). */
-SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStream_t stream) {
     unsigned char **twins = out ? w->slot->pin_out : w->slot->pin_in;
     int i, num = 0;
     for (i = 0; i < w->p->request.desc.num_buffers; ++i) {
@@ -120,11 +120,11 @@ SPIPE_API void spipe_priv_write_copies(spipe_priv_writer_t *w, int out, cudaStre
     }
 }
 
-SPIPE_API cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *w, int s) {
     return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
-SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
     const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
@@ -141,7 +141,7 @@ SPIPE_API void spipe_priv_write_in(spipe_priv_writer_t *w) {
 
 /* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for
    the batch before, too. */
-SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = w->p;
     const size_t before = (w->row + p->plan.depth - 1) % p->plan.depth;
     int i;
@@ -160,15 +160,15 @@ SPIPE_API void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_
 }
 
 /* The buffers that a host stage reads are brought to its mirror, or those it wrote back. */
-SPIPE_API void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
-                                       cudaStream_t stream) {
+SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
+                                             cudaStream_t stream) {
     int i;
     for (i = 0; mask; ++i, mask >>= 1) {
         if (mask & 1) spipe_priv_write_copy(w, s, i, w->slot->mirror[s][i], out, stream);
     }
 }
 
-SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     spipe_priv_write_waits(w, s, stream);
@@ -179,21 +179,21 @@ SPIPE_API void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     if (!p->run.one_stream) spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
-SPIPE_API void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_host_begin(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     spipe_priv_write_waits(w, s, stream);
     spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].reads, 1, stream);
     spipe_priv_write(w, SPIPE_PRIV_OP_HOST_BEGIN, s, stream);
 }
 
-SPIPE_API void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_host_end(spipe_priv_writer_t *w, int s) {
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
     spipe_priv_write(w, SPIPE_PRIV_OP_HOST_END, s, stream);
     spipe_priv_write_mirror(w, s, w->p->request.desc.stages[s].writes, 0, stream);
     spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
 }
 
-SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t out = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_OUT);
     int i;
@@ -208,7 +208,7 @@ SPIPE_API void spipe_priv_write_out(spipe_priv_writer_t *w) {
     spipe_priv_write_record(w, -1, out, w->slot->out_done);
 }
 
-SPIPE_API void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
+SPIPE_PRIV_RARE void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     switch (w->step) {
     case SPIPE_PRIV_STEP_IN: spipe_priv_write_in(w); break;
     case SPIPE_PRIV_STEP_OUT: spipe_priv_write_out(w); break;
@@ -218,7 +218,7 @@ SPIPE_API void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     }
 }
 
-SPIPE_API void spipe_priv_write_row(spipe_priv_writer_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     spipe_priv_program_t *g = &p->program;
     const size_t before = w->num_ops;
@@ -239,7 +239,7 @@ SPIPE_API void spipe_priv_write_row(spipe_priv_writer_t *w) {
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns
    how many there are in all. */
-SPIPE_API size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
     spipe_priv_writer_t w;
     memset(&w, 0, sizeof w);
@@ -256,7 +256,7 @@ SPIPE_API size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
 
 /* Memory for the operations of the most streams there can be, so that a run need not ask for
    more. */
-SPIPE_API cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
     spipe_priv_program_t *g = &p->program;
     const int one_stream = p->run.one_stream;
     size_t num;
@@ -274,7 +274,7 @@ SPIPE_API cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p) {
 }
 
 /* Whether the program is written for the run to come. */
-SPIPE_API int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
     return p->program.one_stream == p->run.one_stream &&
            p->program.watched == (p->request.desc.timeline != NULL);
 }

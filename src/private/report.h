@@ -7,7 +7,7 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 }
 
 /* What overlapped, where nobody asked for a schedule. */
-SPIPE_API const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
     const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
     if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
@@ -15,7 +15,7 @@ SPIPE_API const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p)
     return "both copy engines and the kernels work at once";
 }
 
-SPIPE_API void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     const spipe_priv_run_t *run = &p->run;
     r->total = run->total == SPIPE_AUTO ? 0 : run->total;
@@ -27,7 +27,7 @@ SPIPE_API void spipe_priv_report_counts(spipe_priv_pipeline_t *p) {
     r->bytes_out = run->moved[1];
 }
 
-SPIPE_API void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     spipe_report_t *r = &p->report;
     const spipe_plan_t *plan = &p->plan;
     r->chunk = plan->chunk;
@@ -41,7 +41,7 @@ SPIPE_API void spipe_priv_report_plan(spipe_priv_pipeline_t *p) {
     memcpy(r->costs, plan->costs, sizeof r->costs);
 }
 
-SPIPE_API void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
+SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
     spipe_report_t *r = &p->report;
     r->failure = p->failure;
     memcpy(r->device, p->request.facts.name, sizeof r->device);
@@ -59,13 +59,13 @@ SPIPE_API void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t *to) {
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
 }
 
-SPIPE_API double spipe_priv_gbps(size_t bytes, double ms) {
+SPIPE_PRIV_RARE double spipe_priv_gbps(size_t bytes, double ms) {
     return ms > 0.0 ? (double)bytes / ms * 1e-6 : 0.0;
 }
 
-SPIPE_API const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
+SPIPE_PRIV_RARE const char *spipe_priv_s(size_t n) { return n == 1 ? "" : "s"; }
 
-SPIPE_API void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
     const char *how = r->trying ? ", trying candidates" : "";
     if (r->replayed) how = ", replayed";
     fprintf(to, "  work      %zu elements in %zu chunk%s of %zu, %d stage%s\n  chunk     %s\n",
@@ -78,7 +78,7 @@ SPIPE_API void spipe_priv_print_choices(const spipe_report_t *r, FILE *to) {
             spipe_priv_s(r->fill_threads), r->drain_threads);
 }
 
-SPIPE_API void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
             (double)r->pinned_bytes / mib);
@@ -90,7 +90,7 @@ SPIPE_API void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
             r->setup_ms, r->costs);
 }
 
-SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
     int i;
     for (i = 0; i < r->num_devices; ++i) {
         fprintf(to, "  device %-2d %zu chunks%s\n", r->device_numbers[i], r->device_chunks[i],
@@ -99,7 +99,7 @@ SPIPE_API void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
 }
 
 /* What a timeline found: how busy each engine was, what that means, and the verdict's lines. */
-SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
     int i;
     fprintf(to, "  recorded  %16.3f ms   busy %%   idle between\n", r->timed_ms);
@@ -114,7 +114,7 @@ SPIPE_API void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     }
 }
 
-SPIPE_API void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
+SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
     spipe_priv_print_engines(r, to);

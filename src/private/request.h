@@ -1,7 +1,7 @@
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
-SPIPE_API cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     spipe_priv_array_t *a = &r->arrays[i];
     void *mapped = NULL;
@@ -13,14 +13,14 @@ SPIPE_API cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i) {
     if (!r->arrays[i].registered) return cudaSuccess;
     r->arrays[i].registered = 0;
     return spipe_unpin(r->desc.buffers[i].host);
 }
 
 /* Pins the pageable arrays in place. 0: the system refuses, which is no failure. */
-SPIPE_API cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     int i;
     *done = 1;
     for (i = 0; i < r->desc.num_buffers && r->desc.count > 0; ++i) {
@@ -38,15 +38,15 @@ SPIPE_API cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
     int i;
     for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i));
     return cudaSuccess;
 }
 
 /* The device's facts, its costs, and the arrays: all that planning needs. */
-SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
-                                               int kept) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
+                                                     int kept) {
     r->desc = *d;
     r->kept = kept;
     r->may_register = 1;
@@ -57,13 +57,13 @@ SPIPE_API cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const sp
 }
 
 /* Asking how many CPUs there are takes a microsecond, so not where no thread may be wanted. */
-SPIPE_API void spipe_priv_request_cpus(spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE void spipe_priv_request_cpus(spipe_priv_request_t *r) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
 }
 
 /* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
-SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
-                                                    double kernel_s) {
+SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
+                                                          double kernel_s) {
     spipe_priv_work_t w =
         spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
     if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
@@ -72,9 +72,9 @@ SPIPE_API spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *
 }
 
 /* Lists the best ways, best first, and explains the first one. */
-SPIPE_API size_t spipe_priv_request_plan(const spipe_priv_request_t *r, const spipe_priv_work_t *w,
-                                         spipe_priv_way_t *ways, size_t capacity,
-                                         spipe_plan_t *plan) {
+SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
+                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways,
+                                               size_t capacity, spipe_plan_t *plan) {
     spipe_priv_planner_t planner;
     size_t num;
     memset(&planner, 0, sizeof planner);
@@ -89,8 +89,8 @@ SPIPE_API size_t spipe_priv_request_plan(const spipe_priv_request_t *r, const sp
     return num;
 }
 
-SPIPE_API cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
-                                                  spipe_failure_t *f) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
+                                                        spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotSupported,
                              "the schedule SPIPE_ZERO_COPY needs a device that can map host "

@@ -1,8 +1,8 @@
 /* ---- 13 execute: the route -----------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
-SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
-                                               const spipe_plan_t *plan, int i) {
+SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
+                                                     const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
@@ -20,8 +20,8 @@ SPIPE_API spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
 }
 
 /* What a buffer's path means for the run as a whole. */
-SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                       int i) {
+SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                             int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
     const int array = spipe_priv_is_array(b);
@@ -37,8 +37,8 @@ SPIPE_API void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_r
 
 /* Where stages read slots in place, or another GPU may need what a source gave, a slot is filled
    again only when its batch is done. */
-SPIPE_API void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                       const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                             const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_batch;
     int i, kept_for_others = 0;
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
@@ -49,8 +49,8 @@ SPIPE_API void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_r
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
 }
 
-SPIPE_API void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                        const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                              const spipe_plan_t *plan) {
     int i;
     t->refill = SPIPE_PRIV_REFILL_NEVER;
     t->drains = 0;
@@ -67,8 +67,8 @@ SPIPE_API void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe_priv_
 
 /* The chain that a stage continues: that of the first stage it waits for whose chain nobody has
    continued; -1 = none. Host stages begin chains of their own. */
-SPIPE_API int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d, int s,
-                                      int *continued) {
+SPIPE_PRIV_RARE int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d,
+                                            int s, int *continued) {
     int j;
     if (d->stages[s].host) return -1;
     for (j = 0; j < d->num_stages; ++j) {
@@ -79,8 +79,8 @@ SPIPE_API int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_d
     return -1;
 }
 
-SPIPE_API void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
-                                       const int *order) {
+SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                             const int *order) {
     const int serial = d->schedule == SPIPE_SERIAL;
     int continued[SPIPE_MAX_STAGES] = {0}, n;
     t->num_chains = serial;
@@ -91,14 +91,14 @@ SPIPE_API void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_desc_t
     }
 }
 
-SPIPE_API void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
+SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
     t->steps[t->num_steps].what = what;
     t->steps[t->num_steps++].stage = stage;
 }
 
 /* Begins every stage that may; returns those whose work is done in this segment. */
-SPIPE_API unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
-                                           const int *order, unsigned *begun, unsigned done) {
+SPIPE_PRIV_RARE unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                                 const int *order, unsigned *begun, unsigned done) {
     int n;
     for (n = 0; n < d->num_stages; ++n) {
         const int s = order[n], host = d->stages[s].host;
@@ -112,8 +112,8 @@ SPIPE_API unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_de
 
 /* The steps of a chunk in order: in, stages, out. A host stage ends as late as possible, and its
    end opens a new segment, so that other chunks are issued while the host works. */
-SPIPE_API void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t *d,
-                                      const int *order) {
+SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t *d,
+                                            const int *order) {
     unsigned begun = 0, done = 0;
     int n, ended = 1;
     t->num_steps = 0;
@@ -136,7 +136,7 @@ SPIPE_API void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_desc_t 
 }
 
 /* The stages' part of the route, which no choice changes. */
-SPIPE_API void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
+SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
     int order[SPIPE_MAX_STAGES] = {0}, i;
     (void)spipe_priv_sort_stages(d, order);
     t->leaves = (1u << d->num_stages) - 1;
@@ -149,8 +149,8 @@ SPIPE_API void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t
 }
 
 /* Stages work on the user's own memory, and nothing is copied either way. */
-SPIPE_API int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_priv_route_t *t,
-                                   const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_priv_route_t *t,
+                                         const spipe_plan_t *plan) {
     int i, copied = 0;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_kind_t kind = r->desc.buffers[i].kind;
@@ -160,8 +160,8 @@ SPIPE_API int spipe_priv_no_copies(const spipe_priv_request_t *r, const spipe_pr
     return plan->schedule == SPIPE_ZERO_COPY && !copied;
 }
 
-SPIPE_API void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                     const spipe_plan_t *plan) {
+SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_priv_request_t *r,
+                                           const spipe_plan_t *plan) {
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
     t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;

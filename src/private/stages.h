@@ -1,32 +1,32 @@
 /* ---- 9 describe: what follows from a description --------------------------------------------
    Kinds of buffers, which way they are copied, and the graph of stages. Reads descriptions only. */
-SPIPE_API int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
-SPIPE_API int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
 }
 
-SPIPE_API int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
 
-SPIPE_API int spipe_priv_endless(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     int i, sources = 0;
     for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
 /* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
-SPIPE_API size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
+SPIPE_PRIV_RARE size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
     if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
     if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
     return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
 }
 
-SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
+SPIPE_PRIV_RARE int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
     int i;
     for (i = 0; i < d->num_stages; ++i) {
         if (d->stages[i].name && strcmp(d->stages[i].name, name) == 0) return i;
@@ -35,7 +35,7 @@ SPIPE_API int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
 }
 
 /* The stages that stage i waits for, as bits: the one added before it, unless after was given. */
-SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
+SPIPE_PRIV_RARE unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     const spipe_stage_desc_t *s = &d->stages[i];
     unsigned deps = 0;
     int j;
@@ -46,7 +46,7 @@ SPIPE_API unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
 
 /* Writes the stages to order so that each comes after those it waits for. Returns how many could be
    placed: fewer than num_stages means that some wait for each other in a circle. */
-SPIPE_API int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
+SPIPE_PRIV_RARE int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     unsigned done = 0;
     int n = 0, i, before = -1;
     while (n != before) {

@@ -3,14 +3,14 @@
    tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
 
 /* Forgets the graph: it names arrays and sizes. */
-SPIPE_API cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
     const cudaError_t e = t->graph ? cudaGraphExecDestroy(t->graph) : cudaSuccess;
     t->graph = NULL;
     return e;
 }
 
 /* Begins again, with candidates from a plan. */
-SPIPE_API void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
+SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->num = num;
     t->current = 0;
     t->num_runs = 0;
@@ -21,13 +21,13 @@ SPIPE_API void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
 
 /* Whether runs may differ: only the GPU's and the workers' time decides, and nobody looks at single
    chunks. */
-SPIPE_API int spipe_priv_may_try(const spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
 /* Plans for the request as it is now. Returns the number of candidates. */
-SPIPE_API size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
+SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
     spipe_priv_request_t *r = &p->request;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
@@ -47,7 +47,7 @@ SPIPE_API size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s)
 }
 
 /* The plan of candidate number k, without arranging anything. */
-SPIPE_API void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
+SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
     const spipe_priv_way_t *way = &p->trial.ways[k];
     const int compared = p->plan.num_candidates;
@@ -61,7 +61,7 @@ SPIPE_API void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
 
 /* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
    arranged. */
-SPIPE_API cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1; /* until all is well */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
@@ -76,7 +76,7 @@ SPIPE_API cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
 
 /* Arenas for all candidates, so that trying them allocates nothing. Where there is no room for all
    the best one is enough. */
-SPIPE_API void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
     size_t k, device, pinned, most_device = 0, most_pinned = 0;
     for (k = p->trial.num; k > 0; --k) {
         spipe_priv_take_way(p, k - 1);
@@ -95,7 +95,7 @@ SPIPE_API void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
 }
 
 /* Makes room for the candidates, and arranges the best one. */
-SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
     if (p->trial.num > 1) spipe_priv_reserve(p);
     if (p->trial.num > 0) spipe_priv_take_way(p, 0);
     return spipe_priv_arrange(p);
@@ -103,11 +103,11 @@ SPIPE_API cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
 
 /* Captures a run. A stage that cannot be captured is no failure: then nothing is replayed. In
    enqueue.h. */
-SPIPE_API void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
+SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
 /* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted to
    be slower must gain more than chance. */
-SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
         const spipe_priv_way_t *way = &t->ways[k];
@@ -120,14 +120,14 @@ SPIPE_API size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
 }
 
 /* Whether another run of a candidate may change what is fastest. */
-SPIPE_API int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
+SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
     if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
     return way->tries < 2 || way->best_s < SPIPE_PRIV_CLEARLY_WORSE * best->best_s;
 }
 
 /* The candidate for the next run: the least tried that is worth a run, else the fastest. */
-SPIPE_API size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
+SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
     size_t k, next = t->num;
     for (k = 0; k < t->num && !t->over; ++k) {
         if (!spipe_priv_worth_a_run(t, k)) continue;
@@ -139,7 +139,7 @@ SPIPE_API size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
 }
 
 /* Makes a candidate the plan in use. One that cannot be had is no failure: the first one is. */
-SPIPE_API cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
     spipe_priv_trial_t *t = &p->trial;
     if (next == t->current && t->arranged) return cudaSuccess;
     spipe_priv_take_way(p, next);
@@ -153,7 +153,7 @@ SPIPE_API cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) 
 }
 
 /* Takes the way of the next run. Runs that are watched take the fastest and are not measured. */
-SPIPE_API cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const int watched = p->request.desc.timeline != NULL;
     size_t next;
@@ -167,7 +167,7 @@ SPIPE_API cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
 
 /* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
    is replace those that were only predicted; what was measured stays. */
-SPIPE_API void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], ran = t->ways[t->current];
@@ -199,7 +199,7 @@ SPIPE_API void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
 }
 
 /* After a run that went well: notes what it took. */
-SPIPE_API void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_way_t *way = &t->ways[t->current];
     const double took = 1e-3 * p->report.wall_ms;

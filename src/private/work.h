@@ -40,7 +40,8 @@ typedef struct spipe_priv_work {
     double kernel_s; /* of all kernels for the whole */
 } spipe_priv_work_t;
 
-SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_device_t *facts) {
+SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
+                                                const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
@@ -57,7 +58,7 @@ SPIPE_API unsigned spipe_priv_stage_flags(const spipe_desc_t *d, const spipe_dev
 }
 
 /* Flags that sizes and callbacks decide. */
-SPIPE_API unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
+SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
     const int watched = d->sync_each || d->progress != NULL;
     const int shared = d->hooks && d->hooks->next_batch;
     if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
@@ -68,7 +69,7 @@ SPIPE_API unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) 
     return flags;
 }
 
-SPIPE_API void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
     if (b->halo_before == 0 && b->halo_after == 0) return;
     w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
     if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
@@ -76,8 +77,8 @@ SPIPE_API void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_des
     w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
 
-SPIPE_API void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
-                                      const spipe_priv_array_t *a) {
+SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
+                                            const spipe_priv_array_t *a) {
     const double bytes = (double)b->elem_bytes;
     const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
@@ -107,7 +108,7 @@ SPIPE_API void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_d
 }
 
 /* Rounds of host stages: a chunk leaves the GPU once for each, so its steps come in segments. */
-SPIPE_API int spipe_priv_num_segments(const spipe_desc_t *d) {
+SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     int order[SPIPE_MAX_STAGES] = {0}, round[SPIPE_MAX_STAGES] = {0};
     int n, j, most = 0;
     (void)spipe_priv_sort_stages(d, order);
@@ -123,15 +124,16 @@ SPIPE_API int spipe_priv_num_segments(const spipe_desc_t *d) {
 }
 
 /* Bytes of an element in the busier direction; without copies those in a slot. */
-SPIPE_API double spipe_priv_busier(const spipe_priv_work_t *w) {
+SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
     const double most = w->in > w->out ? w->in : w->out;
     if (most > 0.0) return most;
     return w->held > 0.0 ? w->held : 1.0;
 }
 
-SPIPE_API spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d, const spipe_device_t *facts,
-                                               const spipe_priv_array_t *arrays, int kept,
-                                               size_t cpus) {
+SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
+                                                     const spipe_device_t *facts,
+                                                     const spipe_priv_array_t *arrays, int kept,
+                                                     size_t cpus) {
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);

@@ -56,6 +56,8 @@
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
+/* Of private functions that run at most once a run: compiled to be small rather than fast. */
+#define SPIPE_PRIV_RARE SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 
 #define SPIPE_MAX_BUFFERS 16
 #define SPIPE_MAX_STAGES 16
