@@ -157,8 +157,9 @@ END EXAMPLE
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
-/* Of private functions that run at most once a run: compiled to be small rather than fast. */
+/* Private functions that run at most once a run are compiled to be small, others to be fast. */
 #define SPIPE_PRIV_RARE SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
+#define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 
 #define SPIPE_MAX_BUFFERS 16
 #define SPIPE_MAX_STAGES 16
@@ -2241,6 +2242,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
+    SPIPE_PRIV_MOST_CHUNKS = 2048,      /* that it proposes */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
@@ -2600,40 +2602,42 @@ typedef struct spipe_priv_engines {
     double busiest;
 } spipe_priv_engines_t;
 
-SPIPE_API double spipe_priv_max(double a, double b) { return a > b ? a : b; }
+SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
 
-SPIPE_API double spipe_priv_min(double a, double b) { return a < b ? a : b; }
+SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
 
 /* How many batches a way makes of the whole. */
-SPIPE_API double spipe_priv_num_batches(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
     return w->count == 0 ? 1.0 : (double)((w->count - 1) / batch + 1);
 }
 
-SPIPE_API int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const double pageable = w->pageable_in + w->pageable_out;
     return w->hosted_in + w->hosted_out > 0.0 ||
            (pageable > 0.0 && y->staging == SPIPE_STAGING_COPY);
 }
 
 /* Bytes of an element that host threads copy into slots, and out of them. */
-SPIPE_API double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     return w->hosted_in + (y->staging == SPIPE_STAGING_COPY ? w->pageable_in : 0.0);
 }
 
-SPIPE_API double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
 }
 
 /* Bytes of pinned memory that the slots take. */
-SPIPE_API double spipe_priv_ring_bytes(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
     const double elements = (double)y->chunk * (double)y->batch;
     return (double)y->depth * elements * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
 }
 
 /* The copy engines: both directions are slower while both are busy. */
-SPIPE_API void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w, double in,
-                                     double out, spipe_priv_engines_t *e) {
+SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                            double in, double out, spipe_priv_engines_t *e) {
     const double both = spipe_priv_min(in, out) / c->link_both;
     const double shared = spipe_priv_min(in, out);
     e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies_in : 0.0;
@@ -2641,9 +2645,9 @@ SPIPE_API void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_wo
 }
 
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
-SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                        const spipe_priv_way_t *y, double elements,
-                                        spipe_priv_engines_t *e) {
+SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y, double elements,
+                                               spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
@@ -2666,17 +2670,18 @@ SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
-SPIPE_API double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                    const spipe_priv_way_t *y, const spipe_priv_engines_t *e) {
+SPIPE_PRIV_OFTEN double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y,
+                                           const spipe_priv_engines_t *e) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
     const double wakes = y->caller_helps ? c->wake_s * ((e->fill > 0.0) + (e->drain > 0.0)) : 0.0;
     return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
            wakes;
 }
 
-SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
-                                                     const spipe_priv_work_t *w,
-                                                     const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
+                                                            const spipe_priv_work_t *w,
+                                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
     const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
@@ -2699,8 +2704,8 @@ SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
 }
 
 /* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
-SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                  const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
     const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
@@ -2716,8 +2721,9 @@ SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
-SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
+                                                  const spipe_priv_work_t *w,
+                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
     const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
     const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
@@ -2730,8 +2736,9 @@ SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_p
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
    writes; without them every stage reads and writes the output across the link. */
-SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                              const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
+                                                     const spipe_priv_work_t *w,
+                                                     const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
@@ -2749,8 +2756,8 @@ SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spip
 }
 
 /* Seconds that a way takes, as far as the costs are right. */
-SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                    const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y) {
     const int blocks = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
     spipe_priv_engines_t e;
     if (w->count == 0) return 0.0;
@@ -2764,8 +2771,8 @@ SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_wor
 }
 
 /* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
-SPIPE_API double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y, double measured_s) {
+SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                                const spipe_priv_way_t *y, double measured_s) {
     spipe_priv_work_t trial = *w;
     double low = 0.0, high = measured_s;
     int i;
@@ -2795,13 +2802,13 @@ typedef struct spipe_priv_planner {
 } spipe_priv_planner_t;
 
 /* Whether two numbers of threads are so close that one run of them is enough. */
-SPIPE_PRIV_RARE int spipe_priv_close(size_t a, size_t b) {
+SPIPE_API int spipe_priv_close(size_t a, size_t b) {
     const double x = (double)a, y = (double)b;
     return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
 }
 
 /* Whether two ways are so alike that only one is worth running. */
-SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
@@ -2812,7 +2819,7 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
 }
 
 /* Whether the slots of a way fit into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const double device = slots * p->work->held;
     if (device > p->work->memory) return 0;
@@ -2822,7 +2829,7 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
    is predicted to take. */
-SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
@@ -2837,7 +2844,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     if (chunk > 2 * align) chunk -= chunk % align;
@@ -2846,7 +2853,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double by
 }
 
 /* A part of the whole, aligned. */
-SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
     if (parts > 1 && chunk > 2 * align) chunk += (align - chunk % align) % align;
@@ -2854,7 +2861,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t par
 }
 
 /* The fewest slots, in even number, that do not hold the busiest engine up. */
-SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
     double period, latency;
@@ -2876,7 +2883,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double took;
     y.depth = spipe_priv_depth_for(p, y);
@@ -2893,8 +2900,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
-SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
-                                              size_t threads) {
+SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                        size_t threads) {
     const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
     const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
     const double share = fill / (fill + drain);
@@ -2909,8 +2916,7 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_priv_planner_t *p, spi
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
    others are left to the calling thread and the stages. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y) {
+SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
@@ -2920,7 +2926,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
 }
 
 /* Numbers of threads for a staged way whose chunk is known. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t step = both ? 2 : 1, asked = p->desc->threads;
@@ -2947,7 +2953,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
 }
 
 /* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
-SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double chunk = (double)y.chunk * spipe_priv_busier(w);
     double bytes;
@@ -2961,7 +2967,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
-SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     if (spipe_priv_is_staged(p->work, &y))
         spipe_priv_consider_staged(p, y);
     else if (p->desc->chunk != SPIPE_AUTO)
@@ -2976,7 +2982,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_pr
 }
 
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
-SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     size_t parts;
@@ -2992,15 +2998,16 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
         spipe_priv_consider_chunk(p, y);
     }
     for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
+        if (bytes * SPIPE_PRIV_MOST_CHUNKS < total) continue;
         y.chunk = spipe_priv_chunk_of(w, bytes);
-        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+        if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
         y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
-        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+        if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
-SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
@@ -3012,17 +3019,20 @@ SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spip
     }
 }
 
-/* Considers a way to stage unless its set-up alone takes longer than the best way so far, as it does
-   for small arrays: planning itself takes time. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so far:
+   planning small runs must not take long itself. */
+SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
     double least;
-    y.chunk = y.depth = 1;
-    least = spipe_priv_setup(p->costs, p->work, &y);
+    y.chunk = y.depth = y.batch = 1;
+    if (y.staging == SPIPE_STAGING_COPY) y.fill_threads = y.drain_threads = 1;
+    least = spipe_priv_setup(p->costs, w, &y) +
+            (double)w->count * spipe_priv_busier(w) / p->costs->link_in;
     if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
 }
 
 /* What may be done about pageable arrays. */
-SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
     if (w->pageable_in + w->pageable_out <= 0.0) {
@@ -3050,7 +3060,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */
-SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);
@@ -3544,7 +3554,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
    The first failure of a run, for any thread to record; and where a batch lies in the whole. */
 
 /* Batches follow each other, unless several GPUs share the whole. */
-SPIPE_API size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
     return p->run.positions ? p->run.positions[batch % SPIPE_PRIV_POSITIONS] : batch;
 }
 
@@ -3607,13 +3617,13 @@ SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
 }
 
 /* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
-SPIPE_API size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
     return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
 }
 
 /* Elements of the batch at a position: all are full but the last, and that one is read after the
    total is known. */
-SPIPE_API size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
     const size_t size = p->run.batch_elems;
     size_t total;
     if (position < p->run.full_batches) return size;
@@ -3634,7 +3644,8 @@ typedef struct spipe_priv_at {
 } spipe_priv_at_t;
 
 /* Finds a batch; returns its row of the program. */
-SPIPE_API size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch, spipe_priv_at_t *at) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch,
+                                          spipe_priv_at_t *at) {
     const size_t row = batch % p->program.num_rows, depth = p->plan.depth;
     at->batch = batch;
     at->position = spipe_priv_position(p, batch);
@@ -3645,8 +3656,8 @@ SPIPE_API size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch, spipe
 }
 
 /* What a stage sees of a batch, in a slot whose memory is known since it was laid out. */
-SPIPE_API void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
-                               spipe_chunk_t *c) {
+SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                      spipe_chunk_t *c) {
     int i;
     c->index = at->position * p->plan.batch;
     c->first = at->first;
@@ -5223,8 +5234,8 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
                                 host + (p->run.total - 1) * bytes, stream);
 }
 
-SPIPE_API cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
-                                            const spipe_chunk_t *c) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
+                                                   const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e = stage->fn(c, stage->user);
     const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
@@ -5237,8 +5248,9 @@ SPIPE_API cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t bat
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                            const spipe_priv_at_t *at) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
@@ -5267,8 +5279,9 @@ SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p, const spi
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                            const spipe_priv_at_t *at) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
     p->run.moved[op->out] += n;
     return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
@@ -5395,8 +5408,8 @@ SPIPE_API cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p, const sp
 }
 
 /* Operations first .. last-1 of a batch's program. */
-SPIPE_API cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
-                                       size_t batch) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
+                                              size_t batch) {
     spipe_priv_at_t at;
     const spipe_priv_op_t *op, *end;
     cudaError_t e = cudaSuccess;
@@ -5467,8 +5480,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
-                                             size_t batch) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
+                                                    size_t batch) {
     const size_t *start = p->program.step_start;
     if (batch >= p->run.num_batches) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
@@ -5485,7 +5498,7 @@ SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from,
 }
 
 /* Once the run is to stop, no further batch is issued. */
-SPIPE_API void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
     if (!p->run.stop_asked || batch >= p->run.num_batches) return;
     spipe_priv_locked_set(p, &p->run.num_batches, batch);
 }
@@ -5508,7 +5521,7 @@ SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
 
 /* Batch by batch. A batch's later segments are issued stage_distance batches after the one before,
    so that the host stage between them has time while the GPU has work. */
-SPIPE_API cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
     const spipe_priv_route_t *t = &p->route;
     const size_t behind = t->stage_distance * (size_t)(t->num_segments - 1);
     size_t at, back;
@@ -5524,7 +5537,7 @@ SPIPE_API cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
     return p->plan.schedule == SPIPE_BREADTH_FIRST ? spipe_priv_issue_breadth(p)
                                                    : spipe_priv_issue_depth(p);
 }

@@ -2,7 +2,7 @@
    The first failure of a run, for any thread to record; and where a batch lies in the whole. */
 
 /* Batches follow each other, unless several GPUs share the whole. */
-SPIPE_API size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_position(const spipe_priv_pipeline_t *p, size_t batch) {
     return p->run.positions ? p->run.positions[batch % SPIPE_PRIV_POSITIONS] : batch;
 }
 
@@ -65,13 +65,13 @@ SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
 }
 
 /* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
-SPIPE_API size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
     return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
 }
 
 /* Elements of the batch at a position: all are full but the last, and that one is read after the
    total is known. */
-SPIPE_API size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size_t position) {
     const size_t size = p->run.batch_elems;
     size_t total;
     if (position < p->run.full_batches) return size;
@@ -92,7 +92,8 @@ typedef struct spipe_priv_at {
 } spipe_priv_at_t;
 
 /* Finds a batch; returns its row of the program. */
-SPIPE_API size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch, spipe_priv_at_t *at) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch,
+                                          spipe_priv_at_t *at) {
     const size_t row = batch % p->program.num_rows, depth = p->plan.depth;
     at->batch = batch;
     at->position = spipe_priv_position(p, batch);
@@ -103,8 +104,8 @@ SPIPE_API size_t spipe_priv_locate(spipe_priv_pipeline_t *p, size_t batch, spipe
 }
 
 /* What a stage sees of a batch, in a slot whose memory is known since it was laid out. */
-SPIPE_API void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
-                               spipe_chunk_t *c) {
+SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                      spipe_chunk_t *c) {
     int i;
     c->index = at->position * p->plan.batch;
     c->first = at->first;

@@ -32,8 +32,8 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
                                 host + (p->run.total - 1) * bytes, stream);
 }
 
-SPIPE_API cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
-                                            const spipe_chunk_t *c) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
+                                                   const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e = stage->fn(c, stage->user);
     const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
@@ -46,8 +46,9 @@ SPIPE_API cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t bat
     return e;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                            const spipe_priv_at_t *at) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
@@ -76,8 +77,9 @@ SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p, const spi
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                            const spipe_priv_at_t *at) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
     const size_t n = at->count * op->elem_bytes + op->more;
     p->run.moved[op->out] += n;
     return cudaMemcpyAsync(op->to + at->first * op->to_elem, op->from + at->first * op->from_elem,
@@ -204,8 +206,8 @@ SPIPE_API cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p, const sp
 }
 
 /* Operations first .. last-1 of a batch's program. */
-SPIPE_API cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
-                                       size_t batch) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
+                                              size_t batch) {
     spipe_priv_at_t at;
     const spipe_priv_op_t *op, *end;
     cudaError_t e = cudaSuccess;

@@ -13,13 +13,13 @@ typedef struct spipe_priv_planner {
 } spipe_priv_planner_t;
 
 /* Whether two numbers of threads are so close that one run of them is enough. */
-SPIPE_PRIV_RARE int spipe_priv_close(size_t a, size_t b) {
+SPIPE_API int spipe_priv_close(size_t a, size_t b) {
     const double x = (double)a, y = (double)b;
     return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
 }
 
 /* Whether two ways are so alike that only one is worth running. */
-SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
@@ -30,7 +30,7 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
 }
 
 /* Whether the slots of a way fit into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const double device = slots * p->work->held;
     if (device > p->work->memory) return 0;
@@ -40,7 +40,7 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
    is predicted to take. */
-SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
@@ -55,7 +55,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     if (chunk > 2 * align) chunk -= chunk % align;
@@ -64,7 +64,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double by
 }
 
 /* A part of the whole, aligned. */
-SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
     if (parts > 1 && chunk > 2 * align) chunk += (align - chunk % align) % align;
@@ -72,7 +72,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t par
 }
 
 /* The fewest slots, in even number, that do not hold the busiest engine up. */
-SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
     double period, latency;
@@ -94,7 +94,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double took;
     y.depth = spipe_priv_depth_for(p, y);
@@ -111,8 +111,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
-SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
-                                              size_t threads) {
+SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
+                                        size_t threads) {
     const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
     const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
     const double share = fill / (fill + drain);
@@ -127,8 +127,7 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_priv_planner_t *p, spi
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
    others are left to the calling thread and the stages. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y) {
+SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
@@ -138,7 +137,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
 }
 
 /* Numbers of threads for a staged way whose chunk is known. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t step = both ? 2 : 1, asked = p->desc->threads;
@@ -165,7 +164,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
 }
 
 /* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
-SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double chunk = (double)y.chunk * spipe_priv_busier(w);
     double bytes;
@@ -179,7 +178,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
-SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     if (spipe_priv_is_staged(p->work, &y))
         spipe_priv_consider_staged(p, y);
     else if (p->desc->chunk != SPIPE_AUTO)
@@ -194,7 +193,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_pr
 }
 
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
-SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     size_t parts;
@@ -210,15 +209,16 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
         spipe_priv_consider_chunk(p, y);
     }
     for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
+        if (bytes * SPIPE_PRIV_MOST_CHUNKS < total) continue;
         y.chunk = spipe_priv_chunk_of(w, bytes);
-        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+        if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
         y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
-        if (y.chunk <= w->count) spipe_priv_consider_chunk(p, y);
+        if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
-SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
@@ -230,17 +230,20 @@ SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spip
     }
 }
 
-/* Considers a way to stage unless its set-up alone takes longer than the best way so far, as it does
-   for small arrays: planning itself takes time. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so far:
+   planning small runs must not take long itself. */
+SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
     double least;
-    y.chunk = y.depth = 1;
-    least = spipe_priv_setup(p->costs, p->work, &y);
+    y.chunk = y.depth = y.batch = 1;
+    if (y.staging == SPIPE_STAGING_COPY) y.fill_threads = y.drain_threads = 1;
+    least = spipe_priv_setup(p->costs, w, &y) +
+            (double)w->count * spipe_priv_busier(w) / p->costs->link_in;
     if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
 }
 
 /* What may be done about pageable arrays. */
-SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
     if (w->pageable_in + w->pageable_out <= 0.0) {
@@ -268,7 +271,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */
-SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);

@@ -31,40 +31,42 @@ typedef struct spipe_priv_engines {
     double busiest;
 } spipe_priv_engines_t;
 
-SPIPE_API double spipe_priv_max(double a, double b) { return a > b ? a : b; }
+SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
 
-SPIPE_API double spipe_priv_min(double a, double b) { return a < b ? a : b; }
+SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
 
 /* How many batches a way makes of the whole. */
-SPIPE_API double spipe_priv_num_batches(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
     return w->count == 0 ? 1.0 : (double)((w->count - 1) / batch + 1);
 }
 
-SPIPE_API int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const double pageable = w->pageable_in + w->pageable_out;
     return w->hosted_in + w->hosted_out > 0.0 ||
            (pageable > 0.0 && y->staging == SPIPE_STAGING_COPY);
 }
 
 /* Bytes of an element that host threads copy into slots, and out of them. */
-SPIPE_API double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_filled(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     return w->hosted_in + (y->staging == SPIPE_STAGING_COPY ? w->pageable_in : 0.0);
 }
 
-SPIPE_API double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
 }
 
 /* Bytes of pinned memory that the slots take. */
-SPIPE_API double spipe_priv_ring_bytes(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
     const double elements = (double)y->chunk * (double)y->batch;
     return (double)y->depth * elements * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
 }
 
 /* The copy engines: both directions are slower while both are busy. */
-SPIPE_API void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w, double in,
-                                     double out, spipe_priv_engines_t *e) {
+SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                            double in, double out, spipe_priv_engines_t *e) {
     const double both = spipe_priv_min(in, out) / c->link_both;
     const double shared = spipe_priv_min(in, out);
     e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies_in : 0.0;
@@ -72,9 +74,9 @@ SPIPE_API void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_wo
 }
 
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
-SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                        const spipe_priv_way_t *y, double elements,
-                                        spipe_priv_engines_t *e) {
+SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y, double elements,
+                                               spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
@@ -97,17 +99,18 @@ SPIPE_API void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
-SPIPE_API double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                    const spipe_priv_way_t *y, const spipe_priv_engines_t *e) {
+SPIPE_PRIV_OFTEN double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y,
+                                           const spipe_priv_engines_t *e) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
     const double wakes = y->caller_helps ? c->wake_s * ((e->fill > 0.0) + (e->drain > 0.0)) : 0.0;
     return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
            wakes;
 }
 
-SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
-                                                     const spipe_priv_work_t *w,
-                                                     const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
+                                                            const spipe_priv_work_t *w,
+                                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
     const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
@@ -130,8 +133,8 @@ SPIPE_API spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
 }
 
 /* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
-SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                  const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
     const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
@@ -147,8 +150,9 @@ SPIPE_API double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
-SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
+                                                  const spipe_priv_work_t *w,
+                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
     const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
     const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
@@ -161,8 +165,9 @@ SPIPE_API double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_p
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
    writes; without them every stage reads and writes the output across the link. */
-SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                              const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
+                                                     const spipe_priv_work_t *w,
+                                                     const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
@@ -180,8 +185,8 @@ SPIPE_API double spipe_priv_predict_zero_copy(const spipe_costs_t *c, const spip
 }
 
 /* Seconds that a way takes, as far as the costs are right. */
-SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                    const spipe_priv_way_t *y) {
+SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           const spipe_priv_way_t *y) {
     const int blocks = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
     spipe_priv_engines_t e;
     if (w->count == 0) return 0.0;
@@ -195,8 +200,8 @@ SPIPE_API double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_wor
 }
 
 /* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
-SPIPE_API double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y, double measured_s) {
+SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                                const spipe_priv_way_t *y, double measured_s) {
     spipe_priv_work_t trial = *w;
     double low = 0.0, high = measured_s;
     int i;

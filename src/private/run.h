@@ -41,8 +41,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
-                                             size_t batch) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
+                                                    size_t batch) {
     const size_t *start = p->program.step_start;
     if (batch >= p->run.num_batches) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
@@ -59,7 +59,7 @@ SPIPE_API cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from,
 }
 
 /* Once the run is to stop, no further batch is issued. */
-SPIPE_API void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
     if (!p->run.stop_asked || batch >= p->run.num_batches) return;
     spipe_priv_locked_set(p, &p->run.num_batches, batch);
 }
@@ -82,7 +82,7 @@ SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
 
 /* Batch by batch. A batch's later segments are issued stage_distance batches after the one before,
    so that the host stage between them has time while the GPU has work. */
-SPIPE_API cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
     const spipe_priv_route_t *t = &p->route;
     const size_t behind = t->stage_distance * (size_t)(t->num_segments - 1);
     size_t at, back;
@@ -98,7 +98,7 @@ SPIPE_API cudaError_t spipe_priv_issue_depth(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
     return p->plan.schedule == SPIPE_BREADTH_FIRST ? spipe_priv_issue_breadth(p)
                                                    : spipe_priv_issue_depth(p);
 }

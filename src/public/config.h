@@ -56,8 +56,9 @@
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
-/* Of private functions that run at most once a run: compiled to be small rather than fast. */
+/* Private functions that run at most once a run are compiled to be small, others to be fast. */
 #define SPIPE_PRIV_RARE SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
+#define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 
 #define SPIPE_MAX_BUFFERS 16
 #define SPIPE_MAX_STAGES 16

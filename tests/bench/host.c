@@ -9,7 +9,7 @@
 enum { SLOTS = 4, CHUNK = 64, MOST_STAGES = 8 };
 
 #if defined(__GNUC__) || defined(__clang__)
-#define KEEP __attribute__((noinline))
+#define KEEP __attribute__((noinline, noclone))
 #else
 #define KEEP
 #endif
