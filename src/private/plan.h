@@ -196,6 +196,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
 SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
+    const int compared = p->num_compared;
     size_t parts;
     double bytes;
     y.chunk = p->desc->chunk;
@@ -209,12 +210,15 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         spipe_priv_consider_chunk(p, y);
     }
     for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
-        if (bytes * SPIPE_PRIV_MOST_CHUNKS < total) continue;
+        if (bytes * SPIPE_PRIV_MOST_CHUNKS < total && bytes < SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_chunk_of(w, bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
         y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
+    if (p->num_compared > compared) return;
+    y.chunk = spipe_priv_part_of(w, 1); /* one element, or its halo, exceeds the ladder */
+    spipe_priv_consider_chunk(p, y);
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
