@@ -2242,7 +2242,6 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
-    SPIPE_PRIV_MOST_CHUNKS = 2048,      /* that it proposes */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
@@ -2439,9 +2438,10 @@ typedef struct spipe_priv_work {
     double pageable_in, pageable_out; /* of these, from and to pageable arrays */
     double hosted_in, hosted_out;     /* of these, from sources and to sinks: always staged */
     double held;                      /* device memory in a slot */
+    double temps;                     /* of these, for temporaries */
     double halo;                      /* bytes copied in for each chunk beside its own elements */
     size_t least_chunk;               /* elements of the widest halo */
-    int copies_in, copies_out;        /* buffers: calls for each chunk */
+    int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
     size_t cpus;
@@ -2497,16 +2497,19 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         return;
     }
     w->held += bytes;
-    if (b->kind == SPIPE_TEMP) w->zero_copy_passes = 0;
+    if (b->kind == SPIPE_TEMP) {
+        w->zero_copy_passes = 0;
+        w->temps += bytes;
+    }
     if (spipe_priv_goes_in(b)) {
         w->in += bytes;
-        ++w->copies_in;
+        ++w->copies[0];
         if (pageable) w->pageable_in += bytes;
         if (hosted) w->hosted_in += bytes;
     }
     if (spipe_priv_goes_out(b)) {
         w->out += bytes;
-        ++w->copies_out;
+        ++w->copies[1];
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
@@ -2599,6 +2602,7 @@ typedef struct spipe_priv_engines {
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
     double issue;       /* the calling thread */
+    double saved;       /* of the ends, where the caller helps: nobody has to be woken */
     double busiest;
 } spipe_priv_engines_t;
 
@@ -2640,8 +2644,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_
                                             double in, double out, spipe_priv_engines_t *e) {
     const double both = spipe_priv_min(in, out) / c->link_both;
     const double shared = spipe_priv_min(in, out);
-    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies_in : 0.0;
-    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies_out : 0.0;
+    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies[0] : 0.0;
+    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
 }
 
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
@@ -2663,6 +2667,7 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
         e->issue += e->fill + e->drain;
         return;
     }
+    if (y->caller_helps) e->saved = wake * ((in > 0.0) + (out > 0.0));
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     fill = spipe_priv_min((double)y->fill_threads + help, n);
     drain = spipe_priv_min((double)y->drain_threads + help, n);
@@ -2671,12 +2676,10 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
 SPIPE_PRIV_OFTEN double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y,
                                            const spipe_priv_engines_t *e) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
-    const double wakes = y->caller_helps ? c->wake_s * ((e->fill > 0.0) + (e->drain > 0.0)) : 0.0;
     return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
-           wakes;
+           e->saved;
 }
 
 SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
@@ -2684,7 +2687,7 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
                                                             const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
-    const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
+    const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
     spipe_priv_engines_t e;
     double limit;
     memset(&e, 0, sizeof e);
@@ -2695,11 +2698,11 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, y, &e);
+    limit = spipe_priv_latency(c, w, &e);
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
     limit /= (double)y->depth;
     e.busiest = spipe_priv_max(e.busiest, limit);
-    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, y, &e);
+    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
     return e;
 }
 
@@ -2731,7 +2734,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
     return once + count * w->in / in + count * w->out / out + w->kernel_s +
-           n * (c->pageable_s * (w->copies_in + w->copies_out) + c->launch_s * w->num_stages);
+           n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
@@ -2766,7 +2769,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_p
     }
     if (blocks) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
-    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, y, &e) +
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) +
            (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
 }
 
@@ -2821,7 +2824,8 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
 /* Whether the slots of a way fit into the memory there is. */
 SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
-    const double device = slots * p->work->held;
+    const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
+    const double device = slots * (in_place ? p->work->temps : p->work->held);
     if (device > p->work->memory) return 0;
     if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
     return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
@@ -2872,7 +2876,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
     y.depth = SPIPE_MAX_DEPTH;
     e = spipe_priv_engines_of(p->costs, w, &y);
-    latency = spipe_priv_latency(p->costs, w, &y, &e);
+    latency = spipe_priv_latency(p->costs, w, &e);
     period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
     depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
     if (depth < y.fill_threads) depth = y.fill_threads;
@@ -2999,7 +3003,6 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         spipe_priv_consider_chunk(p, y);
     }
     for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
-        if (bytes * SPIPE_PRIV_MOST_CHUNKS < total && bytes < SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_chunk_of(w, bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
         y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
@@ -3012,13 +3015,14 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
 SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const int one_shot = !(p->work->flags & SPIPE_PRIV_KEPT);
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
     if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
     for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
         y.chunk = spipe_priv_part_of(p->work, parts);
-        if (!(p->work->flags & SPIPE_PRIV_KEPT)) y.depth = parts;
+        if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
         spipe_priv_consider(p, y);
     }
 }

@@ -32,7 +32,8 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
 /* Whether the slots of a way fit into the memory there is. */
 SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
-    const double device = slots * p->work->held;
+    const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
+    const double device = slots * (in_place ? p->work->temps : p->work->held);
     if (device > p->work->memory) return 0;
     if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
     return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
@@ -83,7 +84,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
     y.depth = SPIPE_MAX_DEPTH;
     e = spipe_priv_engines_of(p->costs, w, &y);
-    latency = spipe_priv_latency(p->costs, w, &y, &e);
+    latency = spipe_priv_latency(p->costs, w, &e);
     period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
     depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
     if (depth < y.fill_threads) depth = y.fill_threads;
@@ -210,7 +211,6 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         spipe_priv_consider_chunk(p, y);
     }
     for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
-        if (bytes * SPIPE_PRIV_MOST_CHUNKS < total && bytes < SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_chunk_of(w, bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
         y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
@@ -223,13 +223,14 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
 SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const int one_shot = !(p->work->flags & SPIPE_PRIV_KEPT);
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
     if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
     for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
         y.chunk = spipe_priv_part_of(p->work, parts);
-        if (!(p->work->flags & SPIPE_PRIV_KEPT)) y.depth = parts;
+        if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
         spipe_priv_consider(p, y);
     }
 }

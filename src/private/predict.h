@@ -28,6 +28,7 @@ typedef struct spipe_priv_engines {
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
     double issue;       /* the calling thread */
+    double saved;       /* of the ends, where the caller helps: nobody has to be woken */
     double busiest;
 } spipe_priv_engines_t;
 
@@ -69,8 +70,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_
                                             double in, double out, spipe_priv_engines_t *e) {
     const double both = spipe_priv_min(in, out) / c->link_both;
     const double shared = spipe_priv_min(in, out);
-    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies_in : 0.0;
-    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies_out : 0.0;
+    e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies[0] : 0.0;
+    e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
 }
 
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
@@ -92,6 +93,7 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
         e->issue += e->fill + e->drain;
         return;
     }
+    if (y->caller_helps) e->saved = wake * ((in > 0.0) + (out > 0.0));
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     fill = spipe_priv_min((double)y->fill_threads + help, n);
     drain = spipe_priv_min((double)y->drain_threads + help, n);
@@ -100,12 +102,10 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
 SPIPE_PRIV_OFTEN double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_way_t *y,
                                            const spipe_priv_engines_t *e) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
-    const double wakes = y->caller_helps ? c->wake_s * ((e->fill > 0.0) + (e->drain > 0.0)) : 0.0;
     return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
-           wakes;
+           e->saved;
 }
 
 SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
@@ -113,7 +113,7 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
                                                             const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
-    const double calls = (double)(w->copies_in + w->copies_out + w->num_stages * 2);
+    const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
     spipe_priv_engines_t e;
     double limit;
     memset(&e, 0, sizeof e);
@@ -124,11 +124,11 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, y, &e);
+    limit = spipe_priv_latency(c, w, &e);
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
     limit /= (double)y->depth;
     e.busiest = spipe_priv_max(e.busiest, limit);
-    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, y, &e);
+    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
     return e;
 }
 
@@ -160,7 +160,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
     return once + count * w->in / in + count * w->out / out + w->kernel_s +
-           n * (c->pageable_s * (w->copies_in + w->copies_out) + c->launch_s * w->num_stages);
+           n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
@@ -195,7 +195,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_p
     }
     if (blocks) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
-    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, y, &e) +
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) +
            (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
 }
 

@@ -29,9 +29,10 @@ typedef struct spipe_priv_work {
     double pageable_in, pageable_out; /* of these, from and to pageable arrays */
     double hosted_in, hosted_out;     /* of these, from sources and to sinks: always staged */
     double held;                      /* device memory in a slot */
+    double temps;                     /* of these, for temporaries */
     double halo;                      /* bytes copied in for each chunk beside its own elements */
     size_t least_chunk;               /* elements of the widest halo */
-    int copies_in, copies_out;        /* buffers: calls for each chunk */
+    int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
     size_t cpus;
@@ -87,16 +88,19 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         return;
     }
     w->held += bytes;
-    if (b->kind == SPIPE_TEMP) w->zero_copy_passes = 0;
+    if (b->kind == SPIPE_TEMP) {
+        w->zero_copy_passes = 0;
+        w->temps += bytes;
+    }
     if (spipe_priv_goes_in(b)) {
         w->in += bytes;
-        ++w->copies_in;
+        ++w->copies[0];
         if (pageable) w->pageable_in += bytes;
         if (hosted) w->hosted_in += bytes;
     }
     if (spipe_priv_goes_out(b)) {
         w->out += bytes;
-        ++w->copies_out;
+        ++w->copies[1];
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
