@@ -168,14 +168,16 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
 SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double chunk = (double)y.chunk * spipe_priv_busier(w);
-    double bytes;
+    const double most = SPIPE_PRIV_MOST_CHUNK;
+    const size_t chunks = w->count == 0 ? 1 : (w->count - 1) / y.chunk + 1;
     y.batch = 1;
     spipe_priv_consider_ring(p, y);
     if (!(w->flags & SPIPE_PRIV_MAY_BATCH) || y.schedule != SPIPE_ENGINES) return;
-    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
-        y.batch = (size_t)(bytes / chunk);
-        if (y.batch > 1 && y.batch * y.chunk < w->count) spipe_priv_consider_ring(p, y);
+    for (y.batch = 2; y.batch < chunks && chunk * (double)y.batch <= most; y.batch *= 2) {
+        spipe_priv_consider_ring(p, y);
     }
+    y.batch = chunks;
+    if (chunks > 1 && chunk * (double)chunks <= most) spipe_priv_consider_ring(p, y);
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
