@@ -2219,13 +2219,13 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
+            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
-            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
+            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -2262,12 +2262,15 @@ enum {
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_ONE_STREAM     0.2  /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_CHANCE         0.97 /* a challenger must take so much less than the predicted best */
-#define SPIPE_PRIV_CLEARLY_WORSE  1.08 /* and no longer after two runs that took so much longer */
-#define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
-#define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
-#define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
+#define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
+    0.75                             /* of reading and writing one after another: parts of zero-copy
+                                        runs whose first kernels read while last ones write */
+#define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
+#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take so much less than the predicted best */
+#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_OTHER_CHUNK   1.90 /* two candidates differ by so much in chunk size ... */
+#define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
+#define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
 
 /* The member number i, counted from link_in. */
 SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
@@ -2753,7 +2756,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
         busiest = one;
     } else {
         one = in + kernel + out;
-        busiest = spipe_priv_max(spipe_priv_max(in, out), kernel);
+        busiest = spipe_priv_max(SPIPE_PRIV_SIDE_BY_SIDE * (in + out), kernel);
     }
     return setup + launches + one + (n - 1.0) * (busiest + c->launch_s);
 }
@@ -2890,6 +2893,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double took;
+    int fewer;
     y.depth = spipe_priv_depth_for(p, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
@@ -2897,10 +2901,13 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
     }
     took = spipe_priv_consider(p, y);
     if (p->desc->depth != SPIPE_AUTO || !spipe_priv_is_staged(w, &y)) return took;
-    if ((w->flags & SPIPE_PRIV_KEPT) || y.depth <= SPIPE_PRIV_COPY_SLOTS) return took;
-    y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots: fewer? */
-    y.depth -= y.depth % 2;
-    return spipe_priv_min(took, spipe_priv_consider(p, y));
+    if (w->flags & SPIPE_PRIV_KEPT) return took;
+    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
+        y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots */
+        y.depth -= y.depth % 2;
+        took = spipe_priv_min(took, spipe_priv_consider(p, y));
+    }
+    return took;
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
@@ -3022,7 +3029,7 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
     if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
         y.chunk = spipe_priv_part_of(p->work, parts);
         if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
         spipe_priv_consider(p, y);

@@ -55,13 +55,13 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
+            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
             5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
-            11.0, 190.0,  22.0,       50.0,    30.0,     800.0}},
+            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -98,12 +98,15 @@ enum {
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_ONE_STREAM     0.2  /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_CHANCE         0.97 /* a challenger must take so much less than the predicted best */
-#define SPIPE_PRIV_CLEARLY_WORSE  1.08 /* and no longer after two runs that took so much longer */
-#define SPIPE_PRIV_OTHER_CHUNK    1.90 /* two candidates differ by so much in chunk size ... */
-#define SPIPE_PRIV_OTHER_THREADS  1.25 /* ... or by so much in threads */
-#define SPIPE_PRIV_DOES_NOT_FIT   1e9  /* seconds added to a way whose slots exceed the memory */
+#define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
+    0.75                             /* of reading and writing one after another: parts of zero-copy
+                                        runs whose first kernels read while last ones write */
+#define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
+#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take so much less than the predicted best */
+#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_OTHER_CHUNK   1.90 /* two candidates differ by so much in chunk size ... */
+#define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
+#define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
 
 /* The member number i, counted from link_in. */
 SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {

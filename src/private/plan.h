@@ -98,6 +98,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double took;
+    int fewer;
     y.depth = spipe_priv_depth_for(p, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
@@ -105,10 +106,13 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
     }
     took = spipe_priv_consider(p, y);
     if (p->desc->depth != SPIPE_AUTO || !spipe_priv_is_staged(w, &y)) return took;
-    if ((w->flags & SPIPE_PRIV_KEPT) || y.depth <= SPIPE_PRIV_COPY_SLOTS) return took;
-    y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots: fewer? */
-    y.depth -= y.depth % 2;
-    return spipe_priv_min(took, spipe_priv_consider(p, y));
+    if (w->flags & SPIPE_PRIV_KEPT) return took;
+    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
+        y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots */
+        y.depth -= y.depth % 2;
+        took = spipe_priv_min(took, spipe_priv_consider(p, y));
+    }
+    return took;
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
@@ -230,7 +234,7 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
     y.schedule = SPIPE_ZERO_COPY;
     y.depth = SPIPE_PRIV_COPY_SLOTS;
     if (p->desc->depth != SPIPE_AUTO) y.depth = p->desc->depth;
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
+    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
         y.chunk = spipe_priv_part_of(p->work, parts);
         if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
         spipe_priv_consider(p, y);

@@ -179,7 +179,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
         busiest = one;
     } else {
         one = in + kernel + out;
-        busiest = spipe_priv_max(spipe_priv_max(in, out), kernel);
+        busiest = spipe_priv_max(SPIPE_PRIV_SIDE_BY_SIDE * (in + out), kernel);
     }
     return setup + launches + one + (n - 1.0) * (busiest + c->launch_s);
 }
