@@ -394,8 +394,8 @@ static void test_plan_is_what_runs(const setting_t *s, size_t count) {
 
 /* Whatever a pipeline ran before, with other arrays and another count it is like a new one. */
 static void test_changes_plan_anew(const setting_t *s) {
-    static const size_t counts[] = {70001, 300007, 1000, (size_t)5 << 20, 100003};
-    const size_t most = (size_t)5 << 20;
+    static const size_t counts[] = {70001, 300007, 1000, (size_t)1 << 20, 100003};
+    const size_t most = (size_t)1 << 20;
     planned_t w;
     spipe_pipeline_t *p, *fresh;
     spipe_report_t r;
@@ -544,11 +544,11 @@ static int is_fastest_kept(kept_t *k, size_t *ways_run) {
     enum { MOST = 64 };
     spipe_plan_t ways[MOST];
     double least[MOST];
-    size_t num = 0, best = 0, i, n;
+    size_t num = 0, best = 0, i, n, still = 0; /* runs in a row that did not try */
     int good;
-    for (n = 0; n < MOST; ++n) {
+    for (n = 0; n < MOST && still <= SPIPE_PRIV_TRIES; ++n) {
         kept_run(k, 1);
-        if (!k->r.trying) break;
+        still = k->r.trying ? 0 : still + 1;
         for (i = 0; i < num && !is_same_way(&ways[i], spipe_pipeline_plan(k->p)); ++i) continue;
         if (i == num) {
             ways[num] = *spipe_pipeline_plan(k->p);
@@ -557,9 +557,9 @@ static int is_fastest_kept(kept_t *k, size_t *ways_run) {
         if (k->r.wall_ms < least[i]) least[i] = k->r.wall_ms;
     }
     for (i = 1; i < num; ++i) best = least[i] < least[best] ? i : best;
-    good = n < MOST && k->wrong == 0 && !k->r.trying;
+    good = still > 0 && k->wrong == 0;
     for (i = 0; i < num && !is_same_way(&ways[i], spipe_pipeline_plan(k->p)); ++i) continue;
-    good &= num == 0 || (i < num && least[i] <= 1.01 * least[best] + 0.005); /* or as fast */
+    good &= i < num && (least[i] <= 1.01 * least[best] + 0.005); /* or as fast */
     for (i = 0; i < num && !good; ++i) {
         tap_note("%s chunk %zu depth %zu threads %zu+%zu: %g ms",
                  spipe_schedule_name(ways[i].schedule), ways[i].chunk, ways[i].depth,
@@ -1062,12 +1062,12 @@ int main(void) {
     for (k = 0; k < 2; ++k) {
         const int memory = k ? PIPE_PINNED : PIPE_PAGEABLE;
         test_trial(memory, mib, 0);
-        test_trial(memory, 13 * mib, 0);
+        test_trial(memory, 3 * mib, 0);
         test_trial_and_graph(memory, mib / 4, mib / 64);
         test_trial_and_graph(memory, 5 * mib, SPIPE_AUTO);
     }
     test_trial(PIPE_PINNED, mib, 1);
-    test_trial(PIPE_PINNED, 13 * mib, 1);
+    test_trial(PIPE_PINNED, 3 * mib, 1);
     test_no_trial();
     test_trial_and_changes();
     test_replay();
