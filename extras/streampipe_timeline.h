@@ -826,7 +826,7 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
                                        const spipe_priv_recorder_t *rec, int limit) {
     const double ends = rec->head_ms[limit] + (rec->wall_ms - rec->last_ms[limit]);
     const double used = r->bound_ms / r->timed_ms;
-    const int asked = !strncmp(p->report.why_chunk, "as asked", 8);
+    const int asked = !strncmp(p->plan.why_chunk, "as asked", 8);
     const char *cure = "a larger total would make it matter less";
     const int serial = p->request.desc.sync_each || p->run.one_stream;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);

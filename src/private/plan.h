@@ -199,6 +199,16 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
     spipe_priv_consider_ring(p, y);
 }
 
+/* Below the ladder: halves the chunk until some way fits into the device's memory. */
+SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
+    while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
+        y.chunk /= 2;
+        if (y.chunk < p->work->least_chunk) return;
+        spipe_priv_consider_chunk(p, y);
+    }
+}
+
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
 SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -222,9 +232,11 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
-    if (p->num_compared > compared) return;
-    y.chunk = spipe_priv_part_of(w, 1); /* one element, or its halo, exceeds the ladder */
-    spipe_priv_consider_chunk(p, y);
+    if (p->num_compared == compared) { /* one element, or its halo, exceeds the ladder */
+        y.chunk = spipe_priv_part_of(w, 1);
+        spipe_priv_consider_chunk(p, y);
+    }
+    spipe_priv_shrink(p, y);
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */

@@ -209,7 +209,7 @@ static void test_refusals(void) {
         refused &= spipe_model_run(&m, NULL, NULL) == cudaErrorInvalidValue;
     }
     tap_ok(refused, "members out of range, or not a number, are refused");
-    tap_ok(spipe_model_preset("h100").name[0] == 0 && spipe_model_preset(NULL).name[0] == 0,
+    tap_ok(spipe_model_preset("h300").name[0] == 0 && spipe_model_preset(NULL).name[0] == 0,
            "an unknown device is told");
 }
 
@@ -279,7 +279,8 @@ static cudaError_t no_stage(const spipe_chunk_t *c, void *user) {
 static void test_plan(void) {
     pipe_array_t   x = pipe_array_new(3000, PIPE_PINNED), y = pipe_array_new(2000, PIPE_PINNED);
     spipe_desc_t   d = spipe_desc_default();
-    spipe_report_t plan;
+    spipe_plan_t   plan;
+    spipe_report_t ran;
     spipe_model_t  m;
     double         ms = 0.0;
     d.count = 1000;
@@ -291,8 +292,8 @@ static void test_plan(void) {
     spipe_add_temp(&d, 8);
     spipe_add_stage(&d, "first", no_stage, NULL);
     spipe_stage_ordered(&d, spipe_add_stage(&d, "second", no_stage, NULL));
-    SPIPE_CHECK(spipe_plan(&d, 1, &plan));
-    m = spipe_plan_model(&d, &plan);
+    SPIPE_CHECK(spipe_plan(&d, 1, &plan, NULL));
+    m = spipe_plan_model(&d, &plan, NULL);
     tap_ok(m.count == 1000 && m.chunk == 100 && m.depth == 3 && m.schedule == SPIPE_ENGINES &&
                m.in_bytes == 300.0 && m.out_bytes == 200.0 && m.copies_in == 2 &&
                m.copies_out == 1 && m.num_stages == 2 && m.kernel_streams == 1 &&
@@ -308,26 +309,27 @@ static void test_plan(void) {
     t.spans = spans;
     t.num_spans = 5;
     d.timeline = &t;
-    plan.timed_ms = 9.0;
-    plan.chunks_done = 10;
-    m = spipe_plan_model(&d, &plan);
+    memset(&ran, 0, sizeof ran);
+    ran.timed_ms = 9.0;
+    ran.chunks_done = 10;
+    m = spipe_plan_model(&d, &plan, &ran);
     const double lost = 2 * m.device.copy_lost_us * 1e-3;
     tap_ok(fabs(m.fill_gbps * 1e6 - 100.0) < 1e-9 && fabs(m.drain_gbps * 1e6 - 50.0) < 1e-9 &&
                fabs(m.device.h2d_gbps * 1e6 * (1.0 - lost) - 300.0) < 1e-9 &&
                is(m.device.both_ways, 1.0),
            "of a watched run it has what spans of full chunks say of threads and copies");
-    plan.staged = 1;
+    plan.staging = SPIPE_STAGING_COPY;
     plan.fill_threads = 5;
     plan.drain_threads = 3;
-    m = spipe_plan_model(&d, &plan);
+    m = spipe_plan_model(&d, &plan, NULL);
     tap_ok(m.fill_threads == 5 && m.drain_threads == 3, "and so many threads fill and drain");
     d.timeline = NULL;
     spipe_stage_after(&d, 1, NULL);
-    tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "stages side by side have no such model");
+    tap_ok(spipe_plan_model(&d, &plan, NULL).num_stages == 0, "stages side by side have no such model");
     d.stages[1].after_given = 0;
     plan.schedule = SPIPE_ZERO_COPY;
-    tap_ok(spipe_plan_model(&d, &plan).num_stages == 0, "nor has a run without copies");
-    tap_ok(spipe_plan_model(NULL, &plan).num_stages == 0 && spipe_plan_model(&d, NULL).count == 0,
+    tap_ok(spipe_plan_model(&d, &plan, NULL).num_stages == 0, "nor has a run without copies");
+    tap_ok(spipe_plan_model(NULL, &plan, NULL).num_stages == 0 && spipe_plan_model(&d, NULL, NULL).count == 0,
            "nor has nothing");
     pipe_free(&x);
     pipe_free(&y);
@@ -344,7 +346,7 @@ SPIPE_MAP_STAGE(touch_stage, touch, float, float)
 static double run_ms(size_t count, size_t depth, spipe_schedule_t schedule) {
     pipe_array_t      x = pipe_array_new(count * sizeof(float), PIPE_PINNED);
     pipe_array_t      y = pipe_array_new(count * sizeof(float), PIPE_PINNED);
-    spipe_pipeline_t *p = new spipe_pipeline_t();
+    spipe_pipeline_t *p = NULL;
     spipe_desc_t      d = spipe_desc_default();
     memset(x.at, 0, x.bytes);
     d.count = count;
@@ -354,12 +356,11 @@ static double run_ms(size_t count, size_t depth, spipe_schedule_t schedule) {
     spipe_add_input(&d, x.at, sizeof(float));
     spipe_add_output(&d, y.at, sizeof(float));
     spipe_add_stage(&d, "touch", touch_stage, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     hostcuda_clock_reset();
     SPIPE_CHECK(spipe_pipeline_run(p, NULL));
     const double ms = hostcuda_now_ns() * 1e-6;
     SPIPE_CHECK(spipe_pipeline_destroy(p));
-    delete p;
     pipe_free(&x);
     pipe_free(&y);
     return ms;

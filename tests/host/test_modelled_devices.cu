@@ -33,14 +33,14 @@ static int right(pipe_array_t x, pipe_array_t y) {
 static void test_two(pipe_array_t x, pipe_array_t y) {
     pipe_mix_args_t   args = {0, 1, 1};
     spipe_desc_t      d = describe(x, y, &args);
-    spipe_pipeline_t *p = new spipe_pipeline_t();
+    spipe_pipeline_t *p = NULL;
     spipe_report_t    r;
     cudaStream_t      s;
     spipe_device_t    facts;
     int               device = -1;
     SPIPE_CHECK(cudaSetDevice(0));
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     SPIPE_CHECK(cudaSetDevice(1));
     pipe_poison(y);
     tap_ok(spipe_pipeline_run(p, &r) == cudaSuccess && right(x, y),
@@ -59,7 +59,6 @@ static void test_two(pipe_array_t x, pipe_array_t y) {
            "facts of one device, of the current one, of one that there is not");
     SPIPE_CHECK(cudaSetDevice(0));
     SPIPE_CHECK(cudaStreamDestroy(s));
-    delete p;
 }
 
 static void test_little_memory(pipe_array_t x, pipe_array_t y) {

@@ -115,7 +115,7 @@ static size_t picture(hostcuda_op_t *ops, size_t max) {
 
 /* streampipe's run of the same work; modelled ms, and its picture in ops. */
 static double piped(const bench_t *b, spipe_schedule_t schedule, hostcuda_op_t *ops, size_t *n) {
-    spipe_pipeline_t *p = new spipe_pipeline_t();
+    spipe_pipeline_t *p = NULL;
     spipe_desc_t      d = spipe_desc_default();
     d.count = count;
     d.chunk = part;
@@ -123,14 +123,13 @@ static double piped(const bench_t *b, spipe_schedule_t schedule, hostcuda_op_t *
     d.schedule = schedule;
     spipe_add_inout(&d, b->host, sizeof(float));
     spipe_add_stage(&d, "work", work_stage, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     hostcuda_clock_reset();
     hostcuda_trace_start();
     SPIPE_CHECK(spipe_pipeline_run(p, NULL));
     const double ms = hostcuda_now_ns() * 1e-6;
     *n = picture(ops, 64);
     SPIPE_CHECK(spipe_pipeline_destroy(p));
-    delete p;
     return ms;
 }
 
