@@ -2674,7 +2674,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     fill = spipe_priv_min((double)y->fill_threads + help, n);
     drain = spipe_priv_min((double)y->drain_threads + help, n);
-    e->staging = spipe_priv_max(e->staging, spipe_priv_max(e->fill / fill, e->drain / drain));
+    if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
+    if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
@@ -3088,6 +3089,16 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     spipe_priv_consider_staging(p, y);
 }
 
+/* Drops ways that do not fit into the device's memory; where none does, the best one stays, and
+   allocating will say how much is missing. */
+SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
+    while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
+    if (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) {
+        p->best[0].predicted_s = spipe_priv_predict(p->costs, p->work, &p->best[0]);
+    }
+    return p->num;
+}
+
 /* Lists the best ways, best first; returns how many, 1 at the least. */
 SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
@@ -3100,13 +3111,13 @@ SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     if (asked == SPIPE_ZERO_COPY && p->desc->chunk == SPIPE_AUTO &&
         p->work->pageable_in + p->work->pageable_out <= 0.0 && p->work->halo <= 0.0) {
         spipe_priv_consider_zero_copy(p, y);
-        return p->num;
+        return spipe_priv_drop_unfit(p);
     }
     spipe_priv_consider_stagings(p, y);
     if (asked == SPIPE_SCHEDULE_AUTO && (p->work->flags & SPIPE_PRIV_MAY_ZERO_COPY)) {
         spipe_priv_consider_zero_copy(p, y);
     }
-    return p->num;
+    return spipe_priv_drop_unfit(p);
 }
 
 /* ---- src/private/explain.h ---- */

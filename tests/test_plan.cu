@@ -310,7 +310,7 @@ static scene_t odd_scene(void) {
 static int is_sound(const scene_t *s, const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = &s->work;
     const double law = spipe_priv_predict(&s->request.costs, w, y);
-    const double wrong_by = (fits(s, y) ? 0.0 : SPIPE_PRIV_DOES_NOT_FIT) + law - y->predicted_s;
+    const double wrong_by = law - y->predicted_s;
     const size_t largest = w->count > w->least_chunk ? w->count : w->least_chunk;
     return y->chunk >= 1 && y->chunk >= w->least_chunk && y->chunk <= (largest > 0 ? largest : 1) &&
            y->batch >= 1 && y->depth >= 1 && y->depth <= SPIPE_MAX_DEPTH &&
@@ -551,7 +551,8 @@ static void test_solve(void) {
         good &= kernel <= s.work.kernel_s * 1.0001;
         if (!good) tell("the kernels' time is not found", &s);
     }
-    tap_ok(good && shows > 20, "where the kernels limit a run their time is found from the run's");
+    tap_ok(good && shows > 20, "where the kernels limit a run their time is found from the run's (%d "
+                               "of 500 works)", shows);
 }
 
 int main(void) {

@@ -97,7 +97,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     fill = spipe_priv_min((double)y->fill_threads + help, n);
     drain = spipe_priv_min((double)y->drain_threads + help, n);
-    e->staging = spipe_priv_max(e->staging, spipe_priv_max(e->fill / fill, e->drain / drain));
+    if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
+    if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
