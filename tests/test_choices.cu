@@ -885,6 +885,29 @@ static cudaError_t waiting_stage(const spipe_chunk_t *c, void *user) {
     return e == cudaSuccess ? cudaStreamSynchronize(c->stream) : e; /* no capture allows that */
 }
 
+/* One that promised nothing is called for each chunk of each run. */
+static void test_not_replayable(void) {
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    seen_t s = new_seen();
+    spipe_desc_t d = describe(x, y, &s);
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    size_t wrong = 0, k;
+    d.chunk = CHUNK;
+    d.depth = 4;
+    pipe_randomise(x);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 1; k <= 6; ++k) {
+        s.next = 0;
+        SPIPE_CHECK(spipe_pipeline_run(p, &r));
+        wrong += r.replayed || s.calls != k * (CHUNKS + 1) || !s.in_order;
+    }
+    tap_ok(wrong == 0, "a stage that is not replayable is called for each chunk of each run");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 static void test_no_replay(void) {
     pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     pipe_mix_args_t  args = {0, 1, 1};
@@ -1072,6 +1095,7 @@ int main(void) {
     test_trial_and_changes();
     test_replay();
     test_no_replay();
+    test_not_replayable();
     test_own_stream();
     for (k = 0; k <= 5; ++k) test_several_arrays(k);
     return tap_done();

@@ -220,11 +220,10 @@ static void test_few_threads(void) {
 /* ---- Threads that park ----------------------------------------------------------------------- */
 
 typedef struct parker {
-    spipe_priv_sync_t  *sync;
-    spipe_priv_queue_t *queue;
-    spipe_priv_worker_t worker;
-    size_t             *num_parked, *num_back;
-    size_t              back; /* the how manyeth to come back, from 1 */
+    spipe_priv_sync_t    *sync;
+    spipe_priv_worker_t **parked, worker;
+    size_t               *num_parked, *num_back;
+    size_t                back; /* the how manyeth to come back, from 1 */
 } parker_t;
 
 static void *park_once(void *arg) {
@@ -233,7 +232,7 @@ static void *park_once(void *arg) {
     pthread_cond_init(&worker->work, NULL);
     spipe_priv_lock(r->sync);
     ++*r->num_parked;
-    spipe_priv_park(r->sync, r->queue, worker);
+    spipe_priv_park(r->sync, r->parked, worker);
     r->back = ++*r->num_back;
     spipe_priv_unlock(r->sync);
     pthread_cond_destroy(&worker->work);
@@ -251,16 +250,15 @@ static size_t locked(spipe_priv_sync_t *sync, const size_t *of) {
 static void test_park(void) {
     enum { THREADS = 3 };
     spipe_priv_sync_t *sync = spipe_priv_sync_create();
-    spipe_priv_queue_t queue;
+    spipe_priv_worker_t *parked = NULL;
     size_t             num_parked = 0, num_back = 0, k;
     parker_t           r[THREADS];
     void              *threads[THREADS];
     int                alone = 1;
-    memset((void *)&queue, 0, sizeof queue);
     for (k = 0; k < THREADS; ++k) {
         memset((void *)&r[k], 0, sizeof r[k]);
         r[k].sync = sync;
-        r[k].queue = &queue;
+        r[k].parked = &parked;
         r[k].num_parked = &num_parked;
         r[k].num_back = &num_back;
         threads[k] = spipe_priv_thread_start(park_once, &r[k]);
@@ -268,15 +266,15 @@ static void test_park(void) {
     }
     for (k = 0; k < THREADS; ++k) {
         spipe_priv_lock(sync);
-        spipe_priv_wake_one(&queue);
+        spipe_priv_wake_one(&parked);
         spipe_priv_unlock(sync);
         while (locked(sync, &num_back) <= k) usleep(100);
         usleep(2000);
         alone &= locked(sync, &num_back) == k + 1;
     }
-    spipe_priv_wake_one(&queue); /* nobody is left */
+    spipe_priv_wake_one(&parked); /* nobody is left */
     for (k = 0; k < THREADS; ++k) spipe_priv_thread_join(threads[k]);
-    tap_ok(alone && !queue.parked, "a call wakes one parked thread, and none where none is parked");
+    tap_ok(alone && !parked, "a call wakes one parked thread, and none where none is parked");
     tap_ok(r[2].back == 1 && r[1].back == 2 && r[0].back == 3,
            "the one that parked last is woken first");
     spipe_priv_sync_destroy(sync);

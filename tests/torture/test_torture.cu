@@ -71,10 +71,11 @@ static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int 
         fuzz_start(w, count);
         poison(&r);
         const cudaError_t e = spipe_pipeline_run(p, &r);
-        /* after a failed run one more, at once; a replayed run is captured in the first; another
-           cut that cannot be tried is not */
-        const int other = way == WAY_TURNS && f.what == "cudaPointerGetAttributes";
-        going = judge(w, f, e, &r, 1, before > 0 || other || (way == WAY_REPLAYED && k == 0));
+        /* after a failed run one more, at once; a run that cannot be captured is not replayed; a way
+           that cannot be arranged is not tried */
+        const spipe_priv_trial_t *trial = &((const spipe_priv_pipeline_t *)(void *)p)->trial;
+        const int given_up = trial->graph_failed || (trial->over && trial->num == 1);
+        going = judge(w, f, e, &r, 1, before > 0 || (way >= WAY_REPLAYED && given_up));
         if (e != cudaSuccess && !broken && k + 1 == runs) ++runs;
     }
     return going;
