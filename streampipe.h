@@ -98,7 +98,8 @@ END EXAMPLE
       or uses another stream than its own stops the pipeline.
 */
 
-/* ---- src/public/config.h ---- */
+/* ---- src/public/api_config.h ---- */
+/* ---- The include guard, and what the library includes: the CUDA runtime, C, pthreads -------- */
 #ifndef STREAMPIPE_H
 #define STREAMPIPE_H
 
@@ -182,7 +183,7 @@ END EXAMPLE
 #define spipe_enqueue SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
 #define SPIPE_MAPPED SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
 
-/* ---- src/public/errors.h ---- */
+/* ---- src/public/api_errors.h ---- */
 /* ---- 2 >>errors ----------------------------------------------------------------------------
    Checking macros and the sentence that explains a failure. Uses only config. */
 /*  SPIPE_TRY(expr) returns expr's cudaError_t from the enclosing function unless it is cudaSuccess.
@@ -209,7 +210,7 @@ typedef struct spipe_failure {
     char        message[320]; /* one sentence: what is wrong and the cure */
 } spipe_failure_t;
 
-/* ---- src/public/device.h ---- */
+/* ---- src/public/api_device.h ---- */
 /* ---- 3 >>device ----------------------------------------------------------------------------
    What a GPU can do at the same time. Reads the device; changes nothing. */
 /* What decides whether and how work overlaps on a device. */
@@ -239,7 +240,7 @@ typedef struct spipe_device {
     Capture    yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device);
 
-/* ---- src/public/streams.h ---- */
+/* ---- src/public/api_streams.h ---- */
 /* ---- 4 >>streams ---------------------------------------------------------------------------
    Streams by priority, pools of them, leases and scopes. */
 /* Priorities order waiting kernels, never copies. On today's GPUs the range is 0 .. -5 and CUDA's
@@ -340,7 +341,7 @@ SPIPE_API cudaError_t spipe_scope_begin(spipe_scope_t *scope, spipe_stream_pool_
                                         cudaStream_t parent);
 SPIPE_API cudaError_t spipe_scope_end(spipe_scope_t *scope);
 
-/* ---- src/public/events.h ---- */
+/* ---- src/public/api_events.h ---- */
 /* ---- 5 >>events ----------------------------------------------------------------------------
    Events for ordering, pools of them, and a stopwatch. */
 /*  spipe_event_create -- an event for ordering, without a time stamp (about ten times cheaper).
@@ -398,7 +399,7 @@ SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms);
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer);
 
-/* ---- src/public/memory.h ---- */
+/* ---- src/public/api_memory.h ---- */
 /* ---- 6 >>memory ----------------------------------------------------------------------------
    Page-locked (pinned) host memory. */
 /*  spipe_pinned_alloc, spipe_pinned_free -- page-locked host memory, mapped for the GPU.
@@ -422,7 +423,7 @@ SPIPE_API cudaError_t spipe_pin(void *ptr, size_t bytes);
 SPIPE_API cudaError_t spipe_unpin(void *ptr);
 SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned);
 
-/* ---- src/public/hostcalls.h ---- */
+/* ---- src/public/api_hostcalls.h ---- */
 /* ---- 7 >>hostcalls -------------------------------------------------------------------------
    Host functions that run when a stream reaches them. */
 typedef void (*spipe_host_fn)(void *user);
@@ -473,7 +474,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker);
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
 
-/* ---- src/public/channels.h ---- */
+/* ---- src/public/api_channels.h ---- */
 /* ---- 8 >>channels --------------------------------------------------------------------------
    Values handed from one stream to another without the host waiting. */
 /* A queue of values between two streams, in device memory. Members are private. */
@@ -506,7 +507,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into);
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
 
-/* ---- src/public/describe.h ---- */
+/* ---- src/public/api_describe.h ---- */
 /* ---- 9 >>describe --------------------------------------------------------------------------
    What the user asks for: buffers, stages, sizes. The library never writes into it. */
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
@@ -626,8 +627,8 @@ typedef struct spipe_desc {
     size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
     size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t            threads;  /* host threads for each direction of staging; 0 = the calling thread
-                                   does it all (default: AUTO) */
+    size_t            threads;  /* host threads for each direction of staging; 0 = the calling
+                                   thread does it all (default: AUTO) */
     spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
@@ -711,7 +712,7 @@ SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);
 
-/* ---- src/public/costs.h ---- */
+/* ---- src/public/api_costs.h ---- */
 /* ---- 10 >>costs ----------------------------------------------------------------------------
    What the planner knows about a machine: measured facts, in seconds and bytes a second. */
 /* Every figure can be measured by spipe_costs_measure of streampipe_tools.h in under a second. The
@@ -727,7 +728,7 @@ typedef struct spipe_costs {
     double latency_s;    /* seconds from one engine's end to the next engine's start, by an event */
     double call_s;       /* seconds of the calling thread for each call that enqueues work */
     double launch_s;     /* seconds a kernel adds to a chain beside its own work */
-    double zero_copy;    /* bytes a second each way by a kernel that reads and writes pinned memory */
+    double zero_copy;    /* bytes a second each way, by a kernel that works on pinned memory */
     /* Copies of pageable memory. */
     double pageable_in;  /* bytes a second of cudaMemcpy to the device */
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
@@ -774,7 +775,7 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
                                         size_t bytes);
 SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const char *line);
 
-/* ---- src/public/plan.h ---- */
+/* ---- src/public/api_plan.h ---- */
 /* ---- 11 >>plan -----------------------------------------------------------------------------
    What was chosen for a run and why. Made by one pure function; printable; never an input. */
 typedef struct spipe_run_plan {
@@ -815,7 +816,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
                                  spipe_failure_t *failure);
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
 
-/* ---- src/public/report.h ---- */
+/* ---- src/public/api_report.h ---- */
 /* ---- 12 >>report ---------------------------------------------------------------------------
    What a run did, as numbers and as a table. Filled whole on success and on failure. */
 typedef struct spipe_report {
@@ -868,7 +869,7 @@ typedef struct spipe_report {
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);
 
-/* ---- src/public/execute.h ---- */
+/* ---- src/public/api_execute.h ---- */
 /* ---- 13 >>execute --------------------------------------------------------------------------
    Running a description: once, again and again, or in the order of a stream. */
 /* A pipeline made once and run many times: a pointer, whose memory the library owns. */
@@ -947,7 +948,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
 SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
-/* ---- src/public/launch.h ---- */
+/* ---- src/public/api_launch.h ---- */
 /* ---- 14 >>launch ---------------------------------------------------------------------------
    Launching kernels from a stage. C++ and .cu only, but for spipe_blocks. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
@@ -2208,8 +2209,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays that
-           no cache holds, in a program with other pinned memory; staged_s fits sweeps
+           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
+           that no cache holds, in a program with other pinned memory; staged_s fits sweeps
            (tests/bench/versus.cu, tests/bench/bench.cu). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
@@ -2266,7 +2267,7 @@ enum {
     0.75                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take so much less than the predicted best */
+#define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
@@ -2926,8 +2927,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
-   others are left to the calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
+   The others are left to the calling thread and the stages. */
 SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
@@ -3049,8 +3050,8 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
     }
 }
 
-/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so far:
-   planning small runs must not take long itself. */
+/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so
+   far: planning small runs must not take long itself. */
 SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double least;
@@ -5476,7 +5477,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
     return cudaSuccess;
 }
 
-/* ---- src/private/run.h ---- */
+/* ---- src/private/running.h ---- */
 /* ---- 13 execute: a run ---------------------------------------------------------------------
    From the first batch to the last: begin, issue in the schedule's order, let everything end, count
    what is whole. Writes spipe_priv_run_t. */
@@ -5831,8 +5832,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
-/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted to
-   be slower must gain more than chance. */
+/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted
+   to be slower must gain more than chance. */
 SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {

@@ -64,7 +64,7 @@ END EXAMPLE
 
 #include "streampipe.h"
 #if SPIPE_VERSION != 200
-#error "extras/streampipe_devices.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#error "streampipe_devices.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
 #endif
 
 /* ============================================================================================
@@ -732,8 +732,8 @@ SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_priv_
     t->why_staging = plan->why_staging;
 }
 
-/* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with more
-   chunks the GPUs end at about the same time. */
+/* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with
+   more chunks the GPUs end at about the same time. */
 SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
     const size_t n = (size_t)t->num;
     spipe_priv_hooks_t shared;

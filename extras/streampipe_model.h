@@ -36,7 +36,7 @@ END EXAMPLE
 
 #include "streampipe_timeline.h"
 #if SPIPE_VERSION != 200
-#error "extras/streampipe_model.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#error "streampipe_model.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
 #endif
 
 /* ============================================================================================
@@ -92,7 +92,7 @@ typedef struct spipe_model {
 /*  spipe_model_default -- a pipeline without work: four slots, SPIPE_ENGINES, the device "ideal".
     spipe_model_preset -- a device by name.
 
-    name       in      "h200", "h100": measured on one (PCIe 5.0 x16). "ideal": only bytes (10 GB/s each
+    name       in      "h200", "h100": measured (PCIe 5.0 x16). "ideal": only bytes (10 GB/s each
                        way) and stages take time. "c1060", "c2050", "k20c": Tesla GPUs on PCIe 2.0,
                        for the published table (18_published_table.cu).
     Returns    spipe_model_default: the model. spipe_model_preset: the device; name[0] == 0 if there

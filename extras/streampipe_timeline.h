@@ -70,7 +70,7 @@ END EXAMPLE
 
 #include "streampipe.h"
 #if SPIPE_VERSION != 200
-#error "extras/streampipe_timeline.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#error "streampipe_timeline.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
 #endif
 #include <errno.h>
 #include <sys/stat.h>

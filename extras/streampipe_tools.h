@@ -43,7 +43,7 @@ END EXAMPLE
 
 #include "streampipe_model.h"
 #if SPIPE_VERSION != 200
-#error "extras/streampipe_tools.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#error "streampipe_tools.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
 #endif
 
 /* ============================================================================================

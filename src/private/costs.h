@@ -44,8 +44,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
-           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays that
-           no cache holds, in a program with other pinned memory; staged_s fits sweeps
+           link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
+           that no cache holds, in a program with other pinned memory; staged_s fits sweeps
            (tests/bench/versus.cu, tests/bench/bench.cu). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
@@ -102,7 +102,7 @@ enum {
     0.75                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take so much less than the predicted best */
+#define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */

@@ -130,8 +130,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only. The
-   others are left to the calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
+   The others are left to the calling thread and the stages. */
 SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
@@ -253,8 +253,8 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
     }
 }
 
-/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so far:
-   planning small runs must not take long itself. */
+/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so
+   far: planning small runs must not take long itself. */
 SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double least;

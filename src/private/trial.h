@@ -105,8 +105,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
-/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted to
-   be slower must gain more than chance. */
+/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted
+   to be slower must gain more than chance. */
 SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {

@@ -117,8 +117,8 @@ typedef struct spipe_desc {
     size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
     size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t            threads;  /* host threads for each direction of staging; 0 = the calling thread
-                                   does it all (default: AUTO) */
+    size_t            threads;  /* host threads for each direction of staging; 0 = the calling
+                                   thread does it all (default: AUTO) */
     spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */

@@ -1,3 +1,4 @@
+/* ---- The include guard, and what the library includes: the CUDA runtime, C, pthreads -------- */
 #ifndef STREAMPIPE_H
 #define STREAMPIPE_H
 

@@ -13,7 +13,7 @@ typedef struct spipe_costs {
     double latency_s;    /* seconds from one engine's end to the next engine's start, by an event */
     double call_s;       /* seconds of the calling thread for each call that enqueues work */
     double launch_s;     /* seconds a kernel adds to a chain beside its own work */
-    double zero_copy;    /* bytes a second each way by a kernel that reads and writes pinned memory */
+    double zero_copy;    /* bytes a second each way, by a kernel that works on pinned memory */
     /* Copies of pageable memory. */
     double pageable_in;  /* bytes a second of cudaMemcpy to the device */
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
