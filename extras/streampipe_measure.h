@@ -929,8 +929,7 @@ SPIPE_API cudaError_t spipe_priv_costs_measure(spipe_costs_t *costs, double effo
     spipe_costs_t row;
     cudaError_t e;
     int device = 0;
-    if (!costs) return cudaErrorInvalidValue;
-    SPIPE_TRY(spipe_costs_get(costs, -1));
+    SPIPE_TRY(spipe_costs_get(costs, -1)); /* which refuses NULL */
     SPIPE_TRY(cudaGetDevice(&device));
     row = *costs;
     memset(&m, 0, sizeof m);
