@@ -120,7 +120,7 @@ PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator): folders and files, added as they are cleaned. And texts that keep theirs.
-LAYOUT ?= src
+LAYOUT ?= src extras/streampipe_measure.h tests/test_costs.cu tests/host/test_costs_failures.cu
 PROSE  ?= CONTRIBUTING.md hostcuda/README.md
 # The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
 QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))

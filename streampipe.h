@@ -715,9 +715,9 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);
 /* ---- src/public/api_costs.h ---- */
 /* ---- 10 >>costs ----------------------------------------------------------------------------
    What the planner knows about a machine: measured facts, in seconds and bytes a second. */
-/* Every figure can be measured by spipe_costs_measure of streampipe_tools.h in under a second. The
-   library has a row for each machine it was measured on; an unknown machine gets cautious values,
-   and a kept pipeline then measures its best candidates and keeps the fastest. */
+/* spipe_costs_measure of streampipe_measure.h measures them in under a second. The library has a
+   row for each machine it was measured on; an unknown machine gets cautious values, and a kept
+   pipeline then measures its best candidates and keeps the fastest. */
 typedef struct spipe_costs {
     char   name[32];     /* part of the device's name, as "H100"; "measured"; "unknown" */
     /* Copies of pinned memory. */

@@ -68,7 +68,7 @@ END EXAMPLE
                        costs is what spipe_costs_get gives.
     Returns    cudaSuccess; cudaErrorInvalidValue (NULL); cudaErrorMemoryAllocation; the first
                error of the CUDA calls made, or one left by earlier work.
-    Blocks     yes: 0.2 to 0.8 s; the first CUDA call of a process takes time besides.
+    Blocks     yes, for less than a second; the first CUDA call of a process takes time besides.
     Threads    any, one at a time: two of them measure each other. A quiet machine measures best.
     Callback   no.   Capture  no: cudaMemcpy and cudaMalloc are measured.
     Allocates  96 MiB of pinned memory, 96 MiB of pageable, 48 MiB of device memory, two streams,
@@ -929,8 +929,7 @@ SPIPE_API cudaError_t spipe_priv_costs_measure(spipe_costs_t *costs, double effo
     spipe_costs_t row;
     cudaError_t e;
     int device = 0;
-    if (!costs) return cudaErrorInvalidValue;
-    SPIPE_TRY(spipe_costs_get(costs, -1));
+    SPIPE_TRY(spipe_costs_get(costs, -1)); /* which refuses NULL */
     SPIPE_TRY(cudaGetDevice(&device));
     row = *costs;
     memset(&m, 0, sizeof m);
