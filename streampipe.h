@@ -6445,6 +6445,28 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     return e;
 }
 
+/* Plans for another count. Where that cannot be had, the pipeline goes back to the count before. */
+SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t count) {
+    const size_t before = p->request.desc.count;
+    spipe_failure_t why;
+    cudaError_t e;
+    p->request.desc.count = count;
+    e = spipe_priv_replan(p);
+    if (e == cudaSuccess) {
+        spipe_priv_begin(p);
+        return e;
+    }
+    (void)cudaGetLastError();
+    why = p->failure;
+    if (why.error != e) {
+        (void)spipe_priv_refuse(&why, e, "another count failed: %s", cudaGetErrorString(e));
+    }
+    p->request.desc.count = before;
+    if (spipe_priv_replan(p) == cudaSuccess) spipe_priv_begin(p);
+    p->failure = why;
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
@@ -6461,9 +6483,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_
     if (p->request.incomplete) return cudaErrorInvalidResourceHandle;
     if (count == p->request.desc.count) return cudaSuccess;
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
-    p->request.desc.count = count;
-    e = spipe_priv_replan(p);
-    if (e == cudaSuccess) spipe_priv_begin(p);
+    e = spipe_priv_change_count(p, count);
     spipe_priv_restore_device(p->request.device, before);
     return e;
 }

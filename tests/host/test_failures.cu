@@ -159,6 +159,42 @@ static void test_plans(void) {
     pipe_free(&w.y);
 }
 
+/* A longer whole that there is no room for leaves the pipeline as it was. */
+static void test_no_room(void) {
+    world_t           w = {pipe_array_new(8 * N, PIPE_PINNED), pipe_array_new(8 * N, PIPE_PINNED),
+                           {0, 1, 1}, 0, 0};
+    spipe_desc_t      d = spipe_desc_default();
+    spipe_pipeline_t *p;
+    cudaError_t       e;
+    size_t            left = 0, total = 0;
+    d.count = N;
+    spipe_add_input(&d, w.x.at, 1);
+    spipe_add_output(&d, w.y.at, 1);
+    spipe_add_temp(&d, (size_t)1 << 10); /* so that more elements need more memory */
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &w.args);
+    pipe_randomise(w.x);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(cudaMemGetInfo(&left, &total));
+    SPIPE_CHECK(hostcuda_set_memory(total - left + ((size_t)2 << 20)));
+    e = spipe_pipeline_set_count(p, 8 * N);
+    tap_ok(e == cudaErrorMemoryAllocation && strstr(spipe_pipeline_failure(p)->message, "no room"),
+           "a count that there is no room for is told: %s", spipe_pipeline_failure(p)->message);
+    start(&w);
+    tap_ok(spipe_pipeline_run(p, NULL) == cudaSuccess && right(&w, N) && w.y.at[N] == 0xA5,
+           "and the pipeline runs with the count before");
+    tap_ok(spipe_pipeline_set_count(p, N / 2) == cudaSuccess &&
+               spipe_pipeline_run(p, NULL) == cudaSuccess,
+           "and takes a smaller one");
+    SPIPE_CHECK(hostcuda_set_memory(total));
+    start(&w);
+    tap_ok(spipe_pipeline_set_count(p, 8 * N) == cudaSuccess &&
+               spipe_pipeline_run(p, NULL) == cudaSuccess && right(&w, (size_t)8 * N),
+           "or the same, where there is room again");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
 static void test_async(void) {
     world_t        w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
                         {0, 1, 1}, 0, 0};
@@ -187,6 +223,7 @@ int main(void) {
     test_runs(5, "breadth-first", PIPE_PINNED);
     test_runs(6, "pinned in place", PIPE_PAGEABLE);
     test_plans();
+    test_no_room();
     test_async(); /* last: a sticky error ends the context */
     (void)tap_done();
     fflush(stdout);
