@@ -2577,9 +2577,9 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
 
 /* ---- src/private/predict.h ---- */
 /* ---- 11 plan: the law ----------------------------------------------------------------------
-   How long one way of doing the work takes. Pure arithmetic on costs and work: no choice is made.
+   How long one way of doing the work takes. Pure arithmetic on costs and work: no choice is made. */
 
-   A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
+/* A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
    the copy engine out, host threads that drain, and the calling thread that issues. So a run takes
 
        set-up + the time of one batch through all engines + (n - 1) x the busiest engine's time
