@@ -7,7 +7,7 @@
 
 enum {
     NUM = SPIPE_PRIV_NUM_COSTS,
-    COUNT = 300007
+    COUNT = 6000007
 };
 
 /* Each figure another number, none of them a round one. */
@@ -223,7 +223,7 @@ static void test_table(void) {
 }
 
 /* Runs a mix of bytes with these costs; the report says their name. */
-static int runs_right(const spipe_costs_t *c, int memory) {
+static int runs_right(const spipe_costs_t *c, int memory, spipe_staging_t staging) {
     pipe_array_t x = pipe_array_new(COUNT, memory), y = pipe_array_new(COUNT, memory);
     pipe_mix_args_t args = {0, 1, 1};
     spipe_desc_t d = spipe_desc_default();
@@ -236,12 +236,15 @@ static int runs_right(const spipe_costs_t *c, int memory) {
     pipe_poison(y);
     d.count = COUNT;
     d.costs = c;
+    d.staging = staging;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     const cudaError_t e = spipe_run(&d, &r);
     for (i = 0; i < COUNT; ++i) right += y.at[i] == pipe_mix(x.at[i], i);
     if (e != cudaSuccess) tap_note("%s", r.failure.message);
+    tap_note("%zu chunks of %zu, %zu + %zu threads, staged %d", r.num_chunks, r.chunk,
+             r.fill_threads, r.drain_threads, r.staged);
     (void)spipe_report_print(&r, file);
     (void)text_of(file, text, sizeof text);
     (void)snprintf(of, sizeof of, "costs of %s\n", c->name);
@@ -268,11 +271,13 @@ static void test_measured(void) {
     tap_ok(c.memory_uncached <= c.memory, "a ring that no cache holds is not the faster one");
     tap_ok(took < 5.0, "measuring takes under 5 s even on two cores: %.2f s", took);
     for (int memory = 0; memory < PIPE_NUM_MEMORIES; ++memory) {
-        const int is = runs_right(&c, memory);
+        const int is = runs_right(&c, memory, SPIPE_STAGING_AUTO);
         tap_ok((is & 1) == 1, "a run planned with measured costs is right (%s)",
                pipe_memory_names[memory]);
         tap_ok((is & 2) == 2, "its report names the costs (%s)", pipe_memory_names[memory]);
     }
+    tap_ok(runs_right(&c, PIPE_UNALIGNED, SPIPE_STAGING_COPY) == 3,
+           "so is one whose threads copy through pinned slots");
 }
 
 int main(void) {
@@ -284,6 +289,7 @@ int main(void) {
     test_table();
     test_measured();
     const spipe_costs_t mine = odd_costs();
-    tap_ok(runs_right(&mine, PIPE_PAGEABLE) == 3, "a run with any costs is right and names them");
+    tap_ok(runs_right(&mine, PIPE_PAGEABLE, SPIPE_STAGING_AUTO) == 3,
+           "a run with any costs is right and names them");
     return tap_done();
 }
