@@ -1815,7 +1815,7 @@ typedef struct spipe_priv_hooks {
     void (*turn)(int place, int last);
 } spipe_priv_hooks_t;
 
-/* What spipe_timeline_t begins with: it is told of each run, operation and task, before (after = 0)
+/* What spipe_timeline_t begins with: it is notified of each run, operation and task, before (after = 0)
    and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
 enum {
     SPIPE_PRIV_WATCH_RUN,
@@ -2218,20 +2218,20 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
+            6.5,  6.5,   75.0,   65.0,            15.0,   60.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
+            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
-            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
+            6.5,  6.5,   75.0,   65.0,            15.0,   60.0,    27.0,
+            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
-            5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
+            5.0,  5.0,   36.0,   28.0,            15.0,   60.0,    30.0,
             5.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
@@ -2245,6 +2245,8 @@ enum {
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array */
+    SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
+                                             asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
@@ -2264,7 +2266,7 @@ enum {
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
-    0.75                             /* of reading and writing one after another: parts of zero-copy
+    0.90                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
@@ -2562,7 +2564,6 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.num_segments = spipe_priv_num_segments(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
-    w.cache = (double)spipe_priv_cache_bytes();
     w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
@@ -3232,7 +3233,8 @@ typedef struct spipe_priv_request {
     int may_register; /* 0 = the system refused to pin an array */
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
-    size_t cpus;
+    size_t cpus;      /* that may be used; 0 = not asked yet */
+    size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
 } spipe_priv_request_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -3526,9 +3528,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     return spipe_priv_look_at_arrays(r);
 }
 
-/* Asking how many CPUs there are takes a microsecond, so not where no thread may be wanted. */
-SPIPE_PRIV_RARE void spipe_priv_request_cpus(spipe_priv_request_t *r) {
+/* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
+SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
+    if (r->cache > 0 || (!r->kept && staged_bytes < SPIPE_PRIV_ASK_CACHE)) return;
+    r->cache = spipe_priv_cache_bytes();
+}
+
+/* Bytes of the whole that are in pageable arrays, or pass through sources and sinks. */
+SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
+    return (double)w->count * (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
 /* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
@@ -3537,6 +3546,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     spipe_priv_work_t w =
         spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
     if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    w.cache = (double)r->cache;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }
@@ -3584,7 +3594,8 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
         return spipe_priv_refuse(failure, e, "planning failed: %s", cudaGetErrorString(e));
     }
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
-    spipe_priv_request_cpus(&r);
+    w = spipe_priv_request_work(&r, -1.0);
+    spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);
     (void)spipe_priv_request_plan(&r, &w, ways, kept ? SPIPE_PRIV_CANDIDATES : 1, plan);
     return cudaSuccess;
@@ -4191,7 +4202,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
     m->device_bytes = device;
-    m->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
+    if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
+    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2;
     m->pinned_bytes = pinned;
     e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -4565,7 +4577,7 @@ SPIPE_API void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_stay_on_node(p->request.facts.numa_node);
-    (void)cudaSetDevice(p->request.device);
+    if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
@@ -4656,7 +4668,7 @@ SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
         p->workers.started = 1;
         p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
     }
-    spipe_priv_request_cpus(&p->request);
+    if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
         spipe_priv_start_queue(p, &p->workers.queues[i], wanted[i]);
@@ -5416,7 +5428,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     }
 }
 
-/* The same, where a timeline may be told. */
+/* The same, where a timeline may watch. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
@@ -5760,9 +5772,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     spipe_priv_work_t w;
     size_t num, k;
     w = spipe_priv_request_work(r, kernel_s);
-    if (r->kept || w.pageable_in + w.pageable_out > 0.0) {
-        spipe_priv_request_cpus(r);
-        w.cpus = r->cpus;
+    if (spipe_priv_staged_bytes(&w) > 0.0) {
+        spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
+        w = spipe_priv_request_work(r, kernel_s);
     }
     num = spipe_priv_request_plan(r, &w, ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1, &p->plan);
     p->plan.kernel_known = kernel_s >= 0.0;

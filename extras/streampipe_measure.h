@@ -111,26 +111,26 @@ typedef struct spipe_priv_block {
 /* Threads that copy pieces of pageable memory into a pinned ring, or out of it. */
 typedef struct spipe_priv_flow {
     unsigned char *ring, *pages;
-    size_t piece;      /* bytes copied at a time */
-    size_t num_pieces; /* of the ring, at most 32 */
-    size_t num_pages;  /* pieces of pageable memory: a multiple of num_pieces */
-    size_t hands;      /* threads of this flow */
-    size_t next, done; /* pieces begun and copied */
-    unsigned busy;     /* a bit for each piece of the ring that a thread copies now */
-    int out;           /* 1 = out of the ring */
-    int stream_stores; /* 1 = by spipe_priv_copy, 0 = by memcpy */
+    size_t piece;       /* bytes copied at a time */
+    size_t num_pieces;  /* of the ring, at most 32 */
+    size_t num_pages;   /* pieces of pageable memory: a multiple of num_pieces */
+    size_t num_threads; /* threads of this flow */
+    size_t next, done;  /* pieces begun and copied */
+    unsigned busy;      /* a bit for each piece of the ring that a thread copies now */
+    int out;            /* 1 = out of the ring */
+    int stream_stores;  /* 1 = by spipe_priv_copy, 0 = by memcpy */
 } spipe_priv_flow_t;
 
 struct spipe_priv_measure;
-typedef void (*spipe_priv_job_fn)(struct spipe_priv_measure *m, size_t hand);
+typedef void (*spipe_priv_job_fn)(struct spipe_priv_measure *m, size_t number);
 
-/* Threads that rest until they are told a job, and all do it once. */
-typedef struct spipe_priv_crew {
+/* Threads that rest until they are given a job, and all do it once. */
+typedef struct spipe_priv_team {
     spipe_priv_sync_t *sync;
     void *threads[SPIPE_PRIV_MEASURE_HANDS];
     size_t num;     /* threads */
     size_t begun;   /* threads that have taken their number */
-    size_t turn;    /* jobs told so far */
+    size_t turn;    /* jobs given so far */
     size_t at_work; /* threads that have not ended the last one */
     spipe_priv_job_fn job;
     spipe_priv_block_t *touched; /* memory for the job of touching */
@@ -138,7 +138,7 @@ typedef struct spipe_priv_crew {
     int node;                    /* the device's NUMA node, -1 = not known */
     int stop;                    /* 1 = the job of copying ends */
     int quit;
-} spipe_priv_crew_t;
+} spipe_priv_team_t;
 
 /* The whole measurement. The pinned block has four areas: two rings that threads copy into and out
    of, and two that only the device copies. */
@@ -152,7 +152,7 @@ typedef struct spipe_priv_measure {
     cudaStream_t in, out;
     cudaEvent_t begin, end; /* with time stamps */
     cudaEvent_t in_done[SPIPE_PRIV_MEASURE_SLOTS], out_done[SPIPE_PRIV_MEASURE_SLOTS];
-    spipe_priv_crew_t crew;
+    spipe_priv_team_t team;
     spipe_priv_flow_t flows[2]; /* in, out */
 } spipe_priv_measure_t;
 
@@ -203,81 +203,81 @@ SPIPE_API void spipe_priv_measure_keep_least(double *least, double value, int do
 }
 
 /* ---- 1 measure: threads -------------------------------------------------------------------- */
-SPIPE_API void *spipe_priv_crew_thread(void *arg) {
+SPIPE_API void *spipe_priv_team_thread(void *arg) {
     spipe_priv_measure_t *m = (spipe_priv_measure_t *)arg;
-    spipe_priv_crew_t *crew = &m->crew;
+    spipe_priv_team_t *team = &m->team;
     size_t number, turn = 0;
-    spipe_priv_stay_on_node(crew->node);
-    spipe_priv_lock(crew->sync);
-    number = crew->begun++;
-    while (!crew->quit) {
-        if (crew->turn == turn) {
-            spipe_priv_wait(crew->sync);
+    spipe_priv_stay_on_node(team->node);
+    spipe_priv_lock(team->sync);
+    number = team->begun++;
+    while (!team->quit) {
+        if (team->turn == turn) {
+            spipe_priv_wait(team->sync);
             continue;
         }
-        turn = crew->turn;
-        crew->woke = spipe_priv_seconds();
-        spipe_priv_unlock(crew->sync);
-        crew->job(m, number);
-        spipe_priv_lock(crew->sync);
-        if (--crew->at_work == 0) spipe_priv_wake(crew->sync);
+        turn = team->turn;
+        team->woke = spipe_priv_seconds();
+        spipe_priv_unlock(team->sync);
+        team->job(m, number);
+        spipe_priv_lock(team->sync);
+        if (--team->at_work == 0) spipe_priv_wake(team->sync);
     }
-    spipe_priv_unlock(crew->sync);
+    spipe_priv_unlock(team->sync);
     return NULL;
 }
 
 /* Starts up to num threads; where none can be had there are none. */
-SPIPE_API void spipe_priv_crew_start(spipe_priv_measure_t *m, size_t num) {
-    spipe_priv_crew_t *crew = &m->crew;
-    const int node = crew->node;
-    memset(crew, 0, sizeof *crew);
-    crew->node = node;
-    crew->sync = spipe_priv_sync_create();
-    while (crew->sync && crew->num < num) {
-        void *thread = spipe_priv_thread_start(spipe_priv_crew_thread, m);
+SPIPE_API void spipe_priv_team_start(spipe_priv_measure_t *m, size_t num) {
+    spipe_priv_team_t *team = &m->team;
+    const int node = team->node;
+    memset(team, 0, sizeof *team);
+    team->node = node;
+    team->sync = spipe_priv_sync_create();
+    while (team->sync && team->num < num) {
+        void *thread = spipe_priv_thread_start(spipe_priv_team_thread, m);
         if (!thread) return;
-        crew->threads[crew->num++] = thread;
+        team->threads[team->num++] = thread;
     }
 }
 
-SPIPE_API void spipe_priv_crew_end(spipe_priv_measure_t *m) {
-    spipe_priv_crew_t *crew = &m->crew;
-    if (!crew->sync) return;
-    spipe_priv_lock(crew->sync);
-    crew->quit = 1;
-    spipe_priv_wake(crew->sync);
-    spipe_priv_unlock(crew->sync);
-    while (crew->num > 0) spipe_priv_thread_join(crew->threads[--crew->num]);
-    spipe_priv_sync_destroy(crew->sync);
-    crew->sync = NULL;
+SPIPE_API void spipe_priv_team_end(spipe_priv_measure_t *m) {
+    spipe_priv_team_t *team = &m->team;
+    if (!team->sync) return;
+    spipe_priv_lock(team->sync);
+    team->quit = 1;
+    spipe_priv_wake(team->sync);
+    spipe_priv_unlock(team->sync);
+    while (team->num > 0) spipe_priv_thread_join(team->threads[--team->num]);
+    spipe_priv_sync_destroy(team->sync);
+    team->sync = NULL;
 }
 
-/* Tells all threads a job; returns the time when they were told. */
-SPIPE_API double spipe_priv_crew_tell(spipe_priv_measure_t *m, spipe_priv_job_fn job) {
-    spipe_priv_crew_t *crew = &m->crew;
-    double told;
-    spipe_priv_lock(crew->sync);
-    crew->job = job;
-    crew->stop = 0;
-    crew->at_work = crew->num;
-    ++crew->turn;
-    told = spipe_priv_seconds();
-    spipe_priv_wake(crew->sync);
-    spipe_priv_unlock(crew->sync);
-    return told;
+/* Gives all threads a job; returns the time when it did. */
+SPIPE_API double spipe_priv_team_give(spipe_priv_measure_t *m, spipe_priv_job_fn job) {
+    spipe_priv_team_t *team = &m->team;
+    double given;
+    spipe_priv_lock(team->sync);
+    team->job = job;
+    team->stop = 0;
+    team->at_work = team->num;
+    ++team->turn;
+    given = spipe_priv_seconds();
+    spipe_priv_wake(team->sync);
+    spipe_priv_unlock(team->sync);
+    return given;
 }
 
 /* Waits until all threads have ended the job, and tells one that goes on and on to stop. */
-SPIPE_API void spipe_priv_crew_finish(spipe_priv_measure_t *m) {
-    spipe_priv_lock(m->crew.sync);
-    m->crew.stop = 1;
-    while (m->crew.at_work > 0) spipe_priv_wait(m->crew.sync);
-    spipe_priv_unlock(m->crew.sync);
+SPIPE_API void spipe_priv_team_finish(spipe_priv_measure_t *m) {
+    spipe_priv_lock(m->team.sync);
+    m->team.stop = 1;
+    while (m->team.at_work > 0) spipe_priv_wait(m->team.sync);
+    spipe_priv_unlock(m->team.sync);
 }
 
-SPIPE_API void spipe_priv_job_rest(spipe_priv_measure_t *m, size_t hand) {
+SPIPE_API void spipe_priv_job_rest(spipe_priv_measure_t *m, size_t number) {
     (void)m;
-    (void)hand;
+    (void)number;
 }
 
 SPIPE_API void *spipe_priv_empty_thread(void *arg) { return arg; }
@@ -286,17 +286,17 @@ SPIPE_API void *spipe_priv_empty_thread(void *arg) { return arg; }
 SPIPE_API cudaError_t spipe_priv_measure_wake(spipe_priv_measure_t *m) {
     double took[SPIPE_PRIV_MEASURE_WAKES];
     size_t n = 0;
-    spipe_priv_crew_start(m, 1);
+    spipe_priv_team_start(m, 1);
     spipe_priv_measure_allow(m);
-    while (m->crew.num > 0 && spipe_priv_measure_again(m, (int)n, (int)SPIPE_PRIV_MEASURE_WAKES)) {
+    while (m->team.num > 0 && spipe_priv_measure_again(m, (int)n, (int)SPIPE_PRIV_MEASURE_WAKES)) {
         const double until = spipe_priv_seconds() + SPIPE_PRIV_MEASURE_PAUSE_S * m->effort;
-        double told;
+        double given;
         while (spipe_priv_seconds() < until) continue;
-        told = spipe_priv_crew_tell(m, spipe_priv_job_rest);
-        spipe_priv_crew_finish(m);
-        took[n++] = m->crew.woke - told;
+        given = spipe_priv_team_give(m, spipe_priv_job_rest);
+        spipe_priv_team_finish(m);
+        took[n++] = m->team.woke - given;
     }
-    spipe_priv_crew_end(m);
+    spipe_priv_team_end(m);
     if (n == 0) return cudaSuccess;
     spipe_priv_measure_set(&m->costs->wake_s, spipe_priv_measure_median(took, n), 5e-7, 1e-2);
     return cudaSuccess;
@@ -325,25 +325,25 @@ SPIPE_API cudaError_t spipe_priv_measure_start(spipe_priv_measure_t *m) {
 
 /* ---- 1 measure: host memory ---------------------------------------------------------------- */
 /* Every 4 KiB of a thread's share, as far as so many threads touch. */
-SPIPE_API void spipe_priv_job_touch(spipe_priv_measure_t *m, size_t hand) {
-    spipe_priv_block_t *b = m->crew.touched;
-    size_t hands = m->crew.num, end, at;
-    if (hands > SPIPE_PRIV_MEASURE_TOUCHERS) hands = SPIPE_PRIV_MEASURE_TOUCHERS;
-    if (hands == 0) hands = 1; /* the calling thread */
-    if (hand >= hands) return;
-    end = b->bytes / hands * (hand + 1);
-    if (hand + 1 == hands) end = b->bytes;
-    for (at = b->bytes / hands * hand; at < end; at += 4096) b->at[at] = 1;
+SPIPE_API void spipe_priv_job_touch(spipe_priv_measure_t *m, size_t number) {
+    spipe_priv_block_t *b = m->team.touched;
+    size_t num_threads = m->team.num, end, at;
+    if (num_threads > SPIPE_PRIV_MEASURE_TOUCHERS) num_threads = SPIPE_PRIV_MEASURE_TOUCHERS;
+    if (num_threads == 0) num_threads = 1; /* the calling thread */
+    if (number >= num_threads) return;
+    end = b->bytes / num_threads * (number + 1);
+    if (number + 1 == num_threads) end = b->bytes;
+    for (at = b->bytes / num_threads * number; at < end; at += 4096) b->at[at] = 1;
 }
 
 SPIPE_API void spipe_priv_block_touch(spipe_priv_measure_t *m, spipe_priv_block_t *b) {
-    m->crew.touched = b;
-    if (m->crew.num == 0) {
+    m->team.touched = b;
+    if (m->team.num == 0) {
         spipe_priv_job_touch(m, 0);
         return;
     }
-    (void)spipe_priv_crew_tell(m, spipe_priv_job_touch);
-    spipe_priv_crew_finish(m);
+    (void)spipe_priv_team_give(m, spipe_priv_job_touch);
+    spipe_priv_team_finish(m);
 }
 
 /* Memory that nobody has touched; huge: in huge pages where the system has them, as the slots of
@@ -555,7 +555,7 @@ SPIPE_API void spipe_priv_measure_end_stream(cudaError_t *e, cudaStream_t stream
 SPIPE_API cudaError_t spipe_priv_measure_free(spipe_priv_measure_t *m) {
     cudaError_t e = cudaSuccess;
     int k;
-    spipe_priv_crew_end(m);
+    spipe_priv_team_end(m);
     if (m->in) spipe_priv_keep_error(&e, cudaStreamSynchronize(m->in));
     if (m->out) spipe_priv_keep_error(&e, cudaStreamSynchronize(m->out));
     for (k = 0; k < SPIPE_PRIV_MEASURE_SLOTS; ++k) {
@@ -785,7 +785,7 @@ SPIPE_API cudaError_t spipe_priv_measure_feed(spipe_priv_measure_t *m, double se
 }
 
 SPIPE_API void spipe_priv_flow_set(spipe_priv_measure_t *m, int out, size_t ring, size_t piece,
-                                   size_t hands) {
+                                   size_t num_threads) {
     const size_t in_bytes = SPIPE_PRIV_MEASURE_PAGES_IN, out_bytes = SPIPE_PRIV_MEASURE_PAGES_OUT;
     spipe_priv_flow_t *f = &m->flows[out];
     memset(f, 0, sizeof *f);
@@ -794,7 +794,7 @@ SPIPE_API void spipe_priv_flow_set(spipe_priv_measure_t *m, int out, size_t ring
     f->piece = piece;
     f->num_pieces = ring / piece;
     f->num_pages = (out ? out_bytes : in_bytes) / ring * f->num_pieces;
-    f->hands = hands;
+    f->num_threads = num_threads;
     f->out = out;
     f->stream_stores = out || ring > SPIPE_PRIV_MEASURE_RING;
 }
@@ -817,31 +817,31 @@ SPIPE_API void spipe_priv_flow_copy(const spipe_priv_flow_t *f, unsigned char *r
         memcpy(to, from, f->piece);
 }
 
-SPIPE_API void spipe_priv_job_copy(spipe_priv_measure_t *m, size_t hand) {
-    spipe_priv_flow_t *f = &m->flows[hand < m->flows[0].hands ? 0 : 1];
-    if (hand >= m->flows[0].hands + m->flows[1].hands) return;
-    spipe_priv_lock(m->crew.sync);
-    while (!m->crew.stop) {
+SPIPE_API void spipe_priv_job_copy(spipe_priv_measure_t *m, size_t number) {
+    spipe_priv_flow_t *f = &m->flows[number < m->flows[0].num_threads ? 0 : 1];
+    if (number >= m->flows[0].num_threads + m->flows[1].num_threads) return;
+    spipe_priv_lock(m->team.sync);
+    while (!m->team.stop) {
         const size_t k = spipe_priv_flow_claim(f);
-        spipe_priv_unlock(m->crew.sync);
+        spipe_priv_unlock(m->team.sync);
         spipe_priv_flow_copy(f, f->ring + k % f->num_pieces * f->piece,
                              f->pages + k % f->num_pages * f->piece);
-        spipe_priv_lock(m->crew.sync);
+        spipe_priv_lock(m->team.sync);
         f->busy &= ~(1u << (k % f->num_pieces));
         ++f->done;
     }
-    spipe_priv_unlock(m->crew.sync);
+    spipe_priv_unlock(m->team.sync);
 }
 
 /* Bytes that the threads have copied so far. */
 SPIPE_API double spipe_priv_flow_bytes(spipe_priv_measure_t *m) {
     double bytes = 0.0;
     int out;
-    spipe_priv_lock(m->crew.sync);
+    spipe_priv_lock(m->team.sync);
     for (out = 0; out < 2; ++out) {
         bytes += (double)m->flows[out].done * (double)m->flows[out].piece;
     }
-    spipe_priv_unlock(m->crew.sync);
+    spipe_priv_unlock(m->team.sync);
     return bytes;
 }
 
@@ -853,33 +853,36 @@ SPIPE_API cudaError_t spipe_priv_measure_flows(spipe_priv_measure_t *m, size_t f
     cudaError_t e;
     spipe_priv_flow_set(m, 0, ring, piece, fill);
     spipe_priv_flow_set(m, 1, ring, piece, drain);
-    (void)spipe_priv_crew_tell(m, spipe_priv_job_copy);
+    (void)spipe_priv_team_give(m, spipe_priv_job_copy);
     e = spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_WARM_S, ring);
     before = spipe_priv_flow_bytes(m);
     began = spipe_priv_seconds();
     if (e == cudaSuccess) e = spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_COPY_S, ring);
     bytes = spipe_priv_flow_bytes(m) - before;
     *rate = bytes / spipe_priv_max(spipe_priv_seconds() - began, 1e-9);
-    spipe_priv_crew_finish(m);
+    spipe_priv_team_finish(m);
     return e;
 }
 
-/* One thread each way by itself. */
-SPIPE_API cudaError_t spipe_priv_measure_hand(spipe_priv_measure_t *m) {
+/* One thread each way by itself. Both figures become their mean: what two threads of one machine
+   take to copy the same bytes differs by chance more than by direction. */
+SPIPE_API cudaError_t spipe_priv_measure_one_thread(spipe_priv_measure_t *m) {
     const size_t ring = SPIPE_PRIV_MEASURE_RING, piece = SPIPE_PRIV_MEASURE_MIB;
-    double rate = 0.0;
-    if (m->crew.num == 0) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_measure_flows(m, 1, 0, ring, piece, &rate));
-    if (rate > 0.0) spipe_priv_measure_set(&m->costs->fill, rate, 1e7, 1e12);
-    SPIPE_TRY(spipe_priv_measure_flows(m, 0, 1, ring, piece, &rate));
-    if (rate > 0.0) spipe_priv_measure_set(&m->costs->drain, rate, 1e7, 1e12);
+    double fill = 0.0, drain = 0.0, mean;
+    if (m->team.num == 0) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_measure_flows(m, 1, 0, ring, piece, &fill));
+    SPIPE_TRY(spipe_priv_measure_flows(m, 0, 1, ring, piece, &drain));
+    if (!(fill > 0.0) || !(drain > 0.0)) return cudaSuccess;
+    mean = 2.0 / (1.0 / fill + 1.0 / drain);
+    spipe_priv_measure_set(&m->costs->fill, mean, 1e7, 1e12);
+    spipe_priv_measure_set(&m->costs->drain, mean, 1e7, 1e12);
     return cudaSuccess;
 }
 
 /* All threads at once. A cache that holds the larger ring, too, shows nothing of what a ring beyond
    it costs: then the row's proportion is a bound. */
 SPIPE_API cudaError_t spipe_priv_measure_memory(spipe_priv_measure_t *m) {
-    const size_t each = m->crew.num / 2, area = SPIPE_PRIV_MEASURE_AREA;
+    const size_t each = m->team.num / 2, area = SPIPE_PRIV_MEASURE_AREA;
     const double share = m->costs->memory_uncached / m->costs->memory;
     double cached = 0.0, uncached = 0.0, most;
     if (each == 0) return cudaSuccess;
@@ -895,7 +898,7 @@ SPIPE_API cudaError_t spipe_priv_measure_memory(spipe_priv_measure_t *m) {
 
 /* ---- 1 measure: all of it ------------------------------------------------------------------ */
 /* Half of the CPUs each way, but at most seven, as the planner takes. */
-SPIPE_API size_t spipe_priv_measure_hands(void) {
+SPIPE_API size_t spipe_priv_measure_one_threads(void) {
     const size_t each = spipe_priv_num_cpus() / 2, most = SPIPE_PRIV_MEASURE_HANDS / 2;
     if (each == 0) return 2;
     return 2 * (each < most ? each : most);
@@ -908,7 +911,7 @@ SPIPE_API cudaError_t spipe_priv_measure_all(spipe_priv_measure_t *m) {
     SPIPE_TRY(spipe_priv_measure_malloc(m));
     SPIPE_TRY(spipe_priv_measure_wake(m));
     SPIPE_TRY(spipe_priv_measure_start(m));
-    spipe_priv_crew_start(m, spipe_priv_measure_hands());
+    spipe_priv_team_start(m, spipe_priv_measure_one_threads());
     SPIPE_TRY(spipe_priv_measure_pin(m));
     SPIPE_TRY(spipe_priv_measure_get_memory(m));
     SPIPE_TRY(spipe_priv_measure_get_streams(m));
@@ -919,7 +922,7 @@ SPIPE_API cudaError_t spipe_priv_measure_all(spipe_priv_measure_t *m) {
     SPIPE_TRY(spipe_priv_measure_launch(m));
     SPIPE_TRY(spipe_priv_measure_call(m));
     SPIPE_TRY(spipe_priv_measure_pageable(m));
-    SPIPE_TRY(spipe_priv_measure_hand(m));
+    SPIPE_TRY(spipe_priv_measure_one_thread(m));
     return spipe_priv_measure_memory(m);
 }
 
@@ -935,7 +938,7 @@ SPIPE_API cudaError_t spipe_priv_costs_measure(spipe_costs_t *costs, double effo
     memset(&m, 0, sizeof m);
     m.costs = costs;
     m.effort = effort;
-    m.crew.node = spipe_priv_numa_node(device);
+    m.team.node = spipe_priv_numa_node(device);
     e = spipe_priv_measure_all(&m);
     spipe_priv_keep_error(&e, spipe_priv_measure_free(&m));
     if (e != cudaSuccess)

@@ -665,7 +665,8 @@ SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_des
     memset(&r, 0, sizeof r);
     SPIPE_TRY(cudaGetDevice(&r.device));
     SPIPE_TRY(spipe_priv_request_begin(&r, &asked, 1));
-    spipe_priv_request_cpus(&r);
+    w = spipe_priv_request_work(&r, -1.0);
+    spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);
     num = spipe_priv_request_plan(&r, &w, ways, MOST, &plan);
     for (k = 0; k < num; ++k) {

@@ -53,20 +53,20 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
+            6.5,  6.5,   75.0,   65.0,            15.0,   60.0,    27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
+            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.5,  6.0,   75.0,   65.0,            15.0,   22.0,    27.0,
-            9.0,  190.0,  17.0,       50.0,    30.0,     800.0}},
+            6.5,  6.5,   75.0,   65.0,            15.0,   60.0,    27.0,
+            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
-            5.0,  5.0,   36.0,   28.0,            15.0,   22.0,    30.0,
+            5.0,  5.0,   36.0,   28.0,            15.0,   60.0,    30.0,
             5.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
@@ -80,6 +80,8 @@ enum {
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array */
+    SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
+                                             asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
@@ -99,7 +101,7 @@ enum {
 #define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
-    0.75                             /* of reading and writing one after another: parts of zero-copy
+    0.90                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */

@@ -173,7 +173,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     }
 }
 
-/* The same, where a timeline may be told. */
+/* The same, where a timeline may watch. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,

@@ -167,7 +167,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
     m->device_bytes = device;
-    m->ring_cached = pinned > 0 && pinned <= spipe_priv_cache_bytes() / 2;
+    if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
+    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2;
     m->pinned_bytes = pinned;
     e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;

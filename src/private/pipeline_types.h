@@ -12,7 +12,8 @@ typedef struct spipe_priv_request {
     int may_register; /* 0 = the system refused to pin an array */
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
-    size_t cpus;
+    size_t cpus;      /* that may be used; 0 = not asked yet */
+    size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
 } spipe_priv_request_t;
 
 /* How a buffer's elements get to the device and back. */

@@ -56,9 +56,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     return spipe_priv_look_at_arrays(r);
 }
 
-/* Asking how many CPUs there are takes a microsecond, so not where no thread may be wanted. */
-SPIPE_PRIV_RARE void spipe_priv_request_cpus(spipe_priv_request_t *r) {
+/* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
+SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
+    if (r->cache > 0 || (!r->kept && staged_bytes < SPIPE_PRIV_ASK_CACHE)) return;
+    r->cache = spipe_priv_cache_bytes();
+}
+
+/* Bytes of the whole that are in pageable arrays, or pass through sources and sinks. */
+SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
+    return (double)w->count * (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
 /* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
@@ -67,6 +74,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     spipe_priv_work_t w =
         spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
     if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    w.cache = (double)r->cache;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }
@@ -114,7 +122,8 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
         return spipe_priv_refuse(failure, e, "planning failed: %s", cudaGetErrorString(e));
     }
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
-    spipe_priv_request_cpus(&r);
+    w = spipe_priv_request_work(&r, -1.0);
+    spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);
     (void)spipe_priv_request_plan(&r, &w, ways, kept ? SPIPE_PRIV_CANDIDATES : 1, plan);
     return cudaSuccess;

@@ -33,9 +33,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     spipe_priv_work_t w;
     size_t num, k;
     w = spipe_priv_request_work(r, kernel_s);
-    if (r->kept || w.pageable_in + w.pageable_out > 0.0) {
-        spipe_priv_request_cpus(r);
-        w.cpus = r->cpus;
+    if (spipe_priv_staged_bytes(&w) > 0.0) {
+        spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
+        w = spipe_priv_request_work(r, kernel_s);
     }
     num = spipe_priv_request_plan(r, &w, ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1, &p->plan);
     p->plan.kernel_known = kernel_s >= 0.0;

@@ -149,7 +149,6 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.num_segments = spipe_priv_num_segments(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
-    w.cache = (double)spipe_priv_cache_bytes();
     w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);

@@ -46,7 +46,7 @@ SPIPE_API void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_stay_on_node(p->request.facts.numa_node);
-    (void)cudaSetDevice(p->request.device);
+    if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
@@ -137,7 +137,7 @@ SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
         p->workers.started = 1;
         p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
     }
-    spipe_priv_request_cpus(&p->request);
+    if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) {
         spipe_priv_start_queue(p, &p->workers.queues[i], wanted[i]);
