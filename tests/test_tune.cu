@@ -1,5 +1,5 @@
-/*  test_tune.cu -- spipe_tune gives back a description that gives the same result, with every choice
-    made; what a second run would notice it refuses. */
+/*  test_tune.cu -- spipe_tune gives back a description that gives the same result and keeps
+    what the user fixed; what a second run would notice it refuses. */
 #include "pipe_common.h"
 #include "streampipe_tools.h"
 
