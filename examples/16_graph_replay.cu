@@ -36,7 +36,7 @@ static __global__ void sum_up(const float *y, unsigned long long *sum, size_t n)
 }
 
 typedef struct job {
-    spipe_pipeline_t    pipeline;
+    spipe_pipeline_t   *pipeline;
     float              *x, *y;           /* pinned; device */
     unsigned long long *sum, *sum_dev;   /* pinned; device */
 } job_t;
@@ -44,7 +44,7 @@ typedef struct job {
 /* One run, on any stream, captured or not. */
 static cudaError_t issue(job_t *j, cudaStream_t stream) {
     SPIPE_TRY(cudaMemsetAsync(j->sum_dev, 0, sizeof *j->sum_dev, stream));
-    SPIPE_TRY(spipe_pipeline_enqueue(&j->pipeline, stream));
+    SPIPE_TRY(spipe_pipeline_enqueue(j->pipeline, stream));
     SPIPE_TRY(SPIPE_LAUNCH(sum_up, 64, 256, 0, stream, j->y, j->sum_dev, (size_t)COUNT));
     return cudaMemcpyAsync(j->sum, j->sum_dev, sizeof *j->sum, cudaMemcpyDeviceToHost, stream);
 }
@@ -102,7 +102,7 @@ int main(void) {
 
     SPIPE_CHECK(cudaGraphExecDestroy(exec));
     SPIPE_CHECK(cudaGraphDestroy(graph));
-    SPIPE_CHECK(spipe_pipeline_destroy(&j.pipeline));
+    SPIPE_CHECK(spipe_pipeline_destroy(j.pipeline));
     SPIPE_CHECK(cudaFree(j.sum_dev));
     SPIPE_CHECK(cudaFree(j.y));
     SPIPE_CHECK(spipe_pinned_free(j.sum));

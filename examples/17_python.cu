@@ -21,15 +21,14 @@ SPIPE_MAP_STAGE(square_stage, square, float, float)
 /* The wrapper. x: pinned host memory, y: device memory, n floats each; they must stay alive and in
    place until squares_destroy. NULL: it could not be made. */
 extern "C" void *squares_create(const float *x, float *y, size_t n) {
-    spipe_pipeline_t *p = (spipe_pipeline_t *)calloc(1, sizeof *p);
+    spipe_pipeline_t *p = NULL;
     spipe_desc_t      d = spipe_desc_default();
     d.count = n;
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
     spipe_add_stage(&d, "square", square_stage, NULL);
-    if (p && spipe_pipeline_create(p, &d, NULL) == cudaSuccess) return p;
-    free(p);
-    return NULL;
+    (void)spipe_pipeline_create(&p, &d, NULL);
+    return p;
 }
 /* 0, or a cudaError_t. Does not wait. */
 extern "C" int squares_enqueue(void *p, void *stream) {
@@ -37,9 +36,7 @@ extern "C" int squares_enqueue(void *p, void *stream) {
 }
 /* Waits for what is under way. */
 extern "C" int squares_destroy(void *p) {
-    const cudaError_t e = spipe_pipeline_destroy((spipe_pipeline_t *)p);
-    free(p);
-    return e;
+    return spipe_pipeline_destroy((spipe_pipeline_t *)p);
 }
 
 /* What comes after the run on the same stream: here a kernel, in 17_python.py PyTorch's sum. */

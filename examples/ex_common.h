@@ -5,6 +5,8 @@
 #define EX_COMMON_H
 
 
+#include "streampipe.h"
+
 /* hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"

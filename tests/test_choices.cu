@@ -1,7 +1,7 @@
 /*  test_choices.cu -- what the library chooses by itself changes how fast a run is, never what
     comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a
-    graph, the stream of a small run, several arrays in one copy, who copies what is staged. What was
-    planned is what runs, also after a change, and of the ways that are tried the fastest is kept. */
+    graph, the stream of a small run, several arrays in one copy, who copies what is staged. What
+    was planned is what runs, also after a change; of the ways that are tried the fastest stays. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -181,7 +181,8 @@ static void test_batch_with_halo(void) {
         const int before = i > 0 ? x.at[i - 1] : 0, after = i + 1 < N ? x.at[i + 1] : 0;
         wrong += y.at[i] != (unsigned char)(before + 2 * x.at[i] + 3 * after);
     }
-    tap_ok(spipe_pipeline_plan(p)->batch > 1 && wrong == 0, "chunks of a batch see each other as neighbours");
+    tap_ok(spipe_pipeline_plan(p)->batch > 1 && wrong == 0,
+           "chunks of a batch see each other as neighbours");
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
@@ -279,7 +280,7 @@ static void test_runs_in_place(size_t bytes, int kept, int stages) {
     pipe_free(&y);
 }
 
-/* ---- The plan in force ------------------------------------------------------------------------ */
+/* ---- The plan in force ----------------------------------------------------------------------- */
 
 static int is_same(const spipe_plan_t *a, const spipe_plan_t *b) {
     const int same = a->count == b->count && a->chunk == b->chunk && a->batch == b->batch &&
@@ -465,7 +466,7 @@ static void test_plan_printed(void) {
     planned_free(&w);
 }
 
-/* ---- The trial --------------------------------------------------------------------------------- */
+/* ---- The trial ------------------------------------------------------------------------------- */
 
 /* A stage that takes as long as it is told, by the clock above. */
 typedef struct lazy {
@@ -688,7 +689,7 @@ static void test_trial_and_graph(int memory, size_t bytes, size_t chunk) {
            bytes >> 10, pipe_memory_names[memory], replayed);
 }
 
-/* ---- Who copies what is staged ------------------------------------------------------------------ */
+/* ---- Who copies what is staged --------------------------------------------------------------- */
 
 #if defined(__linux__) /* elsewhere nobody can tell the library how many processors there are */
 

@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
     const bench_machine_t  m = bench_machine_or_skip(o.smoke);
     work_t                 w = work_t();
     bench_array_t          host = bench_array_t(), before = bench_array_t();
-    spipe_pipeline_t      *p = new spipe_pipeline_t();
+    spipe_pipeline_t      *p = NULL;
     spipe_desc_t           d = spipe_desc_default();
     bench_machine_print(&m, stdout);
     w.n = (o.smoke ? BENCH_MIB / 4 : 16 * BENCH_MIB) / sizeof(float);
@@ -118,14 +118,13 @@ int main(int argc, char **argv) {
     d.count = w.n;
     spipe_add_inout(&d, w.host, sizeof(float));
     spipe_add_stage(&d, "add length", add_length_stage, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
 
     sample_t sample = sample_of(&w, p);
     sample_measure(&sample, 3, o.rounds);
     const double ratio = sample_print(&sample, "async.cu's work: 16 MiB of floats in place");
 
     SPIPE_CHECK(spipe_pipeline_destroy(p));
-    delete p;
     for (cudaStream_t s : w.streams) (void)cudaStreamDestroy(s);
     (void)cudaFree(w.device);
     bench_array_free(&host), bench_array_free(&before);

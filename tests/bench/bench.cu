@@ -359,11 +359,10 @@ typedef std::shared_ptr<spipe_pipeline_t> pipeline_t;
 static pipeline_t new_pipeline(job_t *j, int pinned, const settings_t *s) {
     spipe_failure_t    why;
     const spipe_desc_t d = describe(j, pinned, s);
-    pipeline_t         p(new spipe_pipeline_t(), [](spipe_pipeline_t *dead) {
-        (void)spipe_pipeline_destroy(dead);
-        delete dead;
-    });
-    if (spipe_pipeline_create(p.get(), &d, &why) == cudaSuccess) return p;
+    spipe_pipeline_t  *p = NULL;
+    if (spipe_pipeline_create(&p, &d, &why) == cudaSuccess) {
+        return pipeline_t(p, [](spipe_pipeline_t *dead) { (void)spipe_pipeline_destroy(dead); });
+    }
     fprintf(stderr, "bench: a setting was refused: %s\n", why.message);
     (void)cudaGetLastError();
     return pipeline_t();

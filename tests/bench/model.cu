@@ -107,23 +107,22 @@ static spipe_desc_t describe(size_t count, float *const *arrays, int floats) {
 static void add_runs(spipe_desc_t *d, std::vector<double> *ms, std::vector<spipe_model_t> *seen) {
     static spipe_span_t spans[1 << 14];
     spipe_timeline_t    t = spipe_timeline_default();
-    spipe_pipeline_t   *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    spipe_pipeline_t   *p = NULL;
     spipe_report_t      r;
     t.spans = spans;
     t.capacity = sizeof spans / sizeof *spans;
-    SPIPE_CHECK(spipe_pipeline_create(p, d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, d, NULL));
     for (int k = 0; k < 15; ++k) {
         SPIPE_CHECK(spipe_pipeline_run(p, &r));
         if (k >= 4) ms->push_back(r.wall_ms);
     }
-    p->desc.timeline = d->timeline = &t;
+    SPIPE_CHECK(spipe_pipeline_set_timeline(p, d->timeline = &t));
     for (int k = 0; k < 3 && seen; ++k) {
         SPIPE_CHECK(spipe_pipeline_run(p, &r));
-        seen->push_back(spipe_plan_model(d, &r));
+        seen->push_back(spipe_plan_model(d, spipe_pipeline_plan(p), &r));
     }
-    p->desc.timeline = d->timeline = NULL;
+    d->timeline = NULL;
     SPIPE_CHECK(spipe_pipeline_destroy(p));
-    free(p);
 }
 static double model_ms(const spipe_model_t *m) {
     double ms = 0;
@@ -195,9 +194,10 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
         busy[s].floats = s == 0 ? floats : 1;
         spipe_add_stage(&d, names[s], busy_stage, &busy[s]);
     }
-    spipe_report_t r;
-    SPIPE_CHECK(spipe_plan(&d, 1, &r));
-    spipe_model_t m = spipe_plan_model(&d, &r);
+    spipe_plan_t r;
+    SPIPE_CHECK(spipe_plan(&d, 1, &r, NULL));
+    spipe_model_t m = spipe_plan_model(&d, &r, NULL);
+    const bool    staged = r.staging == SPIPE_STAGING_COPY;
     m.device = *gpu;
     const double  copy = (double)(r.chunk * (size_t)floats) * 4.0 / gpu->h2d_gbps * 1e-6;
     for (int s = 0; s < stages; ++s) {
@@ -210,10 +210,10 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
     spipe_desc_t none = describe(n, arrays, floats);
     none.chunk = r.chunk;
     none.depth = r.depth;
-    none.threads = r.threads;
+    if (staged) none.threads = std::max(r.fill_threads, r.drain_threads);
     spipe_add_stage(&none, "none", busy_stage, &nothing);
     const bool                 small = bytes < 4 * BENCH_MIB;
-    const int                  pipelines = small || (r.staged && bytes < 256 * BENCH_MIB) ? 40
+    const int                  pipelines = small || (staged && bytes < 256 * BENCH_MIB) ? 40
                                          : bytes > 1024 * BENCH_MIB ? 4 : 10;
     std::vector<double>        ms, once[2], none_ms;
     std::vector<spipe_model_t> seen;
@@ -222,13 +222,13 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
         ms.clear(), once[0].clear(), once[1].clear();
         for (int k = 0; k < pipelines; ++k) { /* one may be faster than another */
             add_runs(&d, &once[k % 2], NULL);
-            if (r.staged || small) add_runs(&none, &none_ms, r.staged ? &seen : NULL);
+            if (staged || small) add_runs(&none, &none_ms, staged ? &seen : NULL);
         }
         for (const std::vector<double> &some : once) ms.insert(ms.end(), some.begin(), some.end());
         took = bench_spread(ms);
-        if (r.staged || small || took.q3 < 1.03 * took.q1) break; /* or others were on the link */
+        if (staged || small || took.q3 < 1.03 * took.q1) break; /* or others were on the link */
     }
-    if (r.staged) tell_staging(&m, seen, bench_median(none_ms));
+    if (staged) tell_staging(&m, seen, bench_median(none_ms));
     else if (small) tell_host(&m, bench_median(none_ms));
     const double predicted = model_ms(&m);
     printf("%7.0f MiB %5.1f x  %d stage%s %d:1  %6.0f KiB  %9.3f ms (%.3f-%.3f)  %9.3f ms  "
@@ -248,21 +248,20 @@ static double clocks_apart(size_t bytes) {
     busy_t              busy = {100, 0, 1, 1};
     std::vector<double> apart, watched, plain;
     spipe_report_t      r;
-    spipe_pipeline_t   *p = (spipe_pipeline_t *)malloc(sizeof *p);
+    spipe_pipeline_t   *p = NULL;
     d.count = bytes / sizeof(float);
     spipe_add_input(&d, host[0], sizeof(float));
     spipe_add_output(&d, host[1], sizeof(float));
     spipe_add_stage(&d, "busy", busy_stage, &busy);
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (int k = 0; k < 30; ++k) {
-        p->desc.timeline = k % 2 ? &t : NULL;
+        SPIPE_CHECK(spipe_pipeline_set_timeline(p, k % 2 ? &t : NULL));
         SPIPE_CHECK(spipe_pipeline_run(p, &r));
         if (k < 8) continue;
         (k % 2 ? watched : plain).push_back(r.wall_ms);
         if (k % 2) apart.push_back((r.wall_ms - r.timed_ms) / r.wall_ms);
     }
     SPIPE_CHECK(spipe_pipeline_destroy(p));
-    free(p);
     const double worst = *std::max_element(apart.begin(), apart.end());
     printf("%7.0f MiB watched: %.3f x as long as not; the clocks are %.2f %% apart at most\n",
            (double)bytes / (double)BENCH_MIB, bench_median(watched) / bench_median(plain),

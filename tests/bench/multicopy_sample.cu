@@ -140,7 +140,7 @@ int main(int argc, char **argv) {
     const bench_machine_t  m = bench_machine_or_skip(o.smoke);
     work_t                 w = work_t();
     bench_array_t          in = bench_array_t(), out = bench_array_t();
-    spipe_pipeline_t      *p = new spipe_pipeline_t();
+    spipe_pipeline_t      *p = NULL;
     spipe_desc_t           d = spipe_desc_default();
     bench_machine_print(&m, stdout);
     w.n = (o.smoke ? BENCH_MIB / 16 : 16 * BENCH_MIB) / sizeof(int);
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
     spipe_add_input(&d, w.in, sizeof(int));
     spipe_add_output(&d, w.out, sizeof(int));
     spipe_add_stage(&d, "increment", increment_stage, NULL);
-    SPIPE_CHECK(spipe_pipeline_create(p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
 
     sample_t sample = sample_of(&w, p);
     sample_measure(&sample, 3, o.rounds);
@@ -167,7 +167,6 @@ int main(int argc, char **argv) {
            own / (double)FRAMES, alone / own, both / own);
 
     SPIPE_CHECK(spipe_pipeline_destroy(p));
-    delete p;
     destroy(&w);
     bench_array_free(&in), bench_array_free(&out);
     return sample_verdict(&o, ratio);

@@ -53,19 +53,18 @@ static cudaError_t arrays(void) {
 static cudaError_t kept(void) {
     pipe_mix_args_t   args = {0, 1, 1};
     spipe_desc_t      d = spipe_desc_default();
-    spipe_pipeline_t *p = new spipe_pipeline_t();
-    spipe_report_t    r;
+    spipe_pipeline_t *p = NULL;
+    spipe_plan_t      plan;
     d.count = N;
     d.chunk = CHUNK;
     d.depth = 2;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
-    cudaError_t e = spipe_pipeline_create(p, &d, NULL);
+    cudaError_t e = spipe_pipeline_create(&p, &d, NULL);
     if (e == cudaSuccess) e = spipe_pipeline_run(p, NULL);
-    if (e == cudaSuccess) e = spipe_plan(&d, 1, &r);
+    if (e == cudaSuccess) e = spipe_plan(&d, 1, &plan, NULL);
     (void)spipe_pipeline_destroy(p);
-    delete p;
     return e;
 }
 static cudaError_t pool(void) {

@@ -61,8 +61,8 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
     }
     return !broken;
 }
-/* Whether a kept pipeline may have taken a fault without a word: it goes on without a graph, and with
-   one way only where another cannot be arranged or there is no room for it. */
+/* Whether a kept pipeline may have taken a fault without a word: it goes on without a graph, and
+   with one way only where another cannot be arranged or there is no room for it. */
 static int may_give_up(const spipe_pipeline_t *pipeline, const fault_t &f, int way) {
     const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
     const int memory = f.what == "cudaMalloc" || f.what == "cudaHostAlloc";
