@@ -528,7 +528,7 @@ endif
 PREFIX  ?= /usr/local
 DESTDIR ?=
 # Flat, as a program copies them: one folder with the library and what goes with it.
-HEADERS  := $(wildcard streampipe.h streampipe_kernels.cuh streampipe_parts.h extras/*.h)
+HEADERS  := $(wildcard streampipe.h streampipe_kernels.cuh extras/*.h)
 incdir   = $(DESTDIR)$(PREFIX)/include
 hostdir  = $(DESTDIR)$(PREFIX)/share/streampipe/hostcuda
 pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig

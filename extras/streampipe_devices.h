@@ -835,7 +835,7 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
    calling thread. */
 SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     const double began = spipe_priv_seconds();
-    void *threads[SPIPE_MAX_DEVICES];
+    void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
     t->num_expected = t->num;

@@ -389,6 +389,7 @@ SPIPE_API cudaError_t spipe_priv_probe_create(spipe_priv_probe_t *p, const spipe
         }
         p->streams[i] = d->num_streams < 2 ? p->own[i] : d->streams[i];
         SPIPE_TRY(spipe_pinned_alloc(&p->host[i], d->probe_bytes));
+        if (!p->host[i]) return cudaErrorInvalidValue;
         memset(p->host[i], 0, d->probe_bytes);
         SPIPE_TRY(cudaMalloc(&p->device[i], d->probe_bytes));
         SPIPE_TRY(cudaMemsetAsync(p->device[i], 0, d->probe_bytes, p->streams[i]));
