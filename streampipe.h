@@ -3714,8 +3714,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     c->index = at->position * p->plan.batch;
     c->first = at->first;
     c->count = at->count;
-    c->total = p->run.total;
-    if (p->run.endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
+    c->total = spipe_priv_total(p);
+    if (c->total == SPIPE_AUTO) c->total = 0;
     if (p->plan.schedule != SPIPE_ZERO_COPY) return;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;
@@ -4663,7 +4663,7 @@ SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     int i;
     spipe_priv_wanted_threads(p, wanted);
     if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
-    p->sync->single_threaded = 0; /* before there is a second thread */
+    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
         p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);

@@ -110,8 +110,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     c->index = at->position * p->plan.batch;
     c->first = at->first;
     c->count = at->count;
-    c->total = p->run.total;
-    if (p->run.endless) c->total = spipe_priv_total(p) == SPIPE_AUTO ? 0 : spipe_priv_total(p);
+    c->total = spipe_priv_total(p);
+    if (c->total == SPIPE_AUTO) c->total = 0;
     if (p->plan.schedule != SPIPE_ZERO_COPY) return;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY) continue;

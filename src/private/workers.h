@@ -132,7 +132,7 @@ SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     int i;
     spipe_priv_wanted_threads(p, wanted);
     if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
-    p->sync->single_threaded = 0; /* before there is a second thread */
+    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
         p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
