@@ -53,21 +53,21 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            6.5,  6.5,   75.0,   65.0,            15.0,   60.0,    27.0,
+            7.2,  7.2,   82.0,   70.0,            15.0,   130.0,   27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            6.5,  6.5,   75.0,   65.0,            15.0,   60.0,    27.0,
-            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            7.2,  7.2,   82.0,   70.0,            15.0,   130.0,   27.0,
+            18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
-            5.0,  5.0,   36.0,   28.0,            15.0,   60.0,    30.0,
-            5.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
+            5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   30.0,
+            9.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
     *num = sizeof rows / sizeof *rows;
