@@ -772,7 +772,8 @@ static int is_by_plan(const counted_t *h) {
     const size_t threads = h->plan.fill_threads + h->plan.drain_threads;
     const size_t own = h->own[0] + h->own[1], others = h->others[0] + h->others[1];
     int good = h->own[0] + h->others[0] == h->batches && h->own[1] + h->others[1] == h->batches;
-    if (threads == 0) good &= others == 0 && h->woken == 0;
+    const int alone = threads == 0 || (h->plan.caller_helps && h->plan.chunk >= h->plan.count);
+    if (alone) good &= others == 0 && h->woken == 0; /* one batch is the caller's, too */
     if (threads > 0 && !h->plan.caller_helps) good &= own == 0;
     if (threads > 0 && h->plan.caller_helps) good &= own > 0;
     return good;
@@ -780,11 +781,11 @@ static int is_by_plan(const counted_t *h) {
 
 static void test_help(void) {
     const size_t mib = (size_t)1 << 20;
-    const size_t bytes[] = {100000, 100000, 8 * mib, 8 * mib, 12 * mib, 3 * mib};
-    const size_t chunks[] = {100000, 30000, mib, SPIPE_AUTO, mib / 2, SPIPE_AUTO};
-    const size_t threads[] = {0, 0, 2, SPIPE_AUTO, 3, SPIPE_AUTO};
+    const size_t bytes[] = {100000, 100000, 100000, 8 * mib, 8 * mib, 12 * mib, 3 * mib};
+    const size_t chunks[] = {100000, 30000, 100000, mib, SPIPE_AUTO, mib / 2, SPIPE_AUTO};
+    const size_t threads[] = {0, 0, 2, 2, SPIPE_AUTO, 3, SPIPE_AUTO};
     int k, alone = 0;
-    for (k = 0; k < 6; ++k) {
+    for (k = 0; k < 7; ++k) {
         size_t wrong;
         const counted_t h = counted_of(bytes[k], chunks[k], threads[k], 6, &wrong);
         alone += h.plan.fill_threads + h.plan.drain_threads == 0;
