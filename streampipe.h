@@ -159,12 +159,12 @@ END EXAMPLE
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
 /* Private functions that run at most once a run are compiled to be small, others to be fast. */
-#define SPIPE_PRIV_RARE SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
+#define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 
 #define SPIPE_MAX_BUFFERS 16
-#define SPIPE_MAX_STAGES 16
-#define SPIPE_MAX_DEPTH 16
+#define SPIPE_MAX_STAGES  16
+#define SPIPE_MAX_DEPTH   16
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
 #define SPIPE_MAX_DEVICES 16
@@ -173,15 +173,15 @@ END EXAMPLE
 
 /* Names of version 0.1 do not compile; the message gives the new name. */
 #if defined(__GNUC__) || defined(__clang__)
-#define SPIPE_PRIV_PRAGMA(text) _Pragma(#text)
+#define SPIPE_PRIV_PRAGMA(text)     _Pragma(#text)
 #define SPIPE_PRIV_RENAMED(message) SPIPE_PRIV_PRAGMA(GCC error message)
 #else
 #define SPIPE_PRIV_RENAMED(message) spipe_this_name_has_changed_see_the_changelog
 #endif
-#define spipe_stage_once SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
+#define spipe_stage_once  SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
 #define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
-#define spipe_enqueue SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
-#define SPIPE_MAPPED SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
+#define spipe_enqueue     SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
+#define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
 
 /* ---- src/public/api_errors.h ---- */
 /* ---- 2 >>errors ----------------------------------------------------------------------------
@@ -195,7 +195,7 @@ END EXAMPLE
         const cudaError_t spipe_priv_try_ = (expr);                                                \
         if (spipe_priv_try_ != cudaSuccess) return spipe_priv_try_;                                \
     } while (0)
-#define SPIPE_CHECK(expr) spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
+#define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
 /* A run that the progress callback stopped returns this: the work is not finished. */
@@ -203,11 +203,11 @@ END EXAMPLE
 
 /* Why a pipeline failed, where a cudaError_t is too poor. */
 typedef struct spipe_failure {
-    cudaError_t error;        /* the first error; cudaSuccess = no failure */
-    int         stage;        /* number of the stage, -1 where no stage is to blame */
-    size_t      chunk;        /* number of the chunk, SPIPE_AUTO where none is to blame */
-    size_t      chunks_whole; /* chunks 0 .. chunks_whole-1 of every output are complete */
-    char        message[320]; /* one sentence: what is wrong and the cure */
+    cudaError_t error;   /* the first error; cudaSuccess = no failure */
+    int stage;           /* number of the stage, -1 where no stage is to blame */
+    size_t chunk;        /* number of the chunk, SPIPE_AUTO where none is to blame */
+    size_t chunks_whole; /* chunks 0 .. chunks_whole-1 of every output are complete */
+    char message[320];   /* one sentence: what is wrong and the cure */
 } spipe_failure_t;
 
 /* ---- src/public/api_device.h ---- */
@@ -215,20 +215,20 @@ typedef struct spipe_failure {
    What a GPU can do at the same time. Reads the device; changes nothing. */
 /* What decides whether and how work overlaps on a device. */
 typedef struct spipe_device {
-    int    device;
-    char   name[64];
-    int    compute_major, compute_minor, num_sms;
-    int    copy_engines;          /* asyncEngineCount: 1 = one direction at a time */
-    int    concurrent_kernels;    /* 1 = kernels of different streams may run at once */
-    int    priority_least;        /* numerically largest; 0 on today's GPUs */
-    int    priority_greatest;     /* numerically smallest; -5 on today's GPUs */
-    int    map_host_memory;       /* kernels can read and write pinned host memory */
-    int    pageable_access;       /* the GPU can read pageable host memory by itself ... */
-    int    host_page_tables;      /* ... through the host's page tables, at full speed */
-    int    integrated;            /* shares its memory with the CPU */
-    int    numa_node;             /* host NUMA node the GPU hangs on, -1 = not known */
-    size_t memory_bytes;          /* device memory in all */
-    int    runtime_version, driver_version; /* 1000 x major + 10 x minor */
+    int device;
+    char name[64];
+    int compute_major, compute_minor, num_sms;
+    int copy_engines;                    /* asyncEngineCount: 1 = one direction at a time */
+    int concurrent_kernels;              /* 1 = kernels of different streams may run at once */
+    int priority_least;                  /* numerically largest; 0 on today's GPUs */
+    int priority_greatest;               /* numerically smallest; -5 on today's GPUs */
+    int map_host_memory;                 /* kernels can read and write pinned host memory */
+    int pageable_access;                 /* the GPU can read pageable host memory by itself ... */
+    int host_page_tables;                /* ... through the host's page tables, at full speed */
+    int integrated;                      /* shares its memory with the CPU */
+    int numa_node;                       /* host NUMA node the GPU hangs on, -1 = not known */
+    size_t memory_bytes;                 /* device memory in all */
+    int runtime_version, driver_version; /* 1000 x major + 10 x minor */
 } spipe_device_t;
 
 /*  spipe_device_get -- read the facts of one device.
@@ -256,10 +256,10 @@ typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to 
 
 /* Streams made once, to take in turn or to lease. Members are private. */
 typedef struct spipe_stream_pool {
-    size_t             num_streams, next;
-    cudaStream_t       streams[SPIPE_MAX_STREAMS];
-    unsigned char      leased[SPIPE_MAX_STREAMS];
-    int                device;
+    size_t num_streams, next;
+    cudaStream_t streams[SPIPE_MAX_STREAMS];
+    unsigned char leased[SPIPE_MAX_STREAMS];
+    int device;
     spipe_priv_sync_t *sync;
 } spipe_stream_pool_t;
 
@@ -321,8 +321,8 @@ SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream
 
 /* A stream leased for a while: use stream; the other members are private. */
 typedef struct spipe_scope {
-    cudaStream_t         stream;
-    cudaStream_t         parent;
+    cudaStream_t stream;
+    cudaStream_t parent;
     spipe_stream_pool_t *pool;
 } spipe_scope_t;
 
@@ -353,9 +353,9 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 
 /* Untimed events kept for reuse. Members are private. */
 typedef struct spipe_event_pool {
-    size_t             num_free, num_total;
-    cudaEvent_t       *free_events;
-    int                device;
+    size_t num_free, num_total;
+    cudaEvent_t *free_events;
+    int device;
     spipe_priv_sync_t *sync;
 } spipe_event_pool_t;
 
@@ -444,9 +444,9 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* the calls that wait */
-    int                    running, quit, busy, device;
-    spipe_priv_sync_t     *sync;
-    void                  *thread;
+    int running, quit, busy, device;
+    spipe_priv_sync_t *sync;
+    void *thread;
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
@@ -479,10 +479,10 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker);
    Values handed from one stream to another without the host waiting. */
 /* A queue of values between two streams, in device memory. Members are private. */
 typedef struct spipe_channel {
-    size_t             bytes, stride, capacity, num_sent, num_received;
-    unsigned char     *device_memory;
-    cudaEvent_t       *full, *empty; /* one pair a place */
-    int                device;
+    size_t bytes, stride, capacity, num_sent, num_received;
+    unsigned char *device_memory;
+    cudaEvent_t *full, *empty; /* one pair a place */
+    int device;
     spipe_priv_sync_t *sync;
 } spipe_channel_t;
 
@@ -512,14 +512,14 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
    What the user asks for: buffers, stages, sizes. The library never writes into it. */
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
 typedef struct spipe_chunk {
-    size_t       index;      /* number of this chunk, from 0 */
-    size_t       first;      /* number of its first element in the whole */
-    size_t       count;      /* elements in it, 1 or more; the last chunk may have fewer */
-    size_t       total;      /* elements in the whole; 0 while not known (a source without count) */
-    cudaStream_t stream;     /* enqueue on this stream and no other; NULL in a host stage */
-    int          slot;       /* 0 .. depth-1: whose memory this is */
-    int          num_buffers;
-    void        *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
+    size_t index;        /* number of this chunk, from 0 */
+    size_t first;        /* number of its first element in the whole */
+    size_t count;        /* elements in it, 1 or more; the last chunk may have fewer */
+    size_t total;        /* elements in the whole; 0 while not known (a source without count) */
+    cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
+    int slot;            /* 0 .. depth-1: whose memory this is */
+    int num_buffers;
+    void *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
                                              start). With a halo, elements -before .. count+after-1
                                              are readable. Host stage: NULL unless declared. */
 } spipe_chunk_t;
@@ -540,10 +540,11 @@ typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first
 
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
-    size_t chunks_done, num_chunks;   /* num_chunks 0 while not known */
-    size_t elements_done, total;      /* total 0 while not known */
-    double seconds;                   /* since the run began */
+    size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
+    size_t elements_done, total;    /* total 0 while not known */
+    double seconds;                 /* since the run began */
 } spipe_progress_t;
+
 typedef int (*spipe_progress_fn)(const spipe_progress_t *progress, void *user);
 
 typedef enum spipe_kind {
@@ -564,9 +565,9 @@ typedef enum spipe_edge {
 
 /* What happens to a resident buffer at the ends of a run; may be or-ed. */
 enum {
-    SPIPE_ZERO = 0,     /* zero bytes at the start of each run */
-    SPIPE_UPLOAD = 1,   /* copied from the host array at the start of each run */
-    SPIPE_DOWNLOAD = 2  /* copied to the host array at the end of each run that succeeds */
+    SPIPE_ZERO = 0,    /* zero bytes at the start of each run */
+    SPIPE_UPLOAD = 1,  /* copied from the host array at the start of each run */
+    SPIPE_DOWNLOAD = 2 /* copied to the host array at the end of each run that succeeds */
 };
 
 typedef enum spipe_schedule {
@@ -587,62 +588,63 @@ typedef enum spipe_staging {
 } spipe_staging_t;
 
 typedef struct spipe_buffer_desc {
-    spipe_kind_t    kind;
-    size_t          elem_bytes;  /* bytes of one element; resident: of the whole buffer */
-    void           *host;        /* host array; an input is never written */
-    size_t          halo_before, halo_after; /* elements readable around a chunk (default: 0) */
-    spipe_edge_t    edge;
-    int             resident;    /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
+    spipe_kind_t kind;
+    size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
+    void *host;                     /* host array; an input is never written */
+    size_t halo_before, halo_after; /* elements readable around a chunk (default: 0) */
+    spipe_edge_t edge;
+    int resident; /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
     spipe_source_fn source;
-    spipe_sink_fn   sink;
-    void           *user;        /* handed to source or sink */
+    spipe_sink_fn sink;
+    void *user; /* handed to source or sink */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
-    const char    *name;
+    const char *name;
     spipe_stage_fn fn;
-    void          *user;
-    int            host;         /* 1 = runs on the CPU, on a worker thread */
-    int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
-    int            elementwise;  /* 1 = see spipe_stage_elementwise (default: 0) */
-    int            replayable;   /* 1 = see spipe_stage_replayable (default: 0) */
-    unsigned       reads, writes; /* host stage: SPIPE_BIT of each buffer it reads and writes */
-    int            after_given, num_after; /* 0, 0 = after the stage added before it */
-    const char    *after[SPIPE_MAX_STAGES];
+    void *user;
+    int host;                   /* 1 = runs on the CPU, on a worker thread */
+    int ordered;                /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
+    int elementwise;            /* 1 = see spipe_stage_elementwise (default: 0) */
+    int replayable;             /* 1 = see spipe_stage_replayable (default: 0) */
+    unsigned reads, writes;     /* host stage: SPIPE_BIT of each buffer it reads and writes */
+    int after_given, num_after; /* 0, 0 = after the stage added before it */
+    const char *after[SPIPE_MAX_STAGES];
 } spipe_stage_desc_t;
 
 /* Several GPUs for one run, set by streampipe_devices.h; zeroed = the current device. */
 typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
+
 typedef struct spipe_devices {
-    int             num;                     /* 0 = all */
-    int             list[SPIPE_MAX_DEVICES]; /* device numbers */
-    spipe_reduce_fn reduce;                  /* adds one device's resident buffer to another's */
-    void           *user;                    /* handed to reduce */
+    int num;                     /* 0 = all */
+    int list[SPIPE_MAX_DEVICES]; /* device numbers */
+    spipe_reduce_fn reduce;      /* adds one device's resident buffer to another's */
+    void *user;                  /* handed to reduce */
 } spipe_devices_t;
 
 /* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
    add buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
-    size_t            count;    /* elements in the whole (default: SPIPE_AUTO, until sources end) */
-    size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
-    size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
+    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
+    size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t            threads;  /* host threads for each direction of staging; 0 = the calling
+    size_t threads;             /* host threads for each direction of staging; 0 = the calling
                                    thread does it all (default: AUTO) */
-    spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
-    spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
-    spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
-    int               sync_each; /* 1 = wait after every step: errors of the GPU name it; slow */
+    spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
+    spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
+    spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
+    int sync_each;              /* 1 = wait after every step: errors of the GPU name it; slow */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
-    void             *progress_user;
+    void *progress_user;
     const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
-    spipe_devices_t   devices;  /* (default: the current one) */
+    spipe_devices_t devices;         /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
-    int               num_buffers, num_stages;
+    int num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
-    spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
-    const char       *problem;  /* first mistake made while adding; the check reports it */
+    spipe_stage_desc_t stages[SPIPE_MAX_STAGES];
+    const char *problem; /* first mistake made while adding; the check reports it */
 } spipe_desc_t;
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -705,8 +707,8 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
-SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
-                                   void *user, unsigned reads, unsigned writes);
+SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user,
+                                   unsigned reads, unsigned writes);
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);
@@ -719,29 +721,29 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage);
    row for each machine it was measured on; an unknown machine gets cautious values, and a kept
    pipeline then measures its best candidates and keeps the fastest. */
 typedef struct spipe_costs {
-    char   name[32];     /* part of the device's name, as "H100"; "measured"; "unknown" */
+    char name[32]; /* part of the device's name, as "H100"; "measured"; "unknown" */
     /* Copies of pinned memory. */
-    double link_in;      /* bytes a second, host to device alone */
-    double link_out;     /* bytes a second, device to host alone */
-    double link_both;    /* bytes a second each way while both directions copy */
-    double copy_s;       /* seconds a copy engine loses for each copy between chunks */
-    double latency_s;    /* seconds from one engine's end to the next engine's start, by an event */
-    double call_s;       /* seconds of the calling thread for each call that enqueues work */
-    double launch_s;     /* seconds a kernel adds to a chain beside its own work */
-    double zero_copy;    /* bytes a second each way, by a kernel that works on pinned memory */
+    double link_in;   /* bytes a second, host to device alone */
+    double link_out;  /* bytes a second, device to host alone */
+    double link_both; /* bytes a second each way while both directions copy */
+    double copy_s;    /* seconds a copy engine loses for each copy between chunks */
+    double latency_s; /* seconds from one engine's end to the next engine's start, by an event */
+    double call_s;    /* seconds of the calling thread for each call that enqueues work */
+    double launch_s;  /* seconds a kernel adds to a chain beside its own work */
+    double zero_copy; /* bytes a second each way, by a kernel that works on pinned memory */
     /* Copies of pageable memory. */
     double pageable_in;  /* bytes a second of cudaMemcpy to the device */
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
     double pageable_s;   /* seconds of each such call beside its bytes */
     /* Staging by host threads. */
-    double fill;         /* bytes a second of one thread that fills pinned slots */
-    double drain;        /* bytes a second of one thread that drains them */
-    double memory;       /* bytes a second of all staging threads together, both ways counted, with
+    double fill;   /* bytes a second of one thread that fills pinned slots */
+    double drain;  /* bytes a second of one thread that drains them */
+    double memory; /* bytes a second of all staging threads together, both ways counted, with
                             a ring of slots that the last-level cache holds */
     double memory_uncached; /* the same with a ring that it does not hold */
-    double wake_s;       /* seconds until a parked thread runs */
-    double start_s;      /* seconds to start a thread, paid by the calling thread */
-    double staged_s;     /* seconds of the calling thread for each staged chunk: posting, polling */
+    double wake_s;          /* seconds until a parked thread runs */
+    double start_s;         /* seconds to start a thread, paid by the calling thread */
+    double staged_s; /* seconds of the calling thread for each staged chunk: posting, polling */
     /* Setting up. */
     double pin;          /* bytes a second of pinning memory, first touch included */
     double pin_s;        /* seconds of each call that pins or unpins */
@@ -779,24 +781,24 @@ SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const c
 /* ---- 11 >>plan -----------------------------------------------------------------------------
    What was chosen for a run and why. Made by one pure function; printable; never an input. */
 typedef struct spipe_run_plan {
-    size_t           count;         /* elements planned for; SPIPE_AUTO = not known */
-    size_t           chunk;         /* elements in a chunk */
-    size_t           batch;         /* chunks copied in one piece; 1 = each by itself */
-    size_t           depth;         /* slots, each for one batch */
+    size_t count; /* elements planned for; SPIPE_AUTO = not known */
+    size_t chunk; /* elements in a chunk */
+    size_t batch; /* chunks copied in one piece; 1 = each by itself */
+    size_t depth; /* slots, each for one batch */
     spipe_schedule_t schedule;
-    spipe_staging_t  staging;       /* of pageable arrays; AUTO = there are none */
-    size_t           fill_threads;  /* host threads that copy into pinned slots */
-    size_t           drain_threads; /* host threads that copy out of them */
-    int              caller_helps;  /* 1 = the calling thread copies, too, where it would wait */
-    int              replay;        /* 1 = the run is replayed as a CUDA graph */
-    double           predicted_ms;  /* by the law, set-up included for a one-shot run */
-    double           kernel_ms;     /* of all kernels together, assumed or measured */
-    int              kernel_known;  /* 1 = kernel_ms was measured by an earlier run */
-    int              num_candidates; /* ways that were compared */
-    const char      *why_chunk;     /* constant sentences */
-    const char      *why_schedule;
-    const char      *why_staging;
-    char             costs[64];     /* name of the costs it was planned with */
+    spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
+    size_t fill_threads;     /* host threads that copy into pinned slots */
+    size_t drain_threads;    /* host threads that copy out of them */
+    int caller_helps;        /* 1 = the calling thread copies, too, where it would wait */
+    int replay;              /* 1 = the run is replayed as a CUDA graph */
+    double predicted_ms;     /* by the law, set-up included for a one-shot run */
+    double kernel_ms;        /* of all kernels together, assumed or measured */
+    int kernel_known;        /* 1 = kernel_ms was measured by an earlier run */
+    int num_candidates;      /* ways that were compared */
+    const char *why_chunk;   /* constant sentences */
+    const char *why_schedule;
+    const char *why_staging;
+    char costs[64]; /* name of the costs it was planned with */
 } spipe_plan_t;
 
 /*  spipe_plan -- what a run of a description would choose, and why, without running it.
@@ -820,40 +822,40 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to);
 /* ---- 12 >>report ---------------------------------------------------------------------------
    What a run did, as numbers and as a table. Filled whole on success and on failure. */
 typedef struct spipe_report {
-    spipe_failure_t  failure;     /* failure.error is cudaSuccess when all went well */
-    char             device[64];
-    size_t           total, count_done;        /* elements asked for (0 = not known) and done */
-    size_t           num_chunks, chunks_done;
-    size_t           chunk, depth;             /* as chosen */
+    spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */
+    char device[64];
+    size_t total, count_done; /* elements asked for (0 = not known) and done */
+    size_t num_chunks, chunks_done;
+    size_t chunk, depth; /* as chosen */
     spipe_schedule_t schedule;
-    int              staged;                   /* 1 = pageable arrays went through pinned slots */
-    const char      *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
-    size_t           threads;                  /* the larger of the next two */
-    size_t           fill_threads, drain_threads; /* host threads that staged, as started */
-    int              num_stages, num_streams;
-    int              replayed;                 /* 1 = as a CUDA graph */
-    int              trying;                   /* 1 = candidates are still being compared */
-    double           predicted_ms;             /* what the plan expected for wall_ms */
-    char             costs[64];                /* name of the costs it was planned with */
-    size_t           bytes_in, bytes_out;      /* moved host to device, device to host */
-    size_t           device_bytes, pinned_bytes; /* memory taken */
-    double           setup_ms;                 /* streams, events and memory; 0 when kept */
-    double           wall_ms;                  /* first byte to last, set-up apart */
-    int              num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
-    unsigned         devices_failed;           /* SPIPE_BIT of each place in these lists */
-    size_t           device_chunks[SPIPE_MAX_DEVICES]; /* that each of them did */
+    int staged; /* 1 = pageable arrays went through pinned slots */
+    const char *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
+    size_t threads;                                     /* the larger of the next two */
+    size_t fill_threads, drain_threads;                 /* host threads that staged, as started */
+    int num_stages, num_streams;
+    int replayed;                      /* 1 = as a CUDA graph */
+    int trying;                        /* 1 = candidates are still being compared */
+    double predicted_ms;               /* what the plan expected for wall_ms */
+    char costs[64];                    /* name of the costs it was planned with */
+    size_t bytes_in, bytes_out;        /* moved host to device, device to host */
+    size_t device_bytes, pinned_bytes; /* memory taken */
+    double setup_ms;                   /* streams, events and memory; 0 when kept */
+    double wall_ms;                    /* first byte to last, set-up apart */
+    int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
+    unsigned devices_failed;                            /* SPIPE_BIT of each place in these lists */
+    size_t device_chunks[SPIPE_MAX_DEVICES];            /* that each of them did */
     /* Only of a run with a timeline. Arrays: host threads that fill, copies in, stages, host
        stages, copies out, host threads that drain. */
-    double           timed_ms;                 /* first operation to last; 0 = no timeline */
-    double           busy_ms[6], idle_ms[6];   /* idle: between its first and last operation */
-    double           stage_ms[SPIPE_MAX_STAGES];
-    const char      *stage_names[SPIPE_MAX_STAGES];
-    double           serial_ms;                /* the same work one after another, estimated */
-    double           bound_ms;                 /* the busiest engine's work: none can be faster */
-    double           overlap;                  /* hidden time / time that could be hidden */
-    double           sync_us;                  /* from a step's turn to its begin, on average */
-    unsigned         causes;                   /* SPIPE_CAUSE_... of streampipe_timeline.h */
-    char             verdict[1600];            /* the limit, then each cause and its cure: lines */
+    double timed_ms;               /* first operation to last; 0 = no timeline */
+    double busy_ms[6], idle_ms[6]; /* idle: between its first and last operation */
+    double stage_ms[SPIPE_MAX_STAGES];
+    const char *stage_names[SPIPE_MAX_STAGES];
+    double serial_ms;   /* the same work one after another, estimated */
+    double bound_ms;    /* the busiest engine's work: none can be faster */
+    double overlap;     /* hidden time / time that could be hidden */
+    double sync_us;     /* from a step's turn to its begin, on average */
+    unsigned causes;    /* SPIPE_CAUSE_... of streampipe_timeline.h */
+    char verdict[1600]; /* the limit, then each cause and its cure: lines */
 } spipe_report_t;
 
 /*  spipe_report_print -- a compact table for a terminal; of a failed run, why it failed.
@@ -1593,8 +1595,10 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    /* so toolkits before 11 called a pageable pointer */
-    if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess;
+    if (e == cudaErrorInvalidValue) { /* so toolkits before 11 called a pageable pointer */
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost)
         *type = SPIPE_PRIV_PINNED;
@@ -1815,8 +1819,8 @@ typedef struct spipe_priv_hooks {
     void (*turn)(int place, int last);
 } spipe_priv_hooks_t;
 
-/* What spipe_timeline_t begins with: it is notified of each run, operation and task, before (after = 0)
-   and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
+/* What spipe_timeline_t begins with: it is notified of each run, operation and task, before
+   (after = 0) and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
 enum {
     SPIPE_PRIV_WATCH_RUN,
     SPIPE_PRIV_WATCH_OP,
@@ -2578,7 +2582,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
 
 /* ---- src/private/predict.h ---- */
 /* ---- 11 plan: the law ----------------------------------------------------------------------
-   How long one way of doing the work takes. Pure arithmetic on costs and work: no choice is made. */
+   How long one way of doing the work takes: arithmetic on costs and work; no choice is made. */
 
 /* A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
    the copy engine out, host threads that drain, and the calling thread that issues. So a run takes
@@ -6526,7 +6530,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
-    return blocks == 0 ? 1 : blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
+    if (blocks == 0) return 1;
+    return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }
 #ifdef __cplusplus
 template <typename... Expected, typename... Actual>

@@ -1771,6 +1771,8 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, bytes_out);
     SPIPE_PRIV_MEMBER(size, device_bytes);
     SPIPE_PRIV_MEMBER(size, pinned_bytes);
+    SPIPE_PRIV_MEMBER(double, predicted_ms);
+    SPIPE_PRIV_MEMBER(text, costs);
     SPIPE_PRIV_MEMBER(double, setup_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms);
     SPIPE_PRIV_MEMBER(int, failure.stage);

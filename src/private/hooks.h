@@ -14,8 +14,8 @@ typedef struct spipe_priv_hooks {
     void (*turn)(int place, int last);
 } spipe_priv_hooks_t;
 
-/* What spipe_timeline_t begins with: it is notified of each run, operation and task, before (after = 0)
-   and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
+/* What spipe_timeline_t begins with: it is notified of each run, operation and task, before
+   (after = 0) and after (1). about: a spipe_priv_op_t or a spipe_priv_task_t. */
 enum {
     SPIPE_PRIV_WATCH_RUN,
     SPIPE_PRIV_WATCH_OP,

@@ -3,7 +3,8 @@
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
     const size_t blocks = count / t + (count % t != 0);
-    return blocks == 0 ? 1 : blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
+    if (blocks == 0) return 1;
+    return blocks < (size_t)INT_MAX ? (unsigned)blocks : (unsigned)INT_MAX;
 }
 #ifdef __cplusplus
 template <typename... Expected, typename... Actual>

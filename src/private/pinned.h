@@ -31,8 +31,10 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    /* so toolkits before 11 called a pageable pointer */
-    if (e == cudaErrorInvalidValue) return (void)cudaGetLastError(), cudaSuccess;
+    if (e == cudaErrorInvalidValue) { /* so toolkits before 11 called a pageable pointer */
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
     if (e != cudaSuccess) return e;
     if (a.type == cudaMemoryTypeHost)
         *type = SPIPE_PRIV_PINNED;

@@ -1,5 +1,5 @@
 /* ---- 11 plan: the law ----------------------------------------------------------------------
-   How long one way of doing the work takes. Pure arithmetic on costs and work: no choice is made. */
+   How long one way of doing the work takes: arithmetic on costs and work; no choice is made. */
 
 /* A ring of slots is a chain of engines: host threads that fill, the copy engine in, the kernels,
    the copy engine out, host threads that drain, and the calling thread that issues. So a run takes

@@ -2,10 +2,10 @@
    Values handed from one stream to another without the host waiting. */
 /* A queue of values between two streams, in device memory. Members are private. */
 typedef struct spipe_channel {
-    size_t             bytes, stride, capacity, num_sent, num_received;
-    unsigned char     *device_memory;
-    cudaEvent_t       *full, *empty; /* one pair a place */
-    int                device;
+    size_t bytes, stride, capacity, num_sent, num_received;
+    unsigned char *device_memory;
+    cudaEvent_t *full, *empty; /* one pair a place */
+    int device;
     spipe_priv_sync_t *sync;
 } spipe_channel_t;
 

@@ -58,12 +58,12 @@
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
 /* Private functions that run at most once a run are compiled to be small, others to be fast. */
-#define SPIPE_PRIV_RARE SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
+#define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 
 #define SPIPE_MAX_BUFFERS 16
-#define SPIPE_MAX_STAGES 16
-#define SPIPE_MAX_DEPTH 16
+#define SPIPE_MAX_STAGES  16
+#define SPIPE_MAX_DEPTH   16
 #define SPIPE_MAX_THREADS 32
 #define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
 #define SPIPE_MAX_DEVICES 16
@@ -72,12 +72,12 @@
 
 /* Names of version 0.1 do not compile; the message gives the new name. */
 #if defined(__GNUC__) || defined(__clang__)
-#define SPIPE_PRIV_PRAGMA(text) _Pragma(#text)
+#define SPIPE_PRIV_PRAGMA(text)     _Pragma(#text)
 #define SPIPE_PRIV_RENAMED(message) SPIPE_PRIV_PRAGMA(GCC error message)
 #else
 #define SPIPE_PRIV_RENAMED(message) spipe_this_name_has_changed_see_the_changelog
 #endif
-#define spipe_stage_once SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
+#define spipe_stage_once  SPIPE_PRIV_RENAMED("spipe_stage_once is now spipe_stage_elementwise")
 #define spipe_stage_fixed SPIPE_PRIV_RENAMED("spipe_stage_fixed is now spipe_stage_replayable")
-#define spipe_enqueue SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
-#define SPIPE_MAPPED SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")
+#define spipe_enqueue     SPIPE_PRIV_RENAMED("spipe_enqueue is now spipe_pipeline_enqueue")
+#define SPIPE_MAPPED      SPIPE_PRIV_RENAMED("SPIPE_MAPPED is now SPIPE_ZERO_COPY")

@@ -4,29 +4,29 @@
    row for each machine it was measured on; an unknown machine gets cautious values, and a kept
    pipeline then measures its best candidates and keeps the fastest. */
 typedef struct spipe_costs {
-    char   name[32];     /* part of the device's name, as "H100"; "measured"; "unknown" */
+    char name[32]; /* part of the device's name, as "H100"; "measured"; "unknown" */
     /* Copies of pinned memory. */
-    double link_in;      /* bytes a second, host to device alone */
-    double link_out;     /* bytes a second, device to host alone */
-    double link_both;    /* bytes a second each way while both directions copy */
-    double copy_s;       /* seconds a copy engine loses for each copy between chunks */
-    double latency_s;    /* seconds from one engine's end to the next engine's start, by an event */
-    double call_s;       /* seconds of the calling thread for each call that enqueues work */
-    double launch_s;     /* seconds a kernel adds to a chain beside its own work */
-    double zero_copy;    /* bytes a second each way, by a kernel that works on pinned memory */
+    double link_in;   /* bytes a second, host to device alone */
+    double link_out;  /* bytes a second, device to host alone */
+    double link_both; /* bytes a second each way while both directions copy */
+    double copy_s;    /* seconds a copy engine loses for each copy between chunks */
+    double latency_s; /* seconds from one engine's end to the next engine's start, by an event */
+    double call_s;    /* seconds of the calling thread for each call that enqueues work */
+    double launch_s;  /* seconds a kernel adds to a chain beside its own work */
+    double zero_copy; /* bytes a second each way, by a kernel that works on pinned memory */
     /* Copies of pageable memory. */
     double pageable_in;  /* bytes a second of cudaMemcpy to the device */
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
     double pageable_s;   /* seconds of each such call beside its bytes */
     /* Staging by host threads. */
-    double fill;         /* bytes a second of one thread that fills pinned slots */
-    double drain;        /* bytes a second of one thread that drains them */
-    double memory;       /* bytes a second of all staging threads together, both ways counted, with
+    double fill;   /* bytes a second of one thread that fills pinned slots */
+    double drain;  /* bytes a second of one thread that drains them */
+    double memory; /* bytes a second of all staging threads together, both ways counted, with
                             a ring of slots that the last-level cache holds */
     double memory_uncached; /* the same with a ring that it does not hold */
-    double wake_s;       /* seconds until a parked thread runs */
-    double start_s;      /* seconds to start a thread, paid by the calling thread */
-    double staged_s;     /* seconds of the calling thread for each staged chunk: posting, polling */
+    double wake_s;          /* seconds until a parked thread runs */
+    double start_s;         /* seconds to start a thread, paid by the calling thread */
+    double staged_s; /* seconds of the calling thread for each staged chunk: posting, polling */
     /* Setting up. */
     double pin;          /* bytes a second of pinning memory, first touch included */
     double pin_s;        /* seconds of each call that pins or unpins */

@@ -2,14 +2,14 @@
    What the user asks for: buffers, stages, sizes. The library never writes into it. */
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
 typedef struct spipe_chunk {
-    size_t       index;      /* number of this chunk, from 0 */
-    size_t       first;      /* number of its first element in the whole */
-    size_t       count;      /* elements in it, 1 or more; the last chunk may have fewer */
-    size_t       total;      /* elements in the whole; 0 while not known (a source without count) */
-    cudaStream_t stream;     /* enqueue on this stream and no other; NULL in a host stage */
-    int          slot;       /* 0 .. depth-1: whose memory this is */
-    int          num_buffers;
-    void        *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
+    size_t index;        /* number of this chunk, from 0 */
+    size_t first;        /* number of its first element in the whole */
+    size_t count;        /* elements in it, 1 or more; the last chunk may have fewer */
+    size_t total;        /* elements in the whole; 0 while not known (a source without count) */
+    cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
+    int slot;            /* 0 .. depth-1: whose memory this is */
+    int num_buffers;
+    void *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
                                              start). With a halo, elements -before .. count+after-1
                                              are readable. Host stage: NULL unless declared. */
 } spipe_chunk_t;
@@ -30,10 +30,11 @@ typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first
 
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
-    size_t chunks_done, num_chunks;   /* num_chunks 0 while not known */
-    size_t elements_done, total;      /* total 0 while not known */
-    double seconds;                   /* since the run began */
+    size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
+    size_t elements_done, total;    /* total 0 while not known */
+    double seconds;                 /* since the run began */
 } spipe_progress_t;
+
 typedef int (*spipe_progress_fn)(const spipe_progress_t *progress, void *user);
 
 typedef enum spipe_kind {
@@ -54,9 +55,9 @@ typedef enum spipe_edge {
 
 /* What happens to a resident buffer at the ends of a run; may be or-ed. */
 enum {
-    SPIPE_ZERO = 0,     /* zero bytes at the start of each run */
-    SPIPE_UPLOAD = 1,   /* copied from the host array at the start of each run */
-    SPIPE_DOWNLOAD = 2  /* copied to the host array at the end of each run that succeeds */
+    SPIPE_ZERO = 0,    /* zero bytes at the start of each run */
+    SPIPE_UPLOAD = 1,  /* copied from the host array at the start of each run */
+    SPIPE_DOWNLOAD = 2 /* copied to the host array at the end of each run that succeeds */
 };
 
 typedef enum spipe_schedule {
@@ -77,62 +78,63 @@ typedef enum spipe_staging {
 } spipe_staging_t;
 
 typedef struct spipe_buffer_desc {
-    spipe_kind_t    kind;
-    size_t          elem_bytes;  /* bytes of one element; resident: of the whole buffer */
-    void           *host;        /* host array; an input is never written */
-    size_t          halo_before, halo_after; /* elements readable around a chunk (default: 0) */
-    spipe_edge_t    edge;
-    int             resident;    /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
+    spipe_kind_t kind;
+    size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
+    void *host;                     /* host array; an input is never written */
+    size_t halo_before, halo_after; /* elements readable around a chunk (default: 0) */
+    spipe_edge_t edge;
+    int resident; /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
     spipe_source_fn source;
-    spipe_sink_fn   sink;
-    void           *user;        /* handed to source or sink */
+    spipe_sink_fn sink;
+    void *user; /* handed to source or sink */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
-    const char    *name;
+    const char *name;
     spipe_stage_fn fn;
-    void          *user;
-    int            host;         /* 1 = runs on the CPU, on a worker thread */
-    int            ordered;      /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
-    int            elementwise;  /* 1 = see spipe_stage_elementwise (default: 0) */
-    int            replayable;   /* 1 = see spipe_stage_replayable (default: 0) */
-    unsigned       reads, writes; /* host stage: SPIPE_BIT of each buffer it reads and writes */
-    int            after_given, num_after; /* 0, 0 = after the stage added before it */
-    const char    *after[SPIPE_MAX_STAGES];
+    void *user;
+    int host;                   /* 1 = runs on the CPU, on a worker thread */
+    int ordered;                /* 1 = chunk k+1 enters after chunk k has left (default: 0) */
+    int elementwise;            /* 1 = see spipe_stage_elementwise (default: 0) */
+    int replayable;             /* 1 = see spipe_stage_replayable (default: 0) */
+    unsigned reads, writes;     /* host stage: SPIPE_BIT of each buffer it reads and writes */
+    int after_given, num_after; /* 0, 0 = after the stage added before it */
+    const char *after[SPIPE_MAX_STAGES];
 } spipe_stage_desc_t;
 
 /* Several GPUs for one run, set by streampipe_devices.h; zeroed = the current device. */
 typedef cudaError_t (*spipe_reduce_fn)(void *into, const void *from, size_t bytes, void *user);
+
 typedef struct spipe_devices {
-    int             num;                     /* 0 = all */
-    int             list[SPIPE_MAX_DEVICES]; /* device numbers */
-    spipe_reduce_fn reduce;                  /* adds one device's resident buffer to another's */
-    void           *user;                    /* handed to reduce */
+    int num;                     /* 0 = all */
+    int list[SPIPE_MAX_DEVICES]; /* device numbers */
+    spipe_reduce_fn reduce;      /* adds one device's resident buffer to another's */
+    void *user;                  /* handed to reduce */
 } spipe_devices_t;
 
 /* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
    add buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
-    size_t            count;    /* elements in the whole (default: SPIPE_AUTO, until sources end) */
-    size_t            chunk;    /* elements in a chunk (default: SPIPE_AUTO) */
-    size_t            depth;    /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
+    size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end) */
+    size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
+    size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t            threads;  /* host threads for each direction of staging; 0 = the calling
+    size_t threads;             /* host threads for each direction of staging; 0 = the calling
                                    thread does it all (default: AUTO) */
-    spipe_schedule_t  schedule; /* (default: SPIPE_SCHEDULE_AUTO) */
-    spipe_staging_t   staging;  /* (default: SPIPE_STAGING_AUTO) */
-    spipe_priority_t  priority; /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
-    int               sync_each; /* 1 = wait after every step: errors of the GPU name it; slow */
+    spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
+    spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
+    spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
+    int sync_each;              /* 1 = wait after every step: errors of the GPU name it; slow */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
-    void             *progress_user;
+    void *progress_user;
     const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
-    spipe_devices_t   devices;  /* (default: the current one) */
+    spipe_devices_t devices;         /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
-    int               num_buffers, num_stages;
+    int num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
-    spipe_stage_desc_t  stages[SPIPE_MAX_STAGES];
-    const char       *problem;  /* first mistake made while adding; the check reports it */
+    spipe_stage_desc_t stages[SPIPE_MAX_STAGES];
+    const char *problem; /* first mistake made while adding; the check reports it */
 } spipe_desc_t;
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -195,8 +197,8 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
-SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn,
-                                   void *user, unsigned reads, unsigned writes);
+SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user,
+                                   unsigned reads, unsigned writes);
 SPIPE_API int spipe_stage_after(spipe_desc_t *d, int stage, const char *after);
 SPIPE_API int spipe_stage_ordered(spipe_desc_t *d, int stage);
 SPIPE_API int spipe_stage_elementwise(spipe_desc_t *d, int stage);

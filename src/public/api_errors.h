@@ -9,7 +9,7 @@
         const cudaError_t spipe_priv_try_ = (expr);                                                \
         if (spipe_priv_try_ != cudaSuccess) return spipe_priv_try_;                                \
     } while (0)
-#define SPIPE_CHECK(expr) spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
+#define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
 /* A run that the progress callback stopped returns this: the work is not finished. */
@@ -17,9 +17,9 @@
 
 /* Why a pipeline failed, where a cudaError_t is too poor. */
 typedef struct spipe_failure {
-    cudaError_t error;        /* the first error; cudaSuccess = no failure */
-    int         stage;        /* number of the stage, -1 where no stage is to blame */
-    size_t      chunk;        /* number of the chunk, SPIPE_AUTO where none is to blame */
-    size_t      chunks_whole; /* chunks 0 .. chunks_whole-1 of every output are complete */
-    char        message[320]; /* one sentence: what is wrong and the cure */
+    cudaError_t error;   /* the first error; cudaSuccess = no failure */
+    int stage;           /* number of the stage, -1 where no stage is to blame */
+    size_t chunk;        /* number of the chunk, SPIPE_AUTO where none is to blame */
+    size_t chunks_whole; /* chunks 0 .. chunks_whole-1 of every output are complete */
+    char message[320];   /* one sentence: what is wrong and the cure */
 } spipe_failure_t;

@@ -9,9 +9,9 @@ SPIPE_API cudaError_t spipe_event_create(cudaEvent_t *event);
 
 /* Untimed events kept for reuse. Members are private. */
 typedef struct spipe_event_pool {
-    size_t             num_free, num_total;
-    cudaEvent_t       *free_events;
-    int                device;
+    size_t num_free, num_total;
+    cudaEvent_t *free_events;
+    int device;
     spipe_priv_sync_t *sync;
 } spipe_event_pool_t;
 

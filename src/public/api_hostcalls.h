@@ -18,9 +18,9 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* the calls that wait */
-    int                    running, quit, busy, device;
-    spipe_priv_sync_t     *sync;
-    void                  *thread;
+    int running, quit, busy, device;
+    spipe_priv_sync_t *sync;
+    void *thread;
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host

@@ -1,24 +1,24 @@
 /* ---- 11 >>plan -----------------------------------------------------------------------------
    What was chosen for a run and why. Made by one pure function; printable; never an input. */
 typedef struct spipe_run_plan {
-    size_t           count;         /* elements planned for; SPIPE_AUTO = not known */
-    size_t           chunk;         /* elements in a chunk */
-    size_t           batch;         /* chunks copied in one piece; 1 = each by itself */
-    size_t           depth;         /* slots, each for one batch */
+    size_t count; /* elements planned for; SPIPE_AUTO = not known */
+    size_t chunk; /* elements in a chunk */
+    size_t batch; /* chunks copied in one piece; 1 = each by itself */
+    size_t depth; /* slots, each for one batch */
     spipe_schedule_t schedule;
-    spipe_staging_t  staging;       /* of pageable arrays; AUTO = there are none */
-    size_t           fill_threads;  /* host threads that copy into pinned slots */
-    size_t           drain_threads; /* host threads that copy out of them */
-    int              caller_helps;  /* 1 = the calling thread copies, too, where it would wait */
-    int              replay;        /* 1 = the run is replayed as a CUDA graph */
-    double           predicted_ms;  /* by the law, set-up included for a one-shot run */
-    double           kernel_ms;     /* of all kernels together, assumed or measured */
-    int              kernel_known;  /* 1 = kernel_ms was measured by an earlier run */
-    int              num_candidates; /* ways that were compared */
-    const char      *why_chunk;     /* constant sentences */
-    const char      *why_schedule;
-    const char      *why_staging;
-    char             costs[64];     /* name of the costs it was planned with */
+    spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
+    size_t fill_threads;     /* host threads that copy into pinned slots */
+    size_t drain_threads;    /* host threads that copy out of them */
+    int caller_helps;        /* 1 = the calling thread copies, too, where it would wait */
+    int replay;              /* 1 = the run is replayed as a CUDA graph */
+    double predicted_ms;     /* by the law, set-up included for a one-shot run */
+    double kernel_ms;        /* of all kernels together, assumed or measured */
+    int kernel_known;        /* 1 = kernel_ms was measured by an earlier run */
+    int num_candidates;      /* ways that were compared */
+    const char *why_chunk;   /* constant sentences */
+    const char *why_schedule;
+    const char *why_staging;
+    char costs[64]; /* name of the costs it was planned with */
 } spipe_plan_t;
 
 /*  spipe_plan -- what a run of a description would choose, and why, without running it.

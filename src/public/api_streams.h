@@ -13,10 +13,10 @@ typedef struct spipe_priv_sync spipe_priv_sync_t; /* a lock, and a condition to 
 
 /* Streams made once, to take in turn or to lease. Members are private. */
 typedef struct spipe_stream_pool {
-    size_t             num_streams, next;
-    cudaStream_t       streams[SPIPE_MAX_STREAMS];
-    unsigned char      leased[SPIPE_MAX_STREAMS];
-    int                device;
+    size_t num_streams, next;
+    cudaStream_t streams[SPIPE_MAX_STREAMS];
+    unsigned char leased[SPIPE_MAX_STREAMS];
+    int device;
     spipe_priv_sync_t *sync;
 } spipe_stream_pool_t;
 
@@ -78,8 +78,8 @@ SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream
 
 /* A stream leased for a while: use stream; the other members are private. */
 typedef struct spipe_scope {
-    cudaStream_t         stream;
-    cudaStream_t         parent;
+    cudaStream_t stream;
+    cudaStream_t parent;
     spipe_stream_pool_t *pool;
 } spipe_scope_t;
 
