@@ -2042,130 +2042,6 @@ SPIPE_PRIV_RARE int spipe_priv_sort_stages(const spipe_desc_t *d, int *order) {
     return n;
 }
 
-/* ---- src/private/check.h ---- */
-/* ---- 9 describe: the check -----------------------------------------------------------------
-   All that can be wrong in a description, as sentences. Allocates nothing. */
-/* One rule each; the first broken rule is the one that is reported. */
-#define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
-    do {                                                                                           \
-        if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
-    } while (0)
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
-                                                    spipe_failure_t *f) {
-    const spipe_buffer_desc_t *b = &d->buffers[i];
-    const char *kind = spipe_priv_kind_name(b->kind);
-    const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
-    const int halo = b->halo_before || b->halo_after;
-    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
-    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
-                         "buffer %d: its kind is not one of spipe_kind_t", i);
-    SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
-                         kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
-                         "buffer %d (%s): the host array is NULL; pass the array", i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
-                         "buffer %d (%s): an array needs a length; "
-                         "set count to the number of its elements",
-                         i, kind);
-    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
-                         "buffer %d (%s): %zu "
-                         "elements of %zu bytes are more than SIZE_MAX bytes",
-                         i, kind, d->count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
-                             (b->kind == SPIPE_SINK && !b->sink),
-                         "buffer %d (%s): its function is NULL", i, kind);
-    SPIPE_PRIV_REFUSE_IF(
-        resident && b->resident != SPIPE_ZERO && !b->host,
-        "buffer %d (resident): "
-        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
-        i);
-    SPIPE_PRIV_REFUSE_IF(
-        resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
-        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
-    SPIPE_PRIV_REFUSE_IF(
-        halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
-        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
-        "chunks are not there yet",
-        i, kind);
-    SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
-                         "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
-                         kind);
-    SPIPE_PRIV_REFUSE_IF(
-        d->chunk != SPIPE_AUTO && (b->halo_before > chunk || b->halo_after > chunk),
-        "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
-        "elements; make chunk larger",
-        i, kind, b->halo_before, b->halo_after, chunk);
-    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0,
-                         "buffer %d (%s): a "
-                         "chunk with its halo is too many bytes; make chunk smaller",
-                         i, kind);
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
-                                                   spipe_failure_t *f) {
-    const spipe_stage_desc_t *s = &d->stages[i];
-    int j;
-    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
-    SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
-    SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
-                         "stage '%s': two stages have this name; rename one", s->name);
-    for (j = 0; j < s->num_after; ++j) {
-        SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->after[j]) < 0,
-                             "stage '%s': waits for '%s', and there is no stage of that name",
-                             s->name, s->after[j]);
-    }
-    for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
-        if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
-        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
-                             "host stage '%s': buffer %d is %s; name buffers that travel in chunks",
-                             s->name, j, j >= d->num_buffers ? "not there" : "resident");
-    }
-    return cudaSuccess;
-}
-
-SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
-    spipe_failure_t *f = failure;
-    int order[SPIPE_MAX_STAGES], i, sources = 0;
-    if (f) spipe_priv_failure_clear(f);
-    SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
-    SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
-    SPIPE_PRIV_REFUSE_IF(
-        d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
-            d->num_stages > SPIPE_MAX_STAGES,
-        "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
-        d->num_buffers, d->num_stages);
-    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
-    SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
-                                        "chooses, or give 1 or more");
-    SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
-                         "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth,
-                         SPIPE_MAX_DEPTH);
-    SPIPE_PRIV_REFUSE_IF(d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS,
-                         "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads,
-                         SPIPE_MAX_THREADS);
-    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
-                             (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
-                             (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
-                         "schedule, staging or priority is none of its enumeration's values");
-    SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !*(void *const *)(const void *)d->timeline,
-        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
-    for (i = 0; i < d->num_buffers; ++i) {
-        sources += d->buffers[i].kind == SPIPE_SOURCE;
-        SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
-    }
-    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
-                         "count was not set, and there is "
-                         "no source whose end would tell; set it to the number of elements");
-    for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
-    SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
-                         "some stages wait for "
-                         "each other in a circle; look at the names given to spipe_stage_after");
-    return cudaSuccess;
-}
-
 /* ---- src/private/costs.h ---- */
 /* ---- 10 costs ------------------------------------------------------------------------------
    Every tuned number of the planner: the table of machines, and the planner's own limits. No other
@@ -2349,6 +2225,24 @@ SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
+/* The name of the first figure that is not a positive number, or NULL. */
+SPIPE_PRIV_RARE const char *spipe_priv_bad_cost(const spipe_costs_t *costs) {
+    static const char *const names[] = {
+#define SPIPE_PRIV_COST_NAME(member, unit, si) #member,
+        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_NAME)
+#undef SPIPE_PRIV_COST_NAME
+    };
+    spipe_costs_t copy;
+    size_t i;
+    if (!costs) return "costs";
+    copy = *costs;
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        const double figure = *spipe_priv_cost_figure(&copy, i);
+        if (!(figure > 0.0) || figure > 1e15) return names[i];
+    }
+    return NULL;
+}
+
 /* What a line begins with: whom its figures are for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
     char name[256];
@@ -2365,8 +2259,9 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
     spipe_costs_t copy;
     char stamp[400];
     size_t used, i;
-    if (!costs || !line || bytes == 0) return cudaErrorInvalidValue;
+    if (!line || bytes == 0) return cudaErrorInvalidValue;
     *line = 0;
+    if (spipe_priv_bad_cost(costs) || strchr(costs->name, ';')) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
     copy = *costs;
     used = (size_t)snprintf(line, bytes, "%s %.31s;", stamp, costs->name);
@@ -2414,6 +2309,134 @@ SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const c
     memcpy(row, costs->name, sizeof row);
     (void)snprintf(costs->name, sizeof costs->name, "%.8s (stale line ignored)", row);
     return cudaErrorNotSupported;
+}
+
+/* ---- src/private/check.h ---- */
+/* ---- 9 describe: the check -----------------------------------------------------------------
+   All that can be wrong in a description, as sentences. Allocates nothing. */
+/* One rule each; the first broken rule is the one that is reported. */
+#define SPIPE_PRIV_REFUSE_IF(broken, ...)                                                          \
+    do {                                                                                           \
+        if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
+    } while (0)
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
+                                                    spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const char *kind = spipe_priv_kind_name(b->kind);
+    const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
+    const int halo = b->halo_before || b->halo_after;
+    const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
+    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
+                         "buffer %d: its kind is not one of spipe_kind_t", i);
+    SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
+                         kind, resident ? "the buffer" : "an element");
+    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
+                         "buffer %d (%s): the host array is NULL; pass the array", i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
+                         "buffer %d (%s): an array needs a length; "
+                         "set count to the number of its elements",
+                         i, kind);
+    SPIPE_PRIV_REFUSE_IF(array && d->count > SIZE_MAX / b->elem_bytes,
+                         "buffer %d (%s): %zu "
+                         "elements of %zu bytes are more than SIZE_MAX bytes",
+                         i, kind, d->count, b->elem_bytes);
+    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
+                             (b->kind == SPIPE_SINK && !b->sink),
+                         "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && b->resident != SPIPE_ZERO && !b->host,
+        "buffer %d (resident): "
+        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
+        i);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
+        "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
+    SPIPE_PRIV_REFUSE_IF(
+        halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
+        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
+        "chunks are not there yet",
+        i, kind);
+    SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
+                         "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
+                         kind);
+    SPIPE_PRIV_REFUSE_IF(
+        d->chunk != SPIPE_AUTO && (b->halo_before > chunk || b->halo_after > chunk),
+        "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
+        "elements; make chunk larger",
+        i, kind, b->halo_before, b->halo_after, chunk);
+    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0,
+                         "buffer %d (%s): a "
+                         "chunk with its halo is too many bytes; make chunk smaller",
+                         i, kind);
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
+                                                   spipe_failure_t *f) {
+    const spipe_stage_desc_t *s = &d->stages[i];
+    int j;
+    SPIPE_PRIV_REFUSE_IF(!s->name || !s->name[0], "stage %d: it has no name; give it one", i);
+    SPIPE_PRIV_REFUSE_IF(!s->fn, "stage '%s': its function is NULL", s->name);
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->name) != i,
+                         "stage '%s': two stages have this name; rename one", s->name);
+    for (j = 0; j < s->num_after; ++j) {
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_find_stage(d, s->after[j]) < 0,
+                             "stage '%s': waits for '%s', and there is no stage of that name",
+                             s->name, s->after[j]);
+    }
+    for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
+        if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
+        SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
+                             "host stage '%s': buffer %d is %s; name buffers that travel in chunks",
+                             s->name, j, j >= d->num_buffers ? "not there" : "resident");
+    }
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
+    spipe_failure_t *f = failure;
+    int order[SPIPE_MAX_STAGES], i, sources = 0;
+    if (f) spipe_priv_failure_clear(f);
+    SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
+    SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
+    SPIPE_PRIV_REFUSE_IF(
+        d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
+            d->num_stages > SPIPE_MAX_STAGES,
+        "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
+        d->num_buffers, d->num_stages);
+    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
+    SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
+                                        "chooses, or give 1 or more");
+    SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
+                         "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth,
+                         SPIPE_MAX_DEPTH);
+    SPIPE_PRIV_REFUSE_IF(d->threads != SPIPE_AUTO && d->threads > SPIPE_MAX_THREADS,
+                         "threads is %zu; leave it SPIPE_AUTO, or give 0 to %d", d->threads,
+                         SPIPE_MAX_THREADS);
+    SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
+                             (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
+                             (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
+                         "schedule, staging or priority is none of its enumeration's values");
+    SPIPE_PRIV_REFUSE_IF(
+        d->timeline && !*(void *const *)(const void *)d->timeline,
+        "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
+                         "costs: %s is not a positive number; begin with spipe_costs_get or "
+                         "spipe_costs_measure",
+                         spipe_priv_bad_cost(d->costs));
+    for (i = 0; i < d->num_buffers; ++i) {
+        sources += d->buffers[i].kind == SPIPE_SOURCE;
+        SPIPE_TRY(spipe_priv_check_buffer(d, i, f));
+    }
+    SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
+                         "count was not set, and there is "
+                         "no source whose end would tell; set it to the number of elements");
+    for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
+                         "some stages wait for "
+                         "each other in a circle; look at the names given to spipe_stage_after");
+    return cudaSuccess;
 }
 
 /* ---- src/private/work.h ---- */
@@ -2711,7 +2734,7 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
     limit = spipe_priv_latency(c, w, &e);
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
     limit /= (double)y->depth;
-    e.busiest = spipe_priv_max(e.busiest, limit);
+    if ((double)y->depth < n) e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
     return e;
 }
@@ -2920,8 +2943,11 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
                                         size_t threads) {
-    const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
-    const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
+    const double elements = (double)y->chunk * (double)y->batch, wake = p->costs->wake_s;
+    const double in = elements * spipe_priv_filled(p->work, y);
+    const double out = elements * spipe_priv_drained(p->work, y);
+    const double fill = in > 0.0 ? in / p->costs->fill + wake : 0.0;
+    const double drain = out > 0.0 ? out / p->costs->drain + wake : 0.0;
     const double share = fill / (fill + drain);
     y->fill_threads = fill > 0.0 ? (size_t)((double)threads * share + 0.5) : 0;
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
@@ -3061,7 +3087,6 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
     const spipe_priv_work_t *w = p->work;
     double least;
     y.chunk = y.depth = y.batch = 1;
-    if (y.staging == SPIPE_STAGING_COPY) y.fill_threads = y.drain_threads = 1;
     least = spipe_priv_setup(p->costs, w, &y) +
             (double)w->count * spipe_priv_busier(w) / p->costs->link_in;
     if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
@@ -5908,12 +5933,40 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
     return t->graph_failed ? spipe_priv_use_way(p, spipe_priv_next_way(t)) : cudaSuccess;
 }
 
+/* Whether two ways are one: then what was measured of the one holds for the other. */
+SPIPE_PRIV_RARE int spipe_priv_same_way(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+    if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    return a->chunk == b->chunk && a->batch == b->batch && a->depth == b->depth &&
+           a->fill_threads == b->fill_threads && a->drain_threads == b->drain_threads &&
+           a->caller_helps == b->caller_helps;
+}
+
+/* Takes over the first num of a new list, with what was measured of the same ways before. The way in
+   use stays a candidate: in the place of the last one where it is not listed. */
+SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_way_t *ways) {
+    const spipe_priv_way_t ran = t->ways[t->current];
+    size_t j, k;
+    for (k = 0; k < t->num; ++k) {
+        for (j = 0; j < SPIPE_PRIV_CANDIDATES; ++j) {
+            if (!spipe_priv_same_way(&ways[k], &t->ways[j])) continue;
+            ways[k].best_s = t->ways[j].best_s;
+            ways[k].tries = t->ways[j].tries;
+        }
+    }
+    for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &ran); ++k) continue;
+    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
+    if (k == t->num) --k;
+    ways[k] = ran;
+    memcpy((void *)t->ways, (void *)ways, sizeof t->ways);
+    t->current = k;
+}
+
 /* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
    is replace those that were only predicted; what was measured stays. */
 SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], ran = t->ways[t->current];
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_planner_t planner;
     size_t num, k;
     memset(&planner, 0, sizeof planner);
@@ -5933,12 +5986,7 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
     }
     t->num = k;
-    for (k = 0; k < t->num && !spipe_priv_alike(&ways[k], &ran); ++k) continue;
-    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
-    if (k == t->num) --k;
-    ways[k] = ran;
-    memcpy((void *)t->ways, (void *)ways, sizeof ways);
-    t->current = k;
+    spipe_priv_keep_measured(t, ways);
 }
 
 /* After a run that went well: notes what it took. */

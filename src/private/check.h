@@ -107,6 +107,10 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !*(void *const *)(const void *)d->timeline,
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
+                         "costs: %s is not a positive number; begin with spipe_costs_get or "
+                         "spipe_costs_measure",
+                         spipe_priv_bad_cost(d->costs));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
         SPIPE_TRY(spipe_priv_check_buffer(d, i, f));

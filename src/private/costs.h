@@ -180,6 +180,24 @@ SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
+/* The name of the first figure that is not a positive number, or NULL. */
+SPIPE_PRIV_RARE const char *spipe_priv_bad_cost(const spipe_costs_t *costs) {
+    static const char *const names[] = {
+#define SPIPE_PRIV_COST_NAME(member, unit, si) #member,
+        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_NAME)
+#undef SPIPE_PRIV_COST_NAME
+    };
+    spipe_costs_t copy;
+    size_t i;
+    if (!costs) return "costs";
+    copy = *costs;
+    for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
+        const double figure = *spipe_priv_cost_figure(&copy, i);
+        if (!(figure > 0.0) || figure > 1e15) return names[i];
+    }
+    return NULL;
+}
+
 /* What a line begins with: whom its figures are for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
     char name[256];
@@ -196,8 +214,9 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
     spipe_costs_t copy;
     char stamp[400];
     size_t used, i;
-    if (!costs || !line || bytes == 0) return cudaErrorInvalidValue;
+    if (!line || bytes == 0) return cudaErrorInvalidValue;
     *line = 0;
+    if (spipe_priv_bad_cost(costs) || strchr(costs->name, ';')) return cudaErrorInvalidValue;
     SPIPE_TRY(spipe_priv_costs_stamp(stamp, sizeof stamp, device));
     copy = *costs;
     used = (size_t)snprintf(line, bytes, "%s %.31s;", stamp, costs->name);

@@ -118,8 +118,11 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
                                         size_t threads) {
-    const double fill = spipe_priv_filled(p->work, y) / p->costs->fill;
-    const double drain = spipe_priv_drained(p->work, y) / p->costs->drain;
+    const double elements = (double)y->chunk * (double)y->batch, wake = p->costs->wake_s;
+    const double in = elements * spipe_priv_filled(p->work, y);
+    const double out = elements * spipe_priv_drained(p->work, y);
+    const double fill = in > 0.0 ? in / p->costs->fill + wake : 0.0;
+    const double drain = out > 0.0 ? out / p->costs->drain + wake : 0.0;
     const double share = fill / (fill + drain);
     y->fill_threads = fill > 0.0 ? (size_t)((double)threads * share + 0.5) : 0;
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
@@ -259,7 +262,6 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
     const spipe_priv_work_t *w = p->work;
     double least;
     y.chunk = y.depth = y.batch = 1;
-    if (y.staging == SPIPE_STAGING_COPY) y.fill_threads = y.drain_threads = 1;
     least = spipe_priv_setup(p->costs, w, &y) +
             (double)w->count * spipe_priv_busier(w) / p->costs->link_in;
     if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);

@@ -128,7 +128,7 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
     limit = spipe_priv_latency(c, w, &e);
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
     limit /= (double)y->depth;
-    e.busiest = spipe_priv_max(e.busiest, limit);
+    if ((double)y->depth < n) e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
     return e;
 }

@@ -165,12 +165,40 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
     return t->graph_failed ? spipe_priv_use_way(p, spipe_priv_next_way(t)) : cudaSuccess;
 }
 
+/* Whether two ways are one: then what was measured of the one holds for the other. */
+SPIPE_PRIV_RARE int spipe_priv_same_way(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+    if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    return a->chunk == b->chunk && a->batch == b->batch && a->depth == b->depth &&
+           a->fill_threads == b->fill_threads && a->drain_threads == b->drain_threads &&
+           a->caller_helps == b->caller_helps;
+}
+
+/* Takes over the first num of a new list, with what was measured of the same ways before. The way in
+   use stays a candidate: in the place of the last one where it is not listed. */
+SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_way_t *ways) {
+    const spipe_priv_way_t ran = t->ways[t->current];
+    size_t j, k;
+    for (k = 0; k < t->num; ++k) {
+        for (j = 0; j < SPIPE_PRIV_CANDIDATES; ++j) {
+            if (!spipe_priv_same_way(&ways[k], &t->ways[j])) continue;
+            ways[k].best_s = t->ways[j].best_s;
+            ways[k].tries = t->ways[j].tries;
+        }
+    }
+    for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &ran); ++k) continue;
+    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
+    if (k == t->num) --k;
+    ways[k] = ran;
+    memcpy((void *)t->ways, (void *)ways, sizeof t->ways);
+    t->current = k;
+}
+
 /* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
    is replace those that were only predicted; what was measured stays. */
 SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], ran = t->ways[t->current];
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_planner_t planner;
     size_t num, k;
     memset(&planner, 0, sizeof planner);
@@ -190,12 +218,7 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
     }
     t->num = k;
-    for (k = 0; k < t->num && !spipe_priv_alike(&ways[k], &ran); ++k) continue;
-    if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
-    if (k == t->num) --k;
-    ways[k] = ran;
-    memcpy((void *)t->ways, (void *)ways, sizeof ways);
-    t->current = k;
+    spipe_priv_keep_measured(t, ways);
 }
 
 /* After a run that went well: notes what it took. */
