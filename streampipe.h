@@ -2098,14 +2098,14 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   82.0,   70.0,            15.0,   130.0,   27.0,
+            7.2,  7.2,   88.0,   75.0,            15.0,   130.0,   27.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   82.0,   70.0,            15.0,   130.0,   27.0,
+            7.2,  7.2,   88.0,   75.0,            15.0,   130.0,   27.0,
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
@@ -2128,6 +2128,8 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
+    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging: 16 took 8 to 25 % longer with 7 + 7
+                                             threads (H100, H200, make bench-versus) */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
@@ -2150,6 +2152,7 @@ enum {
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
+#define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.90 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
@@ -2897,10 +2900,12 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
-/* The fewest slots, in even number, that do not hold the busiest engine up. */
+/* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
+   staging thread and one being copied each way. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    const size_t threads = y.fill_threads + y.drain_threads;
     double period, latency;
     size_t depth;
     spipe_priv_engines_t e;
@@ -2915,6 +2920,8 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     if (depth < y.fill_threads) depth = y.fill_threads;
     if (depth < y.drain_threads) depth = y.drain_threads;
     depth += depth % 2; /* chunks alternate between two kernel streams */
+    if (depth > threads + threads % 2 + 2) depth = threads + threads % 2 + 2;
+    if (depth > SPIPE_PRIV_STAGED_SLOTS) depth = SPIPE_PRIV_STAGED_SLOTS;
     if (depth < least) depth = least;
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
@@ -5879,10 +5886,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
         const spipe_priv_way_t *way = &t->ways[k];
+        const int staged = way->staging == SPIPE_STAGING_COPY;
+        const double chance = staged ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
         if (way->tries == 0) continue;
-        if (t->ways[best].tries == 0 || way->best_s < SPIPE_PRIV_CHANCE * t->ways[best].best_s) {
-            best = k;
-        }
+        if (t->ways[best].tries == 0 || way->best_s < chance * t->ways[best].best_s) best = k;
     }
     return best;
 }

@@ -72,10 +72,12 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
-/* The fewest slots, in even number, that do not hold the busiest engine up. */
+/* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
+   staging thread and one being copied each way. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    const size_t threads = y.fill_threads + y.drain_threads;
     double period, latency;
     size_t depth;
     spipe_priv_engines_t e;
@@ -90,6 +92,8 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     if (depth < y.fill_threads) depth = y.fill_threads;
     if (depth < y.drain_threads) depth = y.drain_threads;
     depth += depth % 2; /* chunks alternate between two kernel streams */
+    if (depth > threads + threads % 2 + 2) depth = threads + threads % 2 + 2;
+    if (depth > SPIPE_PRIV_STAGED_SLOTS) depth = SPIPE_PRIV_STAGED_SLOTS;
     if (depth < least) depth = least;
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }

@@ -111,10 +111,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
         const spipe_priv_way_t *way = &t->ways[k];
+        const int staged = way->staging == SPIPE_STAGING_COPY;
+        const double chance = staged ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
         if (way->tries == 0) continue;
-        if (t->ways[best].tries == 0 || way->best_s < SPIPE_PRIV_CHANCE * t->ways[best].best_s) {
-            best = k;
-        }
+        if (t->ways[best].tries == 0 || way->best_s < chance * t->ways[best].best_s) best = k;
     }
     return best;
 }
