@@ -2098,14 +2098,14 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   75.0,            15.0,   130.0,   27.0,
+            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   88.0,   75.0,            15.0,   130.0,   27.0,
+            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
@@ -2637,6 +2637,7 @@ typedef struct spipe_priv_engines {
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
     double issue;       /* the calling thread */
+    double wakes;       /* of a batch's threads, where they were parked */
     double saved;       /* of the ends, where the caller helps: nobody has to be woken */
     double busiest;
 } spipe_priv_engines_t;
@@ -2690,7 +2691,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
-    const int cached = spipe_priv_ring_bytes(w, y) <= 0.5 * w->cache;
+    const int cached =
+        spipe_priv_ring_bytes(w, y) <= 0.25 * w->cache; /* arrays pass through it, too */
     const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
@@ -2702,7 +2704,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
         e->issue += e->fill + e->drain;
         return;
     }
-    if (y->caller_helps) e->saved = wake * ((in > 0.0) + (out > 0.0));
+    e->wakes = wake * ((in > 0.0) + (out > 0.0));
+    if (y->caller_helps) e->saved = e->wakes;
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     fill = spipe_priv_min((double)y->fill_threads + help, n);
     drain = spipe_priv_min((double)y->drain_threads + help, n);
@@ -2734,7 +2737,7 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, &e);
+    limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes; /* in a long run threads are awake */
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
     limit /= (double)y->depth;
     if ((double)y->depth < n) e.busiest = spipe_priv_max(e.busiest, limit);

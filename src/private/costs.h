@@ -53,14 +53,14 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   75.0,            15.0,   130.0,   27.0,
+            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   88.0,   75.0,            15.0,   130.0,   27.0,
+            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
