@@ -2128,8 +2128,8 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
-    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging: 16 took 8 to 25 % longer with 7 + 7
-                                             threads (H100, H200, make bench-versus) */
+    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging; sweeps of tests/bench found no use for
+                                             more with 7 + 7 threads */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
@@ -4242,7 +4242,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
     m->device_bytes = device;
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2;
     m->pinned_bytes = pinned;
     e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -4276,6 +4275,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     size_t device, pinned;
     spipe_priv_layout(p, &device, &pinned);
     SPIPE_TRY(spipe_priv_grow_arenas(p, device, pinned));
+    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2; /* of this plan's slots */
     m->pinned_alias = m->pinned;
     if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));

@@ -83,8 +83,8 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
-    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging: 16 took 8 to 25 % longer with 7 + 7
-                                             threads (H100, H200, make bench-versus) */
+    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging; sweeps of tests/bench found no use for
+                                             more with 7 + 7 threads */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */

@@ -168,7 +168,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
     m->device_bytes = device;
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2;
     m->pinned_bytes = pinned;
     e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -202,6 +201,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
     size_t device, pinned;
     spipe_priv_layout(p, &device, &pinned);
     SPIPE_TRY(spipe_priv_grow_arenas(p, device, pinned));
+    m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2; /* of this plan's slots */
     m->pinned_alias = m->pinned;
     if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
