@@ -119,9 +119,9 @@ MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host
 PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs multicopy_sample kernels model multi steps versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
-# nested ?:, no comma operator): folders and files, added as they are cleaned. And texts that keep theirs.
-LAYOUT ?= src extras/streampipe_measure.h tests/test_costs.cu tests/host/test_costs_failures.cu
-PROSE  ?= CONTRIBUTING.md hostcuda/README.md
+# nested ?:, no comma operator). And the texts that keep theirs.
+LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples
+PROSE  ?= CONTRIBUTING.md README.md CHANGELOG.md docs/ARCHITECTURE.md docs/SCALE.md hostcuda/README.md examples/README.md
 # The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
 QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
 

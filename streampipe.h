@@ -5951,8 +5951,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_way(const spipe_priv_way_t *a, const spipe_p
            a->caller_helps == b->caller_helps;
 }
 
-/* Takes over the first num of a new list, with what was measured of the same ways before. The way in
-   use stays a candidate: in the place of the last one where it is not listed. */
+/* Takes over the first num of a new list, with what was measured of the same ways before. The way
+   in use stays a candidate: in the place of the last one where it is not listed. */
 SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_way_t *ways) {
     const spipe_priv_way_t ran = t->ways[t->current];
     size_t j, k;

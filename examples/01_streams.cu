@@ -4,9 +4,8 @@
 
     You learn   which operations of two streams overlap, how one stream waits for another, and how
                 to pass values between them.
-    Mind        "streams overlap" is half the truth: copies in one direction never overlap, copies
-                in both directions slow each other down, and a kernel that fills the GPU leaves no
-                room for another.
+    Mind        "streams overlap" is half the truth: copies in one direction never do, in both they
+                slow each other down, and a kernel that fills the GPU leaves no room for another.
     Expect      (hostcuda)                  one stream   two streams
                     copy in      + big kernel         0.612 ms      0.309 ms
                     copy in      + copy out           0.615 ms      0.337 ms
@@ -18,44 +17,43 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { BIG = 1 << 22, SMALL = 4096, VALUES = 8, BYTES = BIG * sizeof(unsigned) };
-enum { COPY_IN, COPY_OUT, BIG_KERNEL, SMALL_KERNEL };
+static const int BIG = 1 << 22, SMALL = 4096, VALUES = 8;
+static const size_t BYTES = BIG * sizeof(unsigned);
+static const int IN = 0, OUT = 1, BUSY = 2, TINY = 3; /* what a stream does */
 static const char *const names[] = {"copy in", "copy out", "big kernel", "small kernel"};
+static unsigned *host[2], *dev[2], steps; /* an array for each stream; of the kernel */
 
-static unsigned *host[2], *dev[2]; /* an array for each stream */
-static unsigned  steps;            /* of the kernel */
 static __global__ void put(int *to, int value) { *to = value; }
+
 static __global__ void append(int *list, int at, const int *value) { list[at] = *value; }
 
 static cudaError_t queue(int what, int which, cudaStream_t s) {
     unsigned *h = host[which], *d = dev[which];
-    if (what == COPY_IN) return cudaMemcpyAsync(d, h, BYTES, cudaMemcpyDefault, s);
-    if (what == COPY_OUT) return cudaMemcpyAsync(h, d, BYTES, cudaMemcpyDefault, s);
-    return ex_busy(d, d, steps, what == BIG_KERNEL ? BIG : SMALL, s);
+    if (what == IN) return cudaMemcpyAsync(d, h, BYTES, cudaMemcpyDefault, s);
+    if (what == OUT) return cudaMemcpyAsync(h, d, BYTES, cudaMemcpyDefault, s);
+    return ex_busy(d, d, steps, what == BUSY ? BIG : SMALL, s);
 }
 
 static double pair_ms(const int *pair, cudaStream_t a, cudaStream_t b) {
     const double start = ex_now_ms();
     SPIPE_CHECK(queue(pair[0], 0, a));
     SPIPE_CHECK(queue(pair[1], 1, b));
-    SPIPE_CHECK(cudaStreamSynchronize(a));
-    SPIPE_CHECK(cudaStreamSynchronize(b));
+    for (cudaStream_t s : {a, b}) SPIPE_CHECK(cudaStreamSynchronize(s));
     return ex_now_ms() - start;
 }
 
 static int side_by_side(cudaStream_t a, cudaStream_t b) {
-    static const int pairs[][2] = {{COPY_IN, BIG_KERNEL}, {COPY_IN, COPY_OUT}, {COPY_IN, COPY_IN},
-                                   {BIG_KERNEL, BIG_KERNEL}, {SMALL_KERNEL, SMALL_KERNEL}};
-    for (int k : {0, 1}) SPIPE_CHECK(queue(COPY_IN, k, a));
+    static const int pairs[][2] = {{IN, BUSY}, {IN, OUT}, {IN, IN}, {BUSY, BUSY}, {TINY, TINY}};
+    for (int k : {0, 1}) SPIPE_CHECK(queue(IN, k, a));
     SPIPE_CHECK(cudaStreamSynchronize(a));
     printf("%36sone stream   two streams\n", "");
     for (const int *p : pairs) {
-        steps = ex_busy_steps(dev[0], p[1] == SMALL_KERNEL ? SMALL : BIG, 0.3);
+        steps = ex_busy_steps(dev[0], p[1] == TINY ? SMALL : BIG, 0.3);
         const double one = pair_ms(p, a, a), two = pair_ms(p, a, b);
         printf("    %-12s + %-12s  %10.3f ms %10.3f ms\n", names[p[0]], names[p[1]], one, two);
     }
     ex_fill(host[0], BIG); /* nobody waits between the next three: the stream keeps their order */
-    for (int what : {COPY_IN, BIG_KERNEL, COPY_OUT}) SPIPE_CHECK(queue(what, 0, a));
+    for (int what : {IN, BUSY, OUT}) SPIPE_CHECK(queue(what, 0, a));
     SPIPE_CHECK(cudaStreamSynchronize(a));
     return ex_busy_right(host[0], steps, BIG);
 }
@@ -63,7 +61,7 @@ static int side_by_side(cudaStream_t a, cudaStream_t b) {
 /* Stream a writes another value while b reads it. The gate keeps a back until b may have read. */
 static int hand_over(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
     ex_gate_t gate;
-    int       held = 1;
+    int held = 1;
     SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, a, value, 1));
     SPIPE_CHECK(cudaStreamSynchronize(a));
     for (int ordered : {0, 1}) {
@@ -82,7 +80,7 @@ static int hand_over(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
 /* A channel keeps the values, so a may write the next one before b has read the last. */
 static int through_channel(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
     spipe_channel_t c;
-    int             right = 1;
+    int right = 1;
     SPIPE_CHECK(spipe_channel_create(&c, sizeof(int), 2));
     for (int k = 0; k < VALUES; ++k) {
         SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, a, &value[0], k));
@@ -99,7 +97,7 @@ static int through_channel(cudaStream_t a, cudaStream_t b, int *value, int *seen
 
 int main(void) {
     cudaStream_t s[2];
-    int         *value, *seen, right;
+    int *value, *seen, right;
     ex_begin();
     for (int k : {0, 1}) {
         SPIPE_CHECK(spipe_stream_create(&s[k], SPIPE_PRIORITY_DEFAULT));

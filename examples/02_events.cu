@@ -18,7 +18,11 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = 1 << 20, BYTES = N * sizeof(unsigned), WAYS = 5 };
+enum {
+    N = 1 << 20,
+    BYTES = N * sizeof(unsigned),
+    WAYS = 5
+};
 
 static const char *const ways[WAYS][2] = {
     {"cudaDeviceSynchronize", "all streams"},
@@ -45,7 +49,7 @@ static cudaError_t wait_by(int way, cudaStream_t producer, cudaEvent_t event, cu
 /* The kernel's time on the GPU's own clock: what lies between two timed events of its stream. */
 static float kernel_ms(unsigned *y, const unsigned *x, unsigned steps, cudaStream_t s) {
     spipe_timer_t timer;
-    float         ms;
+    float ms;
     SPIPE_CHECK(spipe_timer_create(&timer));
     SPIPE_CHECK(spipe_timer_start(&timer, s));
     SPIPE_CHECK(ex_busy(y, x, steps, N, s));
@@ -66,7 +70,7 @@ static int try_way(int way, const cudaStream_t *s, cudaEvent_t event, unsigned *
     SPIPE_CHECK(cudaEventRecord(event, s[0]));
     SPIPE_CHECK(wait_by(way, s[0], event, s[1]));
     const double got_on = ex_now_ms() - start;
-    const int    there = cudaEventQuery(event) == cudaSuccess;
+    const int there = cudaEventQuery(event) == cudaSuccess;
     /* Whichever way it was, this copy comes after the kernel. */
     SPIPE_CHECK(cudaMemcpyAsync(host, dev[1], BYTES, cudaMemcpyDeviceToHost, s[1]));
     SPIPE_CHECK(cudaStreamSynchronize(s[1]));
@@ -77,10 +81,10 @@ static int try_way(int way, const cudaStream_t *s, cudaEvent_t event, unsigned *
 
 int main(void) {
     cudaStream_t s[2];
-    cudaEvent_t  event;
-    unsigned    *host, *dev[2];
-    float        none;
-    int          right = 1;
+    cudaEvent_t event;
+    unsigned *host, *dev[2];
+    float none;
+    int right = 1;
     ex_begin();
     for (int k : {0, 1}) {
         SPIPE_CHECK(spipe_stream_create(&s[k], SPIPE_PRIORITY_DEFAULT));

@@ -17,23 +17,24 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { THREADS = 8, SMALL = 4096, BYTES = SMALL * sizeof(unsigned) };
-typedef enum kind { LEGACY, PER_THREAD, NON_BLOCKING } kind_t;
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* --default-stream per-thread */
-static const kind_t stream_0 = PER_THREAD;
+static const int THREADS = 8, SMALL = 4096;
+static const size_t BYTES = SMALL * sizeof(unsigned);
+static const int LEGACY = 0, PER_THREAD = 1, NON_BLOCKING = 2; /* kinds of streams */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM                      /* --default-stream per-thread */
+static const int stream_0 = PER_THREAD;
 #else
-static const kind_t stream_0 = LEGACY;
+static const int stream_0 = LEGACY;
 #endif
 
 typedef struct job {
-    pthread_t    thread;
+    pthread_t thread;
     cudaStream_t stream, own;
-    cudaEvent_t  begin, end;
-    unsigned    *host, *y; /* pinned; device */
+    cudaEvent_t begin, end;
+    unsigned *host, *y; /* pinned; device */
 } job_t;
 
 static unsigned *x, steps; /* what the threads read, and scratch; how long the kernels are */
-static pthread_mutex_t   queueing = PTHREAD_MUTEX_INITIALIZER; /* three calls that are one */
+static pthread_mutex_t queueing = PTHREAD_MUTEX_INITIALIZER; /* three calls that are one */
 static pthread_barrier_t all_queued;
 
 static void *launch_one(void *user) {
@@ -50,9 +51,9 @@ static void *launch_one(void *user) {
 }
 
 /* Eight threads after a kernel of 5 ms in the legacy stream; 1 if the order promised was kept. */
-static int run(const char *name, kind_t kind, job_t *jobs, cudaEvent_t *legacy) {
+static int run(const char *name, int kind, job_t *jobs, cudaEvent_t *legacy) {
     float begin[THREADS], end[THREADS], free_at, first = 1e30f, soonest = 1e30f, last = 0;
-    int   right = 1, overlaps = 0;
+    int right = 1, overlaps = 0;
     for (job_t *j = jobs; j < jobs + THREADS; ++j) memset(j->host, 0, BYTES);
     SPIPE_CHECK(cudaEventRecord(legacy[0], cudaStreamLegacy));
     SPIPE_CHECK(ex_busy(x + SMALL, x + SMALL, 5 * steps, 5 * SMALL, cudaStreamLegacy));
@@ -79,7 +80,7 @@ static int run(const char *name, kind_t kind, job_t *jobs, cudaEvent_t *legacy) 
 }
 
 int main(void) {
-    job_t       jobs[THREADS];
+    job_t jobs[THREADS];
     cudaEvent_t legacy[2];
     ex_begin();
     pthread_barrier_init(&all_queued, NULL, THREADS);
@@ -91,8 +92,7 @@ int main(void) {
         SPIPE_CHECK(spipe_pinned_alloc((void **)&j.host, BYTES));
         SPIPE_CHECK(cudaMalloc((void **)&j.y, BYTES));
         SPIPE_CHECK(spipe_stream_create(&j.own, SPIPE_PRIORITY_DEFAULT));
-        SPIPE_CHECK(cudaEventCreate(&j.begin));
-        SPIPE_CHECK(cudaEventCreate(&j.end));
+        for (cudaEvent_t *e : {&j.begin, &j.end}) SPIPE_CHECK(cudaEventCreate(e));
     }
     ex_fill(jobs->host, SMALL);
     SPIPE_CHECK(cudaMemcpy(x, jobs->host, BYTES, cudaMemcpyHostToDevice));

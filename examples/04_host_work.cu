@@ -16,7 +16,10 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = 1 << 20, BYTES = N * sizeof(unsigned) };
+enum {
+    N = 1 << 20,
+    BYTES = N * sizeof(unsigned)
+};
 
 static __global__ void put(int *to, int value) { *to = value; }
 
@@ -36,7 +39,7 @@ static double both_ms(int side_by_side, unsigned *host, unsigned *dev, unsigned 
 /* The gate holds the stream, so "too early" is too early on the fastest GPU. */
 static int too_early(cudaStream_t s, int *dev, int *seen) {
     ex_gate_t gate;
-    int       held;
+    int held;
     SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, s, dev, -1));
     SPIPE_CHECK(cudaStreamSynchronize(s));
     seen[0] = seen[1] = -1;
@@ -44,19 +47,18 @@ static int too_early(cudaStream_t s, int *dev, int *seen) {
     SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, s, dev, 7));
     SPIPE_CHECK(cudaMemcpy(&seen[1], dev, sizeof *seen, cudaMemcpyDeviceToHost));
     SPIPE_CHECK(cudaMemcpyAsync(seen, dev, sizeof *seen, cudaMemcpyDeviceToHost, s));
-    const int early = seen[0]; /* the call returned; the copy has not begun */
+    const int early = seen[0];     /* the call returned; the copy has not begun */
     held = ex_gate_open(&gate, s); /* and waits for s */
     printf("read after cudaMemcpyAsync, no wait      %2d   the copy had not begun\n", early);
-    printf("cudaMemcpy beside a non-blocking stream  %2d   it waits for another stream\n",
-           seen[1]);
+    printf("cudaMemcpy beside a non-blocking stream  %2d   it waits for another stream\n", seen[1]);
     printf("read after cudaStreamSynchronize         %2d\n", seen[0]);
     return held && early == -1 && seen[1] == -1 && seen[0] == 7;
 }
 
 int main(void) {
     cudaStream_t s;
-    unsigned    *host, *dev;
-    int         *number, *seen;
+    unsigned *host, *dev;
+    int *number, *seen;
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT)); /* non-blocking, as all here */
     SPIPE_CHECK(spipe_pinned_alloc((void **)&host, BYTES));
@@ -66,7 +68,7 @@ int main(void) {
     const unsigned steps = ex_busy_steps(dev, N, 0.85);
     ex_fill(host, N);
     const double serial = both_ms(0, host, dev, steps, s);
-    int          right = ex_busy_right(host, steps, N);
+    int right = ex_busy_right(host, steps, N);
     ex_fill(host, N);
     const double beside = both_ms(1, host, dev, steps, s);
     right &= ex_busy_right(host, steps, N);

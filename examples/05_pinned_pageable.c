@@ -21,11 +21,14 @@
 
 #include <math.h>
 
-enum { N = EX_HOSTCUDA ? 1 << 22 : 1 << 24, BYTES = N * 4 };
+enum {
+    N = EX_HOSTCUDA ? 1 << 22 : 1 << 24,
+    BYTES = N * 4
+};
 
 typedef struct sent {
     double returned_ms, arrived_ms;
-    int    pinned, right;
+    int pinned, right;
 } sent_t;
 
 /* Sends host's numbers and brings them back into the pinned memory at back, to check them. */
@@ -58,9 +61,9 @@ static double lap_ms(double *since) {
 
 int main(void) {
     cudaStream_t s;
-    unsigned    *page = (unsigned *)malloc(BYTES), *pinned, *dev, *back;
-    sent_t       as_is, in_place, allocated;
-    double       since, alloc_ms, pin_ms, unpin_ms, gain;
+    unsigned *page = (unsigned *)malloc(BYTES), *pinned, *dev, *back;
+    sent_t as_is, in_place, allocated;
+    double since, alloc_ms, pin_ms, unpin_ms, gain;
     ex_begin();
     if (!page) return 1;
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));

@@ -20,7 +20,11 @@
 
 #include <math.h>
 
-enum { N_ELEMENTS = (1 << 22) + 37, MOST_CHUNKS = 64, TRIES = EX_HOSTCUDA ? 1 : 5 };
+enum {
+    N_ELEMENTS = (1 << 22) + 37,
+    MOST_CHUNKS = 64,
+    TRIES = EX_HOSTCUDA ? 1 : 5
+};
 
 /* The closed form, with T = a third of the serial time. */
 static double model_ms(double serial_ms, double chunks) {
@@ -30,7 +34,7 @@ static double model_ms(double serial_ms, double chunks) {
 /* The least of some runs: what disturbs a run makes it longer, never shorter. */
 static double run_ms(const spipe_desc_t *d, unsigned *y, unsigned steps, int *right) {
     spipe_pipeline_t *p;
-    double           best = 1e30;
+    double best = 1e30;
     SPIPE_CHECK(spipe_pipeline_create(&p, d, NULL));
     for (int k = 0; k < TRIES; ++k) {
         memset(y, 0, N_ELEMENTS * sizeof *y);
@@ -45,8 +49,8 @@ static double run_ms(const spipe_desc_t *d, unsigned *y, unsigned steps, int *ri
 
 int main(void) {
     const size_t bytes = N_ELEMENTS * sizeof(unsigned);
-    unsigned    *x, *y, *dev;
-    int          right = 1;
+    unsigned *x, *y, *dev;
+    int right = 1;
     ex_begin();
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, bytes));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));

@@ -17,14 +17,18 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = EX_HOSTCUDA ? 1 << 20 : 1 << 24, CHUNKS = 4, BYTES = N * sizeof(unsigned),
-       TRIES = EX_HOSTCUDA ? 1 : 5 };
+enum {
+    N = EX_HOSTCUDA ? 1 << 20 : 1 << 24,
+    CHUNKS = 4,
+    BYTES = N * sizeof(unsigned),
+    TRIES = EX_HOSTCUDA ? 1 : 5
+};
 
 /* Milliseconds of the last of some runs, the first warm up; -1 if a result is wrong. */
 static double run_ms(spipe_schedule_t schedule, const unsigned *x, unsigned *y, unsigned *steps) {
     spipe_pipeline_t *p;
-    spipe_desc_t     d = spipe_desc_default();
-    double           ms = 0;
+    spipe_desc_t d = spipe_desc_default();
+    double ms = 0;
     d.count = N;
     d.chunk = N / CHUNKS;
     d.depth = schedule == SPIPE_SERIAL ? 1 : CHUNKS;
@@ -48,9 +52,9 @@ static int compare(void) {
     static const spipe_schedule_t orders[] = {SPIPE_SERIAL, SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST,
                                               SPIPE_ENGINES};
     spipe_device_t gpu;
-    unsigned      *x, *y, *dev;
-    double         ms[4];
-    int            right = 1;
+    unsigned *x, *y, *dev;
+    double ms[4];
+    int right = 1;
     SPIPE_CHECK(spipe_device_get(&gpu, -1));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, BYTES));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, BYTES));
@@ -63,8 +67,8 @@ static int compare(void) {
         right &= ms[k] >= 0;
     }
     printf("    %-26s %d copy engine%s  %8.3f ms %7.2f x %7.2f x %7.2f x\n", gpu.name,
-           gpu.copy_engines, gpu.copy_engines == 1 ? " " : "s", ms[0], ms[0] / ms[1],
-           ms[0] / ms[2], ms[0] / ms[3]);
+           gpu.copy_engines, gpu.copy_engines == 1 ? " " : "s", ms[0], ms[0] / ms[1], ms[0] / ms[2],
+           ms[0] / ms[3]);
     SPIPE_CHECK(spipe_pinned_free(y));
     SPIPE_CHECK(spipe_pinned_free(x));
     return right;

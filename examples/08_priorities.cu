@@ -18,12 +18,16 @@
 #include <algorithm>
 
 /* The batch's kernels fill the GPU: many times over, or the modelled one just so. */
-enum { BATCH = EX_HOSTCUDA ? 9 << 15 : 1 << 23, REQUEST = BATCH / 64, REQUESTS = 100,
-       BYTES = REQUEST * sizeof(unsigned) };
+enum {
+    BATCH = EX_HOSTCUDA ? 9 << 15 : 1 << 23,
+    REQUEST = BATCH / 64,
+    REQUESTS = 100,
+    BYTES = REQUEST * sizeof(unsigned)
+};
 
 typedef struct work {
-    unsigned    *batch, *x, *y, *in, *out; /* batch, x, y: device; in, out: pinned */
-    unsigned     steps;
+    unsigned *batch, *x, *y, *in, *out; /* batch, x, y: device; in, out: pinned */
+    unsigned steps;
     cudaStream_t background;
 } work_t;
 
@@ -42,8 +46,8 @@ static double request_ms(const work_t *w, cudaStream_t s) {
 /* Requests at odd moments, while the GPU works off a batch of so many kernels. */
 static int serve(const char *name, const work_t *w, int kernels, spipe_priority_t priority) {
     cudaStream_t s;
-    double       ms[REQUESTS];
-    unsigned     random = 1;
+    double ms[REQUESTS];
+    unsigned random = 1;
     SPIPE_CHECK(spipe_stream_create(&s, priority));
     for (int k = 0; k < kernels; ++k) {
         SPIPE_CHECK(ex_busy(w->batch, w->batch, w->steps, BATCH, w->background));
@@ -65,7 +69,7 @@ static int serve(const char *name, const work_t *w, int kernels, spipe_priority_
 int main(void) {
     const int kernels = EX_HOSTCUDA ? 120 : 300; /* of 2 ms: the batch outlasts the requests */
     unsigned *host;
-    work_t    w;
+    work_t w;
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&w.background, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(cudaMalloc((void **)&w.batch, BATCH * sizeof(unsigned)));

@@ -17,15 +17,19 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = 1 << 14, BYTES = N * sizeof(unsigned), BATCHES = 8,
-       MOST_STEPS = EX_HOSTCUDA ? 1000 : 100000 };
+enum {
+    N = 1 << 14,
+    BYTES = N * sizeof(unsigned),
+    BATCHES = 8,
+    MOST_STEPS = EX_HOSTCUDA ? 1000 : 100000
+};
 
 typedef struct chain {
     spipe_worker_t worker;
-    cudaStream_t   stream;
-    unsigned      *host, *dev; /* host: pinned */
-    int            done;
-    cudaError_t    error;
+    cudaStream_t stream;
+    unsigned *host, *dev; /* host: pinned */
+    int done;
+    cudaError_t error;
 } chain_t;
 
 /* How long the next batch is depends on what the last one found. */
@@ -72,7 +76,7 @@ static void forbidden(void *user) { *(cudaError_t *)user = cudaStreamQuery(cudaS
 
 int main(void) {
     chain_t c;
-    double  start;
+    double start;
     ex_begin();
     SPIPE_CHECK(spipe_worker_create(&c.worker));
     SPIPE_CHECK(spipe_stream_create(&c.stream, SPIPE_PRIORITY_DEFAULT));

@@ -18,12 +18,13 @@
 
 #include <unistd.h>
 
-enum { AHEAD = 4, MAX_FILES = 13, WORDS = 1 << 16 }; /* a batch: 256 KiB, one file */
+static const unsigned AHEAD = 4, MAX_FILES = 13, WORDS = 1 << 16; /* a batch: 256 KiB, one file */
 
 typedef struct loader {
-    char     folder[32], name[64];
+    char folder[32], name[64];
     unsigned next, num_files;
 } loader_t;
+
 typedef struct state {
     unsigned delivered[MAX_FILES];    /* how often each file came */
     unsigned num_batches, order, sum; /* order differs when two batches are swapped */
@@ -38,7 +39,7 @@ static const char *name_of(loader_t *l, unsigned number) {
 static cudaError_t load(void *dst, size_t max_count, size_t *count, void *user) {
     loader_t *l = (loader_t *)user;
     for (*count = 0; *count < max_count && l->next < l->num_files; ++*count) {
-        FILE        *f = fopen(name_of(l, l->next++), "rb");
+        FILE *f = fopen(name_of(l, l->next++), "rb");
         const size_t got = f ? fread((unsigned *)dst + *count * WORDS, 4, WORDS, f) : 0;
         if (f) fclose(f);
         if (got != WORDS) return cudaErrorOperatingSystem; /* the run stops and says where */
@@ -55,6 +56,7 @@ static __global__ void step(const unsigned *batch, state_t *s) {
     s->order = 31 * s->order + number;
     s->num_batches += 1;
 }
+
 static cudaError_t step_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(step, WORDS / 256, 256, 0, c->stream, SPIPE_BUF(c, 0, const unsigned),
@@ -62,10 +64,10 @@ static cudaError_t step_stage(const spipe_chunk_t *c, void *user) {
 }
 
 static state_t train(loader_t *l, spipe_schedule_t schedule) {
-    state_t        s;
+    state_t s;
     spipe_report_t report;
-    spipe_desc_t   d = spipe_desc_default(); /* no count: until the source ends */
-    d.chunk = 1;                             /* one batch is one chunk ... */
+    spipe_desc_t d = spipe_desc_default();          /* no count: until the source ends */
+    d.chunk = 1;                                    /* one batch is one chunk ... */
     d.depth = schedule == SPIPE_SERIAL ? 1 : AHEAD; /* ... and so many are under way */
     d.schedule = schedule;
     l->next = 0;
@@ -86,10 +88,10 @@ static unsigned ring_loop(unsigned num_files, unsigned n) {
 
 int main(void) {
     static const unsigned counts[] = {0, 1, 3, 4, 5, 7, 8, 9, MAX_FILES}; /* around the depth */
-    static unsigned       batch[WORDS];
-    loader_t              l = {"/tmp/loader.XXXXXX", "", 0, 0};
-    state_t               want;
-    unsigned              k, i, wrong = 0;
+    static unsigned batch[WORDS];
+    loader_t l = {"/tmp/loader.XXXXXX", "", 0, 0};
+    state_t want;
+    unsigned k, i, wrong = 0;
     ex_begin();
     if (!mkdtemp(l.folder)) return 1;
     memset(&want, 0, sizeof want);
@@ -103,7 +105,7 @@ int main(void) {
             FILE *f = fopen(name_of(&l, l.num_files), "wb");
             if (!f || fwrite(batch, 4, WORDS, f) != WORDS || fclose(f) != 0) return 1;
         }
-        const state_t  serial = train(&l, SPIPE_SERIAL), ahead = train(&l, SPIPE_SCHEDULE_AUTO);
+        const state_t serial = train(&l, SPIPE_SERIAL), ahead = train(&l, SPIPE_SCHEDULE_AUTO);
         const unsigned ring = ring_loop(l.num_files, AHEAD), lost = l.num_files - ring;
         printf("%10u%8u%9u%9u   %u lost\n", l.num_files, serial.num_batches, ahead.num_batches,
                ring, lost);

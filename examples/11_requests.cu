@@ -18,13 +18,20 @@
 
 #include <math.h>
 
-enum { REQUESTS = 32, STREAMS = 4, LARGEST = 1 << 17, STEPS = 16 };
+enum {
+    REQUESTS = 32,
+    STREAMS = 4,
+    LARGEST = 1 << 17,
+    STEPS = 16
+};
+
 static const float WEIGHT[2] = {0.99f, 0.01f};
 
 typedef struct service {
     float *question, *answer; /* LARGEST floats a request, pinned so that copies do not block */
     float *scratch, *weight;  /* LARGEST floats a stream, and the weights, on the device */
 } service_t;
+
 static size_t count_of(size_t request) { return LARGEST / 16 * (request * 7 % 16 + 1); }
 
 static __global__ void answer(float *x, const float *weight, size_t n) {
@@ -46,8 +53,8 @@ static cudaError_t queue_request(const service_t *s, size_t i, float *scratch, c
 /* All requests, between what is on parent now and what is queued on it later. */
 static cudaError_t serve(const service_t *s, spipe_stream_pool_t *pool, cudaStream_t parent) {
     spipe_scope_t scope[STREAMS];
-    cudaStream_t  fifth;
-    size_t        i, k;
+    cudaStream_t fifth;
+    size_t i, k;
     for (k = 0; k < STREAMS; ++k) SPIPE_TRY(spipe_scope_begin(&scope[k], pool, parent));
     for (i = 0; i < REQUESTS; ++i) {
         k = i % STREAMS;
@@ -73,13 +80,13 @@ static size_t count_wrong(const service_t *s) {
 }
 
 int main(void) {
-    static const char  *names[] = {"one stream, first call", "one stream", "4 leased streams"};
-    service_t           s;
+    static const char *names[] = {"one stream, first call", "one stream", "4 leased streams"};
+    service_t s;
     spipe_stream_pool_t pool;
-    spipe_timer_t       timer;
-    cudaStream_t        stream;
-    float               ms;
-    size_t              i, k, wrong = 0;
+    spipe_timer_t timer;
+    cudaStream_t stream;
+    float ms;
+    size_t i, k, wrong = 0;
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_stream_pool_create(&pool, STREAMS, SPIPE_PRIORITY_DEFAULT));

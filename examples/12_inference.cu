@@ -14,9 +14,16 @@
 #include "12_product.cuh" /* product_stage: by cuBLAS or by a kernel */
 #include "ex_common.h"
 
-enum { BATCH = EX_HOSTCUDA ? 24 : 8192, REQUESTS = 8 * BATCH };
-enum { PIXELS = 8 * 8, FEATURES = 3 * PIXELS, CLASSES = 32 };
-enum { PICTURE, WEIGHTS, FEATURE, SCORE, ANSWER }; /* the buffers; an element is one request */
+static const int BATCH = EX_HOSTCUDA ? 24 : 8192, REQUESTS = 8 * BATCH;
+static const int PIXELS = 8 * 8, FEATURES = 3 * PIXELS, CLASSES = 32;
+
+enum {
+    PICTURE,
+    WEIGHTS,
+    FEATURE,
+    SCORE,
+    ANSWER
+}; /* the buffers; an element is one request */
 
 /* Bytes p to floats p / 128 - 1, in three planes; then the best three classes. */
 static const spipe_u8_to_chw_t PREPROCESS = {
@@ -25,17 +32,17 @@ static const spipe_topk_t DECODE = {SCORE, ANSWER, CLASSES, 3};
 
 typedef struct model {
     unsigned char *pictures; /* pinned, as are the answers: copies do not block the host */
-    uint32_t      *answers;
-    float          weights[CLASSES * FEATURES];
+    uint32_t *answers;
+    float weights[CLASSES * FEATURES];
 } model_t;
 
 /* Runs all requests, twice: the first run loads the kernels, the second counts. */
 static void infer(model_t *m, spipe_schedule_t schedule, cudaStream_t stream, const char *label) {
-    product_t        encode = {FEATURE, WEIGHTS, SCORE, FEATURES, CLASSES, NULL};
-    spipe_desc_t     d = spipe_desc_default();
+    product_t encode = {FEATURE, WEIGHTS, SCORE, FEATURES, CLASSES, NULL};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    spipe_timer_t    timer;
-    float            ms;
+    spipe_timer_t timer;
+    float ms;
     d.count = REQUESTS; /* with a source and a sink instead of input and output it has no end */
     d.chunk = BATCH;
     d.schedule = schedule;
@@ -67,7 +74,7 @@ static void infer(model_t *m, spipe_schedule_t schedule, cudaStream_t stream, co
    the kernel, cuBLAS and this loop must agree to the bit. Wipes the answers for the next run. */
 static int count_wrong(const model_t *m) {
     static float features[FEATURES], scores[CLASSES];
-    int          wrong = 0;
+    int wrong = 0;
     for (int r = 0; r < REQUESTS; ++r) {
         uint32_t best[3];
         spipe_u8_to_chw_cpu(features, m->pictures + r * FEATURES, &PREPROCESS, 1);
@@ -85,9 +92,9 @@ static int count_wrong(const model_t *m) {
 
 int main(void) {
     static model_t m;
-    cudaStream_t   stream;
-    uint32_t       x = 1;
-    int            i, wrong;
+    cudaStream_t stream;
+    uint32_t x = 1;
+    int i, wrong;
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&m.pictures, REQUESTS * FEATURES));

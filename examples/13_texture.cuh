@@ -2,15 +2,40 @@
     picture; the kernels that call it, and their stages. The CPU's check calls it in loops.      */
 #include "streampipe_kernels.cuh"
 
-enum { PICTURE, LAB, TEXTURE, SCORE, ASKED = SCORE + 3, RELEVANCE, TOKENS }; /* buffers */
-enum { SIDE = 64, PIXELS = SIDE * SIDE, PATCH = 16, ACROSS = SIDE / PATCH, CHANNELS = 13 };
-enum { PATCHES = ACROSS * ACROSS, LEAST = 64, MOST = 400, TOTAL = 2560 }; /* tokens */
+enum {
+    PICTURE,
+    LAB,
+    TEXTURE,
+    SCORE,
+    ASKED = SCORE + 3,
+    RELEVANCE,
+    TOKENS
+}; /* buffers */
+
+enum {
+    SIDE = 64,
+    PIXELS = SIDE * SIDE,
+    PATCH = 16,
+    ACROSS = SIDE / PATCH,
+    CHANNELS = 13
+};
+
+enum {
+    PATCHES = ACROSS * ACROSS,
+    LEAST = 64,
+    MOST = 400,
+    TOTAL = 2560
+}; /* tokens */
+
+/* Beyond the border, the nearest pixel. */
+static __host__ __device__ inline int inside(int x) {
+    if (x < 0) return 0;
+    return x < SIDE ? x : SIDE - 1;
+}
 
 /* Brightness, 0 to 255, in whole numbers of 1/256: exact, on any machine. */
 static __host__ __device__ inline float gray(const spipe_rgb8_t *rgb, int x, int y) {
-    x = x < 0 ? 0 : x < SIDE ? x : SIDE - 1;
-    y = y < 0 ? 0 : y < SIDE ? y : SIDE - 1;
-    const spipe_rgb8_t p = rgb[y * SIDE + x];
+    const spipe_rgb8_t p = rgb[inside(y) * SIDE + inside(x)];
     return (float)(77 * p.r + 150 * p.g + 29 * p.b) / 256.0f;
 }
 
@@ -18,41 +43,52 @@ static __host__ __device__ inline float gray(const spipe_rgb8_t *rgb, int x, int
    direction, x, y and the distance from the centre, in sides. */
 static __host__ __device__ inline void texture_at(float *t, const spipe_rgb8_t *rgb,
                                                   const float *lab, int i) {
-    const int   x = i % SIDE, y = i / SIDE;
+    const int x = i % SIDE, y = i / SIDE;
     const float u = (float)x / (float)SIDE - 0.5f, v = (float)y / (float)SIDE - 0.5f;
-    float       gx = 0.0f, gy = 0.0f;
+    float gx = 0.0f, gy = 0.0f;
     for (int k = -1; k <= 1; ++k) {
         const float w = (float)(2 - k * k);
         gx += w * (gray(rgb, x + 1, y + k) - gray(rgb, x - 1, y + k));
         gy += w * (gray(rgb, x + k, y + 1) - gray(rgb, x + k, y - 1));
     }
-    const float all[CHANNELS] = {(float)rgb[i].r, (float)rgb[i].g, (float)rgb[i].b, lab[3 * i],
-                                 lab[3 * i + 1], lab[3 * i + 2], gx, gy, sqrtf(gx * gx + gy * gy),
-                                 atan2f(gy, gx), u, v, sqrtf(u * u + v * v)};
+    const float all[CHANNELS] = {(float)rgb[i].r,
+                                 (float)rgb[i].g,
+                                 (float)rgb[i].b,
+                                 lab[3 * i],
+                                 lab[3 * i + 1],
+                                 lab[3 * i + 2],
+                                 gx,
+                                 gy,
+                                 sqrtf(gx * gx + gy * gy),
+                                 atan2f(gy, gx),
+                                 u,
+                                 v,
+                                 sqrtf(u * u + v * v)};
     for (int c = 0; c < CHANNELS; ++c) t[c * PIXELS + i] = all[c];
 }
 
 /* 0: entropy of the gray levels; 1: edges, more so near the centre; 2: likeness to the query. */
 static __host__ __device__ inline float score(int which, const float *t, const float *asked,
                                               int patch) {
-    int   bins[16] = {0};
+    int bins[16] = {0};
     float sum = 0.0f, bits = 0.0f;
     for (int k = 0; k < PATCH * PATCH; ++k) {
-        const float *p = t + (patch / ACROSS * PATCH + k / PATCH) * SIDE + patch % ACROSS * PATCH +
-                         k % PATCH;
+        const float *p =
+            t + (patch / ACROSS * PATCH + k / PATCH) * SIDE + patch % ACROSS * PATCH + k % PATCH;
         if (which == 0) ++bins[(int)(77 * p[0] + 150 * p[PIXELS] + 29 * p[2 * PIXELS]) / 4096];
         if (which == 1) sum += p[8 * PIXELS] * (1.0f - p[12 * PIXELS]);
         for (int c = 0; c < CHANNELS && which == 2; ++c) sum += p[c * PIXELS] * asked[c];
     }
     for (int k = 0; k < 16; ++k)
         if (bins[k]) bits -= (float)bins[k] / 256 * log2f((float)bins[k] / 256);
-    return which == 0 ? bits / 4 : which == 1 ? sum / (sum + 1e4f) : 1 / (1 + expf(-sum / 256));
+    if (which == 0) return bits / 4;
+    return which == 1 ? sum / (sum + 1e4f) : 1 / (1 + expf(-sum / 256));
 }
 
 /* Every patch gets the least number of tokens, and of the rest its part, by how much more relevant
    it is than the least relevant one. In whole numbers, so exact. */
 static __host__ __device__ inline void share(uint32_t *tokens, const float *relevance) {
-    float    least = relevance[0];
+    float least = relevance[0];
     uint32_t all = 1;
     for (int k = 1; k < PATCHES; ++k) least = fminf(least, relevance[k]);
     for (int k = 0; k < PATCHES; ++k)
@@ -74,16 +110,19 @@ static __global__ void texture_kernel(float *t, const spipe_rgb8_t *rgb, const f
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, picture = i / PIXELS * PIXELS;
     if (i < n) texture_at(t + CHANNELS * picture, rgb + picture, lab + 3 * picture, i % PIXELS);
 }
+
 static __global__ void score_kernel(float *out, int which, const float *t, const float *asked,
                                     size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) out[i] = score(which, t + i / PATCHES * CHANNELS * PIXELS, asked, i % PATCHES);
 }
+
 static __global__ void balance_kernel(float *out, const float *a, const float *b, const float *c,
                                       size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) out[i] = balance(a[i], b[i], c[i]);
 }
+
 static __global__ void tokens_kernel(uint32_t *tokens, const float *relevance, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) share(tokens + i * PATCHES, relevance + i * PATCHES);
@@ -97,6 +136,7 @@ static cudaError_t texture_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, TEXTURE, float), SPIPE_BUF(c, PICTURE, const spipe_rgb8_t),
                         SPIPE_BUF(c, LAB, const float), n);
 }
+
 static cudaError_t score_stage(const spipe_chunk_t *c, void *user) {
     const int which = *(const int *)user;
     return SPIPE_LAUNCH(score_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c->stream,
@@ -104,6 +144,7 @@ static cudaError_t score_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, TEXTURE, const float), SPIPE_BUF(c, ASKED, const float),
                         c->count * PATCHES);
 }
+
 static cudaError_t balance_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(balance_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c->stream,
@@ -111,6 +152,7 @@ static cudaError_t balance_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, SCORE + 1, const float), SPIPE_BUF(c, SCORE + 2, const float),
                         c->count * PATCHES);
 }
+
 static cudaError_t tokens_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(tokens_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,

@@ -20,11 +20,14 @@
 #include "13_texture.cuh" /* the kernels and all stages but the first */
 #include "ex_common.h"
 
-enum { PICTURES = 48 };
+enum {
+    PICTURES = 48
+};
+
 typedef struct job {
     spipe_rgb8_t pictures[PICTURES * PIXELS];
-    float        asked[CHANNELS], relevance[PICTURES * PATCHES];
-    uint32_t     tokens[PICTURES * PATCHES];
+    float asked[CHANNELS], relevance[PICTURES * PATCHES];
+    uint32_t tokens[PICTURES * PATCHES];
 } job_t;
 
 /* The library's stage counts pixels, this pipeline pictures: the same memory, more elements. */
@@ -38,9 +41,9 @@ static cudaError_t lab_stage(const spipe_chunk_t *c, void *user) {
 
 static int run(job_t *j, spipe_schedule_t schedule) {
     static const char *const names[3] = {"entropy", "salience", "query"};
-    int            which[3] = {0, 1, 2}, k, stage;
+    int which[3] = {0, 1, 2}, k, stage;
     spipe_report_t report;
-    spipe_desc_t   d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = PICTURES;
     d.chunk = 8;
     d.schedule = schedule;
@@ -67,11 +70,11 @@ static int run(job_t *j, spipe_schedule_t schedule) {
 /* How many patches are not as one CPU thread has them. Wipes the results for the next run. */
 static int count_wrong(job_t *j) {
     static float lab[3 * PIXELS], t[CHANNELS * PIXELS];
-    uint32_t     tokens[PATCHES];
-    int          n, k, wrong = 0;
+    uint32_t tokens[PATCHES];
+    int n, k, wrong = 0;
     for (n = 0; n < PICTURES; ++n) {
         const spipe_rgb8_t *picture = j->pictures + n * PIXELS;
-        const float        *got = j->relevance + n * PATCHES;
+        const float *got = j->relevance + n * PATCHES;
         spipe_rgb_to_lab_cpu(lab, picture, PIXELS);
         for (k = 0; k < PIXELS; ++k) texture_at(t, picture, lab, k);
         for (k = 0; k < PATCHES; ++k)
@@ -86,7 +89,7 @@ static int count_wrong(job_t *j) {
 
 int main(void) {
     static job_t j;
-    int          i, wrong;
+    int i, wrong;
     ex_begin();
     for (i = 0; i < PICTURES * PIXELS; ++i) { /* a ball that rolls over a pattern */
         const int x = i % SIDE, y = i / SIDE % SIDE, u = x - i / PIXELS - 8, v = y - 30;

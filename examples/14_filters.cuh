@@ -3,32 +3,51 @@
 
 #include <math.h>
 
-enum { IN, OUT, MIDDLE };         /* the buffers; an element is a frame */
-enum { RADIUS = 8, UNIT = 4096 }; /* gblur's weights: whole numbers that add to UNIT */
-enum { NEGATE, SOBEL, DOWN, ACROSS };
+enum {
+    IN,
+    OUT,
+    MIDDLE
+}; /* the buffers; an element is a frame */
+
+enum {
+    RADIUS = 8,
+    UNIT = 4096
+}; /* gblur's weights: whole numbers that add to UNIT */
+
+enum {
+    NEGATE,
+    SOBEL,
+    DOWN,
+    ACROSS
+};
+
 typedef struct filter {
-    int      step;
+    int step;
     layout_t layout;
     unsigned weight[2 * RADIUS + 1];
 } filter_t;
 
+static __host__ __device__ inline int inside(int x, int size) {
+    if (x < 0) return 0;
+    return x < size ? x : size - 1;
+}
+
 /* Sample (x, y) of a plane; beyond its border, the nearest one. */
 template <typename T>
 static __host__ __device__ unsigned sample(const T *plane, int w, int h, int x, int y) {
-    x = x < 0 ? 0 : x < w ? x : w - 1;
-    y = y < 0 ? 0 : y < h ? y : h - 1;
-    return plane[(size_t)y * (size_t)w + (size_t)x];
+    return plane[(size_t)inside(y, h) * (size_t)w + (size_t)inside(x, w)];
 }
+
 /* Byte i of a frame, filtered. The GPU calls it from a kernel, the check from a loop. */
 template <typename T>
 static __host__ __device__ unsigned filter_at(const filter_t &f, const T *frame, size_t i) {
     const int k = (i >= f.layout.at[1]) + (i >= f.layout.at[2]), w = (int)f.layout.width[k];
-    const T  *p = frame + f.layout.at[k];
+    const T *p = frame + f.layout.at[k];
     const int h = (int)((f.layout.at[k + 1] - f.layout.at[k]) / f.layout.width[k]);
     const int x = (int)((i - f.layout.at[k]) % f.layout.width[k]);
     const int y = (int)((i - f.layout.at[k]) / f.layout.width[k]);
-    int       gx = 0, gy = 0;
-    unsigned  sum = 0;
+    int gx = 0, gy = 0;
+    unsigned sum = 0;
     if (f.step == NEGATE) return 255 - sample(p, w, h, x, y);
     if (f.step == SOBEL) {
         for (int j = -1; j <= 1; ++j) {
@@ -40,21 +59,23 @@ static __host__ __device__ unsigned filter_at(const filter_t &f, const T *frame,
         return edge < 255.0f ? (unsigned)edge : 255;
     }
     for (int j = -RADIUS; j <= RADIUS; ++j)
-        sum += f.weight[j + RADIUS] * (f.step == DOWN ? sample(p, w, h, x, y + j)
-                                                      : sample(p, w, h, x + j, y));
+        sum += f.weight[j + RADIUS] *
+               (f.step == DOWN ? sample(p, w, h, x, y + j) : sample(p, w, h, x + j, y));
     return f.step == DOWN ? sum : (sum + UNIT * UNIT / 2) / (UNIT * UNIT);
 }
+
 template <typename Out, typename In>
 static __global__ void filter_kernel(Out *out, const In *in, filter_t f, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, bytes = f.layout.at[3];
     if (i < n) out[i] = (Out)filter_at(f, in + i / bytes * bytes, i % bytes);
 }
+
 static cudaError_t filter_stage(const spipe_chunk_t *c, void *user) {
     typedef unsigned char byte_t;
     const filter_t *f = (const filter_t *)user;
-    const size_t    n = c->count * f->layout.at[3];
-    const byte_t   *in = SPIPE_BUF(c, IN, const byte_t);
-    byte_t         *out = SPIPE_BUF(c, OUT, byte_t);
+    const size_t n = c->count * f->layout.at[3];
+    const byte_t *in = SPIPE_BUF(c, IN, const byte_t);
+    byte_t *out = SPIPE_BUF(c, OUT, byte_t);
     if (f->step == DOWN)
         return SPIPE_LAUNCH((filter_kernel<unsigned, byte_t>), spipe_blocks(n, 256), 256, 0,
                             c->stream, SPIPE_BUF(c, MIDDLE, unsigned), in, *f, n);
@@ -70,11 +91,12 @@ static cudaError_t filter_stage(const spipe_chunk_t *c, void *user) {
 static int filter_make(filter_t *f, const char *name, const layout_t *layout) {
     const double lambda = 1.5 * 1.5 / (2 * 6);
     const double nu = (1 + 2 * lambda - sqrt(1 + 4 * lambda)) / (2 * lambda);
-    double       w[65] = {0}, sum = 0;
-    unsigned    *weight = f[0].weight + RADIUS;
-    const int    blur = strcmp(name, "gblur") == 0, sobel = strcmp(name, "sobel") == 0;
-    int          i, pass;
-    f[0].step = blur ? DOWN : sobel ? SOBEL : NEGATE;
+    double w[65] = {0}, sum = 0;
+    unsigned *weight = f[0].weight + RADIUS;
+    const int blur = strcmp(name, "gblur") == 0, sobel = strcmp(name, "sobel") == 0;
+    int i, pass;
+    f[0].step = blur ? DOWN : NEGATE;
+    if (sobel) f[0].step = SOBEL;
     f[0].layout = *layout;
     for (w[32] = 1, pass = 0; pass < 6; ++pass) {
         for (i = 1; i < 65; ++i) w[i] += nu * w[i - 1];

@@ -15,12 +15,12 @@ typedef struct layout {
 } layout_t;
 
 typedef struct video {
-    FILE    *in, *out;
-    char     header[512]; /* the first line: it goes out as it came in */
+    FILE *in, *out;
+    char header[512]; /* the first line: it goes out as it came in */
     layout_t layout;
-    size_t   num_read;
-    char     problem[512]; /* the header's or the source's; empty: none */
-    int      write_error;  /* the sink's, an errno: it runs on another thread than the source */
+    size_t num_read;
+    char problem[512]; /* the header's or the source's; empty: none */
+    int write_error;   /* the sink's, an errno: it runs on another thread than the source */
 } video_t;
 
 static int y4m_refuse(video_t *v, const char *what, const char *why) {
@@ -32,12 +32,13 @@ static int y4m_refuse(video_t *v, const char *what, const char *why) {
 static int y4m_read_header(video_t *v) {
     static const struct {
         const char *name;
-        size_t      across, down; /* luma samples for one of chroma */
+        size_t across, down; /* luma samples for one of chroma */
     } formats[] = {{"420jpeg", 2, 2}, {"420mpeg2", 2, 2}, {"420paldv", 2, 2}, {"420", 2, 2},
-                   {"422", 2, 1}, {"444", 1, 1}, {"411", 4, 1}, {"mono", 0, 0}};
-    char   format[32] = "420";
+                   {"422", 2, 1},     {"444", 1, 1},      {"411", 4, 1},      {"mono", 0, 0}};
+
+    char format[32] = "420";
     size_t width = 0, height = 0, k = 0;
-    char  *word;
+    char *word;
     if (!fgets(v->header, sizeof v->header, v->in) || strncmp(v->header, "YUV4MPEG2 ", 10) != 0)
         return y4m_refuse(v, "this is no Y4M stream: ", "it does not begin with YUV4MPEG2");
     if (!strchr(v->header, '\n')) return y4m_refuse(v, "the header ", "does not end");
@@ -56,17 +57,17 @@ static int y4m_read_header(video_t *v) {
     v->layout.width[1] = v->layout.width[2] = across ? (width + across - 1) / across : 1;
     v->layout.at[1] = width * height;
     for (k = 2; k < 4; ++k)
-        v->layout.at[k] = v->layout.at[k - 1] +
-                          (across ? v->layout.width[1] * ((height + down - 1) / down) : 0);
+        v->layout.at[k] =
+            v->layout.at[k - 1] + (across ? v->layout.width[1] * ((height + down - 1) / down) : 0);
     return 0;
 }
 
 /* The source: one frame a call, and the library asks until a chunk is full. A frame that is cut
    short ends the stream as well, so those before it still come out. */
 static cudaError_t y4m_read(void *dst, size_t max_count, size_t *count, void *user) {
-    video_t    *v = (video_t *)user;
+    video_t *v = (video_t *)user;
     const char *why = "the stream ends inside it";
-    char        line[512] = "";
+    char line[512] = "";
     *count = 0;
     if (max_count == 0 || (!fgets(line, sizeof line, v->in) && feof(v->in))) return cudaSuccess;
     *count = strncmp(line, "FRAME", 5) == 0 && strchr(line, '\n') &&

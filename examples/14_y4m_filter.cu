@@ -21,14 +21,16 @@
 
 #include <signal.h>
 
-enum { LARGEST = 61 * 47 * 2 }; /* bytes of a frame in the check */
+enum {
+    LARGEST = 61 * 47 * 2
+}; /* bytes of a frame in the check */
 
 /* 0 = all frames went out; 1 = v->problem says why not. The header has been read. */
 static int filter_video(video_t *v, const char *name) {
-    filter_t       f[2];
+    filter_t f[2];
     spipe_report_t report;
-    spipe_desc_t   d = spipe_desc_default(); /* no count: until the source ends; for live video, */
-    const int      num_steps = filter_make(f, name, &v->layout); /* d.chunk = 1: no frame waits */
+    spipe_desc_t d = spipe_desc_default(); /* no count: until the source ends; for live video, */
+    const int num_steps = filter_make(f, name, &v->layout); /* d.chunk = 1: no frame waits */
     spipe_add_source(&d, y4m_read, v, v->layout.at[3]);
     spipe_add_sink(&d, y4m_write, v, v->layout.at[3]);
     if (num_steps == 2) spipe_add_temp(&d, v->layout.at[3] * sizeof(unsigned));
@@ -45,17 +47,17 @@ static int filter_video(video_t *v, const char *name) {
 /* Five frames of noise through a filter, and each again on the CPU. How many bytes differ. */
 static size_t count_wrong(const char *name, const char *sizes) {
     static unsigned char frames[5 * LARGEST], got[LARGEST];
-    static unsigned      once[LARGEST], x = 1;
-    video_t              v, back;
-    filter_t             f[2];
-    size_t               n, i, count, wrong = 0;
+    static unsigned once[LARGEST], x = 1;
+    video_t v, back;
+    filter_t f[2];
+    size_t n, i, count, wrong = 0;
     memset(&v, 0, sizeof v);
     if (!(v.in = tmpfile()) || !(v.out = tmpfile())) return 1;
     fprintf(v.in, "YUV4MPEG2 %s F25:1\n", sizes);
     rewind(v.in);
     if (y4m_read_header(&v) != 0) return 1;
     const size_t bytes = v.layout.at[3];
-    const int    num_steps = filter_make(f, name, &v.layout);
+    const int num_steps = filter_make(f, name, &v.layout);
     for (i = 0; i < 5 * bytes; ++i) frames[i] = (unsigned char)((x = x * 69069 + 1) >> 24);
     back = v;
     back.out = v.in;
@@ -83,8 +85,8 @@ int main(int argc, char **argv) {
     static const char *const sizes[] = {"W61 H47 C420jpeg", "W33 H18 C444", "W50 H9 C411",
                                         "W1 H1 Cmono"};
     static video_t v;
-    filter_t       f[2];
-    size_t         all = 0;
+    filter_t f[2];
+    size_t all = 0;
     if (argc > 1) {
         signal(SIGPIPE, SIG_IGN); /* when the reader is gone, fwrite says so and we can, too */
         v.in = stdin;

@@ -1,14 +1,11 @@
 /*  15_doctor.cu -- is it concurrent? Measures overlap, and asks the doctor why there is none.
 
     nvcc -O3 -I.. -I../extras -o 15_doctor 15_doctor.cu && ./15_doctor  (no GPU: make examples)
-
     You learn   time each operation alone, then both together: the sum of the two times minus the
-                time together is the time that was hidden. If it is 0, spipe_doctor says why and
-                what to change.
-    Mind        three usual checks mislead. On ONE stream, copy in, kernel and copy out always add
-                up to the whole. Kernels timed while they overlap slow each other down, so their sum
-                is too long. And several multiprocessors do not mean concurrent kernels:
-                asyncEngineCount and concurrentKernels say it (spipe_device_get).
+                time together was hidden. If it is 0, spipe_doctor says why and what to change.
+    Mind        three usual checks mislead. On ONE stream, copies and kernel always add up to the
+                whole. Kernels that overlap slow each other down: their sum is too long. Several
+                multiprocessors are no concurrent kernels: spipe_device_get says which GPU has them.
     Expect      (hostcuda) 3 copy engines, kernels of different streams run at once: yes
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
             pinned, two streams             0.081 ms   0.089 ms   0.090 ms   98 %  yes
@@ -25,20 +22,23 @@
 #include "ex_common.h"
 #include "streampipe_tools.h"
 
-enum { N = EX_HOSTCUDA ? 1 << 20 : 1 << 24, BYTES = N * sizeof(unsigned), COPY = 1, KERNEL = 2 };
-typedef struct setup {
-    const char     *name;
-    unsigned       *host;
-    cudaStream_t    first, second; /* of the copy and of the kernel */
-    spipe_finding_t reason;        /* why they do not overlap, NONE = they do */
-} setup_t;
+static const int N = EX_HOSTCUDA ? 1 << 20 : 1 << 24, COPY = 1, KERNEL = 2;
+static const size_t BYTES = N * sizeof(unsigned);
 static const spipe_finding_t NONE = SPIPE_NUM_FINDINGS;
+
+typedef struct setup {
+    const char *name;
+    unsigned *host;
+    cudaStream_t first, second; /* of the copy and of the kernel */
+    spipe_finding_t reason;     /* why they do not overlap, NONE = they do */
+} setup_t;
+
 static unsigned *to, *x, *y, steps, pageable[N]; /* where the copy goes; the kernel's */
 
 /* The least of four times by the GPU's clock, from before the first to after the last of them. */
 static double time_ms(const setup_t *s, int what) {
     spipe_timer_t timer;
-    float         ms, least = 1e30f;
+    float ms, least = 1e30f;
     SPIPE_CHECK(spipe_timer_create(&timer));
     for (int k = 0; k < 4; ++k) {
         SPIPE_CHECK(cudaDeviceSynchronize());
@@ -59,10 +59,10 @@ static double time_ms(const setup_t *s, int what) {
 /* Prints the first that the doctor finds wrong and its cure; 1 if our mistake is among all. */
 static int ask_doctor(const setup_t *s) {
     spipe_doctor_desc_t d = spipe_doctor_default();
-    const cudaStream_t  two[2] = {s->first, s->second};
-    spipe_checkup_t     c;
-    char                line[256], more = 1;
-    FILE               *text = tmpfile();
+    const cudaStream_t two[2] = {s->first, s->second};
+    spipe_checkup_t c;
+    char line[256], more = 1;
+    FILE *text = tmpfile();
     if (!text) return 0;
     d.pointer = s->host;
     d.bytes = d.probe_bytes = BYTES;
@@ -93,8 +93,8 @@ static int examine(const setup_t *s) {
 
 int main(void) {
     spipe_device_t gpu;
-    cudaStream_t   s[2], blocking;
-    unsigned      *pinned;
+    cudaStream_t s[2], blocking;
+    unsigned *pinned;
     ex_begin();
     SPIPE_CHECK(spipe_device_get(&gpu, -1));
     for (cudaStream_t &t : s) SPIPE_CHECK(spipe_stream_create(&t, SPIPE_PRIORITY_DEFAULT));

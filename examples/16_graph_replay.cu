@@ -18,7 +18,11 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { COUNT = 1 << 20, CHUNK = 16384, RUNS = 6 };
+enum {
+    COUNT = 1 << 20,
+    CHUNK = 16384,
+    RUNS = 6
+};
 
 static __global__ void square(const float *x, float *y, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -28,7 +32,7 @@ SPIPE_MAP_STAGE(square_stage, square, float, float)
 
 /* Your own kernel: it needs all that the pipeline computes, and finds it in device memory. */
 static __global__ void sum_up(const float *y, unsigned long long *sum, size_t n) {
-    const size_t       stride = gridDim.x * (size_t)blockDim.x;
+    const size_t stride = gridDim.x * (size_t)blockDim.x;
     unsigned long long mine = 0;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += stride)
         mine += (unsigned long long)y[i];
@@ -36,9 +40,9 @@ static __global__ void sum_up(const float *y, unsigned long long *sum, size_t n)
 }
 
 typedef struct job {
-    spipe_pipeline_t   *pipeline;
-    float              *x, *y;           /* pinned; device */
-    unsigned long long *sum, *sum_dev;   /* pinned; device */
+    spipe_pipeline_t *pipeline;
+    float *x, *y;                      /* pinned; device */
+    unsigned long long *sum, *sum_dev; /* pinned; device */
 } job_t;
 
 /* One run, on any stream, captured or not. */
@@ -52,8 +56,8 @@ static cudaError_t issue(job_t *j, cudaStream_t stream) {
 /* RUNS runs with new numbers each, by the graph if there is one. Returns how many were wrong. */
 static int run(job_t *j, cudaStream_t stream, cudaGraphExec_t graph, const char *label) {
     spipe_timer_t timer;
-    float         ms, all = 0.0f;
-    int           wrong = 0;
+    float ms, all = 0.0f;
+    int wrong = 0;
     SPIPE_CHECK(spipe_timer_create(&timer));
     for (unsigned k = 0; k < RUNS; ++k) {
         unsigned long long want = 0;
@@ -74,10 +78,10 @@ static int run(job_t *j, cudaStream_t stream, cudaGraphExec_t graph, const char 
 }
 
 int main(void) {
-    job_t           j;
-    spipe_desc_t    d = spipe_desc_default();
-    cudaStream_t    stream;
-    cudaGraph_t     graph;
+    job_t j;
+    spipe_desc_t d = spipe_desc_default();
+    cudaStream_t stream;
+    cudaGraph_t graph;
     cudaGraphExec_t exec;
     ex_begin();
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));

@@ -22,7 +22,7 @@ SPIPE_MAP_STAGE(square_stage, square, float, float)
    place until squares_destroy. NULL: it could not be made. */
 extern "C" void *squares_create(const float *x, float *y, size_t n) {
     spipe_pipeline_t *p = NULL;
-    spipe_desc_t      d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = n;
     spipe_add_input(&d, x, sizeof *x);
     spipe_add_output(&d, y, sizeof *y);
@@ -30,14 +30,14 @@ extern "C" void *squares_create(const float *x, float *y, size_t n) {
     (void)spipe_pipeline_create(&p, &d, NULL);
     return p;
 }
+
 /* 0, or a cudaError_t. Does not wait. */
 extern "C" int squares_enqueue(void *p, void *stream) {
     return spipe_pipeline_enqueue((spipe_pipeline_t *)p, (cudaStream_t)stream);
 }
+
 /* Waits for what is under way. */
-extern "C" int squares_destroy(void *p) {
-    return spipe_pipeline_destroy((spipe_pipeline_t *)p);
-}
+extern "C" int squares_destroy(void *p) { return spipe_pipeline_destroy((spipe_pipeline_t *)p); }
 
 /* What comes after the run on the same stream: here a kernel, in 17_python.py PyTorch's sum. */
 static __global__ void add_one(float *x, size_t n) {
@@ -48,8 +48,8 @@ static __global__ void add_one(float *x, size_t n) {
 int main(void) {
     const size_t n = 1000003;
     cudaStream_t stream;
-    float       *x, *y, *back;
-    size_t       i, wrong = 0;
+    float *x, *y, *back;
+    size_t i, wrong = 0;
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, n * sizeof *x));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&back, n * sizeof *back));

@@ -2,13 +2,11 @@
     that NVIDIA published, beside today's GPU.
 
     nvcc -O3 -I.. -o 18_published_table 18_published_table.cu  (or: make examples)
-
     What you learn: the same twelve operations on four streams can be slower than no overlap at all,
     or nearly twice as fast, depending on the order in which they are issued: {copy, kernel, copy}
     for each stream, or {all copies in} {all kernels} {all copies out}. The first order is bad with
     one copy engine and one in-order queue (C1060), the second with two engines whose kernels signal
     late (C2050). With queues that do not block each other (K20c and later) both are equal.
-
     Expected on hostcuda (on a GPU: the published rows, and one measured):
         16 MiB of floats, changed in place, 4 streams; ms
                                   sequential   V1 c,k,c   V2 cc,kk
@@ -21,7 +19,8 @@
 #include "hostcuda.h"
 #endif
 
-enum { STREAMS = 4, BLOCK = 256 };
+static const int STREAMS = 4, BLOCK = 256;
+static const int IN = 0, OUT = 2; /* of what is issued; 1 is the kernel */
 static const size_t count = (size_t)4 << 20, part = count / STREAMS;
 
 static __global__ void add_one(float *a, size_t n) {
@@ -30,11 +29,11 @@ static __global__ void add_one(float *a, size_t n) {
 }
 
 typedef struct work {
-    float       *host, *device;
+    float *host, *device;
     cudaStream_t streams[STREAMS];
-    cudaEvent_t  begin, end;
+    cudaEvent_t begin, end;
 } work_t;
-enum { IN, KERNEL, OUT };
+
 static cudaError_t issue(const work_t *w, int what, size_t first, size_t n, cudaStream_t s) {
     float *h = w->host + first, *d = w->device + first;
     if (what == IN) return cudaMemcpyAsync(d, h, n * sizeof *d, cudaMemcpyHostToDevice, s);
@@ -64,8 +63,7 @@ static void make(work_t *w) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&w->host, count * sizeof(float)));
     SPIPE_CHECK(cudaMalloc((void **)&w->device, count * sizeof(float)));
     for (cudaStream_t &s : w->streams) SPIPE_CHECK(cudaStreamCreate(&s));
-    SPIPE_CHECK(cudaEventCreate(&w->begin));
-    SPIPE_CHECK(cudaEventCreate(&w->end));
+    for (cudaEvent_t *e : {&w->begin, &w->end}) SPIPE_CHECK(cudaEventCreate(e));
     memset(w->host, 0, count * sizeof(float));
 }
 
@@ -74,8 +72,7 @@ static int unmake(work_t *w, float runs) {
     size_t wrong = 0;
     for (size_t i = 0; i < count; ++i) wrong += w->host[i] != runs;
     for (cudaStream_t s : w->streams) SPIPE_CHECK(cudaStreamDestroy(s));
-    SPIPE_CHECK(cudaEventDestroy(w->begin));
-    SPIPE_CHECK(cudaEventDestroy(w->end));
+    for (cudaEvent_t e : {w->begin, w->end}) SPIPE_CHECK(cudaEventDestroy(e));
     SPIPE_CHECK(cudaFree(w->device));
     SPIPE_CHECK(spipe_pinned_free(w->host));
     return wrong == 0;
@@ -86,12 +83,15 @@ static void print_row(const char *who, const char *how, const double *ms) {
 }
 
 int main(void) {
-    static const struct { const char *profile, *name; double ms[3]; } cards[] = {
-        {"c1060", "Tesla C1060", {12.92381, 13.63690, 8.84588}},
-        {"c2050", "Tesla C2050", {9.984512, 5.735584, 7.597984}},
-        {"k20c",  "Tesla K20c",  {7.101760, 3.974144, 3.967616}}};
+    static const struct {
+        const char *profile, *name;
+        double ms[3];
+    } cards[] = {{"c1060", "Tesla C1060", {12.92381, 13.63690, 8.84588}},
+                 {"c2050", "Tesla C2050", {9.984512, 5.735584, 7.597984}},
+                 {"k20c", "Tesla K20c", {7.101760, 3.974144, 3.967616}}};
+
     work_t w = work_t();
-    int    right = 1;
+    int right = 1;
     printf("16 MiB of floats, changed in place, 4 streams; ms\n%-25s %10s %10s %10s\n", "",
            "sequential", "V1 c,k,c", "V2 cc,kk");
     for (const auto &card : cards) {
@@ -111,7 +111,7 @@ int main(void) {
     spipe_device_t facts;
     SPIPE_CHECK(spipe_device_get(&facts, -1));
     make(&w);
-    (void)run(&w, 0), (void)run(&w, 1), (void)run(&w, 2); /* warms up */
+    for (int order : {0, 1, 2}) (void)run(&w, order); /* warms up */
     const double ms[3] = {run(&w, 0), run(&w, 1), run(&w, 2)};
     print_row(facts.name, "measured", ms);
     right = unmake(&w, 6.0f);

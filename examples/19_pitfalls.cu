@@ -15,7 +15,12 @@
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-enum { N = EX_HOSTCUDA ? 1 << 20 : 1 << 22, BYTES = N * sizeof(unsigned), STREAMS = 4, MANY = 256 };
+enum {
+    N = EX_HOSTCUDA ? 1 << 20 : 1 << 22,
+    BYTES = N * sizeof(unsigned),
+    STREAMS = 4,
+    MANY = 256
+};
 
 typedef struct way {
     int tasks;       /* the array is cut into so many: copy in, kernel, copy out each */
@@ -27,7 +32,7 @@ typedef struct way {
 
 static const struct pitfall {
     const char *name;
-    way_t       bad, good;
+    way_t bad, good;
 } pitfalls[] = {
     {"false dependency: someone uses stream 0", {STREAMS, 1, 0, 0, 0}, {STREAMS, 0, 0, 0, 0}},
     {"unpinned memory", {STREAMS, 0, 1, 0, 0}, {STREAMS, 0, 0, 0, 0}},
@@ -38,8 +43,10 @@ static const struct pitfall {
 static unsigned *pageable, *pinned, *dev, *mark, steps; /* mark: what the "someone" writes to */
 
 static void make_stream(cudaStream_t *s, int blocking) {
-    if (blocking) SPIPE_CHECK(cudaStreamCreate(s));
-    else SPIPE_CHECK(spipe_stream_create(s, SPIPE_PRIORITY_DEFAULT));
+    if (blocking)
+        SPIPE_CHECK(cudaStreamCreate(s));
+    else
+        SPIPE_CHECK(spipe_stream_create(s, SPIPE_PRIORITY_DEFAULT));
 }
 
 static void queue_task(unsigned *host, size_t first, size_t count, cudaStream_t s) {
@@ -52,10 +59,10 @@ static void queue_task(unsigned *host, size_t first, size_t count, cudaStream_t 
 
 /* Milliseconds of the whole; negative when a result is wrong. */
 static double run_ms(const way_t *w) {
-    unsigned    *host = w->pageable ? pageable : pinned;
+    unsigned *host = w->pageable ? pageable : pinned;
     const size_t count = (size_t)N / (size_t)w->tasks;
     cudaStream_t streams[MANY];
-    const int    num_streams = w->stream_each ? w->tasks : STREAMS;
+    const int num_streams = w->stream_each ? w->tasks : STREAMS;
     ex_fill(host, N);
     for (int k = 0; k < num_streams && !w->stream_each; ++k) make_stream(&streams[k], w->blocking);
     const double start = ex_now_ms();

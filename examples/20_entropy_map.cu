@@ -22,15 +22,15 @@
 #include <unistd.h>
 
 typedef struct job {
-    const char        *in_name, *out_name;
-    char               part_name[4096];
-    FILE              *in, *out;
-    size_t             block, width, bytes_read, lengths_given, num_blocks;
+    const char *in_name, *out_name;
+    char part_name[4096];
+    FILE *in, *out;
+    size_t block, width, bytes_read, lengths_given, num_blocks;
     unsigned long long counts[256];
-    double             sum;
-    float              least, most, *kept; /* kept: only with --check */
-    size_t             room_kept;
-    int                error, check; /* error: errno of the first file that failed */
+    double sum;
+    float least, most, *kept; /* kept: only with --check */
+    size_t room_kept;
+    int error, check; /* error: errno of the first file that failed */
 } job_t;
 
 static int complain(const char *what, const char *name, const char *why) {
@@ -45,7 +45,7 @@ static cudaError_t io_failed(job_t *j) {
 
 /* Buffer 0: blocks; the last one is filled up with zeros that do not count. */
 static cudaError_t read_blocks(void *dst, size_t max_count, size_t *count, void *user) {
-    job_t       *j = (job_t *)user;
+    job_t *j = (job_t *)user;
     const size_t n = fread(dst, 1, max_count * j->block, j->in);
     if (ferror(j->in)) return io_failed(j);
     *count = (n + j->block - 1) / j->block;
@@ -75,8 +75,8 @@ static cudaError_t take_pixels(const void *src, size_t count, size_t first, void
 
 static cudaError_t take_entropies(const void *src, size_t count, size_t first, void *user) {
     const float *h = (const float *)src;
-    job_t       *j = (job_t *)user;
-    size_t       i;
+    job_t *j = (job_t *)user;
+    size_t i;
     for (i = 0; i < count; ++i) {
         j->sum += h[i];
         if (j->num_blocks++ == 0) j->least = j->most = h[i];
@@ -99,7 +99,7 @@ static int show_progress(const spipe_progress_t *p, void *user) {
     const double mib = (double)p->elements_done * (double)j->block / 1048576.0;
     fprintf(stderr, "\r%10.1f MiB  %8.1f MiB/s ", mib, p->seconds > 0 ? mib / p->seconds : 0.0);
     if (j->room_kept > 0 && !j->kept) { /* the file's size is known: a bar */
-        char   bar[41] = "........................................";
+        char bar[41] = "........................................";
         size_t done = (size_t)(40.0 * mib * 1048576.0 / (double)j->room_kept);
         memset(bar, '#', done < 40 ? done : 40);
         fprintf(stderr, "[%s]", bar);
@@ -110,12 +110,12 @@ static int show_progress(const spipe_progress_t *p, void *user) {
 /* Every entropy once more, serially, on the CPU. */
 static int check(job_t *j) {
     unsigned char *data = (unsigned char *)malloc(j->block);
-    double         worst = 0.0;
-    size_t         i, n;
+    double worst = 0.0;
+    size_t i, n;
     rewind(j->in);
     for (i = 0; data && (n = fread(data, 1, j->block, j->in)) > 0; ++i) {
         const uint32_t valid = (uint32_t)n;
-        float          h = 0.0f;
+        float h = 0.0f;
         memset(data + n, 0, j->block - n);
         spipe_byte_entropy_cpu(&h, data, &valid, j->block, 1);
         if (i < j->num_blocks) worst = fmax(worst, fabs((double)h - j->kept[i]));
@@ -123,14 +123,15 @@ static int check(job_t *j) {
     free(data);
     printf("check: %zu of %zu blocks on the CPU, largest difference %.2g bits\n", i, j->num_blocks,
            worst);
-    return i == j->num_blocks && worst <= 1e-5 ? 0
-           : complain("check of", j->in_name, "the entropies are not those of the CPU");
+    return i == j->num_blocks && worst <= 1e-5
+               ? 0
+               : complain("check of", j->in_name, "the entropies are not those of the CPU");
 }
 
 static void print_facts(const job_t *j, double ms) {
     const double n = (double)j->bytes_read;
-    double       whole = 0.0, printable = 0.0;
-    int          v, distinct = 0, top = 0;
+    double whole = 0.0, printable = 0.0;
+    int v, distinct = 0, top = 0;
     for (v = 0; v < 256; ++v) {
         const double p = n > 0 ? (double)j->counts[v] / n : 0.0;
         if (p > 0) whole -= p * log2(p);
@@ -154,7 +155,7 @@ static void print_facts(const job_t *j, double ms) {
  */
 static int open_map(job_t *j) {
     struct stat st;
-    const int   there = stat(j->out_name, &st) == 0, plain = !there || S_ISREG(st.st_mode);
+    const int there = stat(j->out_name, &st) == 0, plain = !there || S_ISREG(st.st_mode);
     snprintf(j->part_name, sizeof j->part_name, "%s%s", j->out_name, plain ? ".part" : "");
     j->out = fopen(j->part_name, "wb");
     if (!j->out) return complain("cannot write", j->out_name, strerror(errno));
@@ -167,7 +168,7 @@ static int open_map(job_t *j) {
  */
 static int close_map(job_t *j, int good) {
     const size_t rows = (j->num_blocks + j->width - 1) / j->width;
-    size_t       i;
+    size_t i;
     if (!j->out) return 0;
     for (i = j->num_blocks; i < rows * j->width && good; ++i) good = fputc(0, j->out) == 0;
     good = good && fseek(j->out, 0, SEEK_SET) == 0;
@@ -184,10 +185,10 @@ static int close_map(job_t *j, int good) {
 }
 
 static int run(job_t *j) {
-    spipe_bytes_t    bytes = {0, 1, 2, 3, 4, j->block};
+    spipe_bytes_t bytes = {0, 1, 2, 3, 4, j->block};
     spipe_quantise_t quantise = {3, 5, 0.0f, 8.0f};
-    spipe_desc_t     d = spipe_desc_default();
-    spipe_report_t   report;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t report;
     spipe_add_source(&d, read_blocks, j, j->block);
     spipe_add_source(&d, give_lengths, j, sizeof(uint32_t));
     spipe_add_temp(&d, 256 * sizeof(uint32_t));
@@ -215,14 +216,16 @@ static int run(job_t *j) {
 }
 
 static int usage(const char *why) {
-    fprintf(stderr, "entropy_map: %s\nusage: entropy_map FILE [-o map.pgm] [--block BYTES] "
-            "[--width PIXELS] [--check]\n       FILE - is standard input\n", why);
+    fprintf(stderr,
+            "entropy_map: %s\nusage: entropy_map FILE [-o map.pgm] [--block BYTES] "
+            "[--width PIXELS] [--check]\n       FILE - is standard input\n",
+            why);
     return 2;
 }
 
 /* A number of at least lo and at most hi, or 0. */
 static size_t number(const char *text, size_t lo, size_t hi) {
-    char              *end;
+    char *end;
     unsigned long long n = strtoull(text, &end, 10);
     return *text == '-' || *end || n < lo || n > hi ? 0 : (size_t)n;
 }
@@ -254,7 +257,7 @@ static int parse(job_t *j, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     struct stat st;
-    job_t       j;
+    job_t j;
     memset(&j, 0, sizeof j);
     j.block = 4096;
     if (parse(&j, argc, argv) != 0) return 2;
@@ -269,8 +272,10 @@ int main(int argc, char **argv) {
         const int regular = S_ISREG(st.st_mode);
         if (regular && !j.check) j.room_kept = (size_t)st.st_size; /* for the bar */
         for (size_t w = 16; !j.width; w *= 2) { /* about square, where the size is known */
-            if (!regular) j.width = 256;
-            else if (w >= 4096 || w * w * j.block >= (size_t)st.st_size) j.width = w;
+            if (!regular)
+                j.width = 256;
+            else if (w >= 4096 || w * w * j.block >= (size_t)st.st_size)
+                j.width = w;
         }
         if (!j.out_name || open_map(&j) == 0) result = run(&j);
     }

@@ -18,11 +18,14 @@
 #include "ex_common.h"
 #include "streampipe_timeline.h"
 
-enum { N_ELEMENTS = EX_HOSTCUDA ? 1 << 20 : 4 << 20, ROOM = 1000 };
+enum {
+    N_ELEMENTS = EX_HOSTCUDA ? 1 << 20 : 4 << 20,
+    ROOM = 1000
+};
 
 typedef struct busy {
     unsigned steps;
-    int      waits; /* 1 = as many a first program: wait, to be sure */
+    int waits; /* 1 = as many a first program: wait, to be sure */
 } busy_t;
 
 static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
@@ -52,7 +55,7 @@ static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *
 /* The pictures, into a folder that is there. */
 static void write_pictures(const spipe_timeline_t *t, const spipe_report_t *r, const char *folder) {
     char path[4][512];
-    int  i;
+    int i;
     for (i = 0; i < 4; ++i) {
         static const char *const ends[] = {"timeline.svg", "timeline.html", "trace.json",
                                            "report.json"};
@@ -68,12 +71,12 @@ static void write_pictures(const spipe_timeline_t *t, const spipe_report_t *r, c
 }
 
 int main(int argc, char **argv) {
-    const size_t     bytes = N_ELEMENTS * sizeof(unsigned);
-    unsigned        *x, *y, *dev;
-    busy_t           busy = {0, 0};
+    const size_t bytes = N_ELEMENTS * sizeof(unsigned);
+    unsigned *x, *y, *dev;
+    busy_t busy = {0, 0};
     spipe_timeline_t t;
-    spipe_report_t   waiting, one_slot, plain;
-    int              right = 1;
+    spipe_report_t waiting, one_slot, plain;
+    int right = 1;
     ex_begin();
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, bytes));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));
@@ -101,8 +104,10 @@ int main(int argc, char **argv) {
 
     plain = look("all left to the library", &d, &t);
     right &= ex_busy_right(y, busy.steps, N_ELEMENTS);
-    if (argc > 1) write_pictures(&t, &plain, argv[1]);
-    else printf("\nname a folder, and the pictures will be there\n");
+    if (argc > 1)
+        write_pictures(&t, &plain, argv[1]);
+    else
+        printf("\nname a folder, and the pictures will be there\n");
 
     right &= (waiting.causes & SPIPE_CAUSE_STAGE_WAITS) != 0;
     right &= (one_slot.causes & SPIPE_CAUSE_DEPTH) != 0;

@@ -25,6 +25,7 @@ int main(void) {
     return 77;
 }
 #else
+#include <algorithm>
 #include <nccl.h>
 #include <vector>
 
@@ -38,17 +39,20 @@ int main(void) {
         }                                                                                          \
     } while (0)
 
-enum { MAX_GPUS = 16, MAX_LAYERS = 256 };
+enum {
+    MAX_GPUS = 16,
+    MAX_LAYERS = 256
+};
 
 /* A layer's backward pass: some arithmetic, and a gradient for each parameter. */
-static __global__ void backward(float *gradient, size_t n, size_t first, int rank,
-                                unsigned steps) {
+static __global__ void backward(float *gradient, size_t n, size_t first, int rank, unsigned steps) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= n) return;
     float x = (float)((first + i) % 1021 + (size_t)rank);
     for (unsigned k = 0; k < steps; ++k) x = x * 0.5f + (float)rank;
     gradient[i] = x;
 }
+
 static float backward_cpu(size_t i, int rank, unsigned steps) {
     float x = (float)(i % 1021 + (size_t)rank), before = -1.0f;
     for (unsigned k = 0; k < steps && x != before; ++k) { /* it comes to rest */
@@ -60,24 +64,25 @@ static float backward_cpu(size_t i, int rank, unsigned steps) {
 
 typedef struct gpu {
     cudaStream_t compute, comm;
-    cudaEvent_t  ready, done;
-    float       *gradients; /* of all layers, in the order in which backward makes them */
-    ncclComm_t   nccl;
+    cudaEvent_t ready, done;
+    float *gradients; /* of all layers, in the order in which backward makes them */
+    ncclComm_t nccl;
 } gpu_t;
 
 static struct job {
-    int      num_gpus, layers;
-    size_t   per_layer; /* parameters */
+    int num_gpus, layers;
+    size_t per_layer; /* parameters */
     unsigned steps;
-    gpu_t    gpus[MAX_GPUS];
+    gpu_t gpus[MAX_GPUS];
 } job;
 
 /* Timed events of the first GPU, for the timeline. */
 typedef struct marks {
-    std::vector<cudaEvent_t> at;   /* begin and end of each */
-    std::vector<int>         stage; /* 0 backward, 1 all-reduce */
-    cudaEvent_t              begin;
+    std::vector<cudaEvent_t> at; /* begin and end of each */
+    std::vector<int> stage;      /* 0 backward, 1 all-reduce */
+    cudaEvent_t begin;
 } marks_t;
+
 static void mark(marks_t *m, int stage, cudaStream_t stream) {
     cudaEvent_t e;
     if (!m) return;
@@ -87,7 +92,11 @@ static void mark(marks_t *m, int stage, cudaStream_t stream) {
     m->stage.push_back(stage);
 }
 
-enum { BACKWARD = 1, REDUCE = 2 };
+enum {
+    BACKWARD = 1,
+    REDUCE = 2
+};
+
 /* Adds up elements first .. last-1 over all GPUs, on their communication streams. */
 static void reduce(size_t first, size_t last, marks_t *m) {
     for (int g = 0; g < job.num_gpus; ++g) {
@@ -107,11 +116,12 @@ static void reduce(size_t first, size_t last, marks_t *m) {
     SPIPE_CHECK(cudaSetDevice(0));
     mark(m, 1, job.gpus[0].comm);
 }
+
 /* One training step's backward pass and reduction; returns how many all-reduces there were. */
 static int issue(size_t bucket, int what, marks_t *m) {
     const size_t all = job.per_layer * (size_t)job.layers;
-    size_t       begun = 0;
-    int          calls = 0;
+    size_t begun = 0;
+    int calls = 0;
     for (int layer = 0; layer < job.layers; ++layer) {
         const size_t first = job.per_layer * (size_t)layer, end = first + job.per_layer;
         for (int g = 0; g < job.num_gpus && (what & BACKWARD); ++g) {
@@ -129,6 +139,7 @@ static int issue(size_t bucket, int what, marks_t *m) {
     }
     return calls;
 }
+
 /* Milliseconds from the first kernel to the last GPU's end. */
 static double step_ms(size_t bucket, int what, int *calls, marks_t *m) {
     for (int g = 0; g < job.num_gpus; ++g) {
@@ -136,7 +147,7 @@ static double step_ms(size_t bucket, int what, int *calls, marks_t *m) {
         SPIPE_CHECK(cudaDeviceSynchronize());
     }
     const double start = ex_now_ms();
-    const int    n = issue(bucket, what, m);
+    const int n = issue(bucket, what, m);
     for (int g = 0; g < job.num_gpus; ++g) {
         SPIPE_CHECK(cudaSetDevice(g));
         SPIPE_CHECK(cudaStreamSynchronize(job.gpus[g].compute));
@@ -145,6 +156,7 @@ static double step_ms(size_t bucket, int what, int *calls, marks_t *m) {
     if (calls) *calls = n;
     return ex_now_ms() - start;
 }
+
 static double best_ms(size_t bucket, int what, int *calls) {
     double best = 0;
     for (int k = 0; k < (EX_HOSTCUDA ? 1 : 7); ++k) {
@@ -153,9 +165,10 @@ static double best_ms(size_t bucket, int what, int *calls) {
     }
     return best;
 }
+
 /* Every GPU has the sum over all of them, to rounding: the order of adding is NCCL's own. */
 static int is_right(void) {
-    const size_t       all = job.per_layer * (size_t)job.layers;
+    const size_t all = job.per_layer * (size_t)job.layers;
     std::vector<float> there(all);
     for (int g = 0; g < job.num_gpus; ++g) {
         SPIPE_CHECK(cudaSetDevice(g));
@@ -170,11 +183,14 @@ static int is_right(void) {
     }
     return 1;
 }
+
 /* So that all of backward takes that long. */
 static void calibrate(double ms) {
     double a, b;
 #if EX_HOSTCUDA
-    (void)ms; (void)a; (void)b;
+    (void)ms;
+    (void)a;
+    (void)b;
     hostcuda_kernel_time(backward, 100e3, 0);
     return;
 #else
@@ -183,20 +199,21 @@ static void calibrate(double ms) {
     job.steps = 1088;
     b = best_ms(SIZE_MAX, BACKWARD, NULL);
     const double steps = (ms - a) / ((b - a) / 1024.0) + 64.0;
-    job.steps = steps < 8 ? 8u : steps > 1e6 ? 1000000u : (unsigned)steps;
+    job.steps = steps < 8 ? 8u : (unsigned)std::min(steps, 1e6);
 #endif
 }
+
 static void write_trace(size_t bucket, const char *path) {
     std::vector<spipe_span_t> spans;
-    spipe_timeline_t          t = spipe_timeline_t();
-    marks_t                   m;
+    spipe_timeline_t t = spipe_timeline_t();
+    marks_t m;
     SPIPE_CHECK(cudaSetDevice(0));
     SPIPE_CHECK(cudaEventCreate(&m.begin));
     SPIPE_CHECK(cudaEventRecord(m.begin, job.gpus[0].compute));
     t.wall_ms = step_ms(bucket, BACKWARD | REDUCE, NULL, &m);
     SPIPE_CHECK(cudaSetDevice(0));
     for (size_t k = 0; k + 1 < m.at.size(); k += 2) {
-        float        begin = 0, end = 0;
+        float begin = 0, end = 0;
         spipe_span_t s = spipe_span_t();
         SPIPE_CHECK(cudaEventElapsedTime(&begin, m.begin, m.at[k]));
         SPIPE_CHECK(cudaEventElapsedTime(&end, m.begin, m.at[k + 1]));
@@ -218,8 +235,9 @@ static void write_trace(size_t bucket, const char *path) {
     SPIPE_CHECK(cudaEventDestroy(m.begin));
     printf("%s has the first GPU's timeline\n", path);
 }
+
 static void create(void) {
-    int        devices[MAX_GPUS];
+    int devices[MAX_GPUS];
     ncclComm_t comms[MAX_GPUS];
     for (int g = 0; g < job.num_gpus; ++g) devices[g] = g;
     NCCL_CHECK(ncclCommInitAll(comms, job.num_gpus, devices));
@@ -234,6 +252,7 @@ static void create(void) {
                                job.per_layer * (size_t)job.layers * sizeof(float)));
     }
 }
+
 static void destroy(void) {
     for (int g = 0; g < job.num_gpus; ++g) {
         gpu_t *gpu = &job.gpus[g];
@@ -245,10 +264,11 @@ static void destroy(void) {
         SPIPE_CHECK(cudaStreamDestroy(gpu->compute));
     }
 }
+
 static int compare(double mb, double backward_ms) {
     const double tries[] = {1, 5, 10, 25, 50, 100, 400};
     const size_t all = job.per_layer * (size_t)job.layers;
-    int          right = 1, calls = 0;
+    int right = 1, calls = 0;
     (void)step_ms(SIZE_MAX, BACKWARD | REDUCE, NULL, NULL); /* NCCL sets up on first use */
     const double comm = best_ms(SIZE_MAX, REDUCE, NULL);
     calibrate(backward_ms > 0 ? backward_ms : 2.0 * comm); /* as of a model on NVLink */
@@ -260,8 +280,9 @@ static int compare(double mb, double backward_ms) {
     printf("backward alone %.3f ms, all-reduce alone %.3f ms, one after the other %.3f ms\n", back,
            comm, naive);
     printf("    bucket  calls        ms   speedup   communication hidden\n");
+    const double unit = EX_HOSTCUDA ? 1.0 / 64 : 1.0; /* the model is small */
     for (int k = -1; k < (int)(sizeof tries / sizeof *tries); ++k) {
-        const double size = k < 0 ? mb : tries[k] * (EX_HOSTCUDA ? 1.0 / 64 : 1.0);
+        const double size = k < 0 ? mb : tries[k] * unit;
         const double ms = best_ms((size_t)(size * 1e6 / 4), BACKWARD | REDUCE, &calls);
         right &= is_right();
         printf("%7.2f MB %6d %9.3f %8.2f x %10.0f %%%s\n", size, calls, ms, naive / ms,
@@ -271,17 +292,22 @@ static int compare(double mb, double backward_ms) {
 }
 
 int main(int argc, char **argv) {
-    double      mb = EX_HOSTCUDA ? 25.0 / 64 : 25.0, backward_ms = 0;
+    double mb = EX_HOSTCUDA ? 25.0 / 64 : 25.0, backward_ms = 0;
     const char *trace = NULL;
     job.layers = 24;
     job.per_layer = EX_HOSTCUDA ? 65536 - 3 : (size_t)4 << 20; /* 16 MiB a layer */
     job.steps = 8;
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--mb")) mb = atof(argv[i + 1]);
-        else if (!strcmp(argv[i], "--layers")) job.layers = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--backward")) backward_ms = atof(argv[i + 1]);
-        else if (!strcmp(argv[i], "--trace")) trace = argv[i + 1];
-        else argc = 0;
+        if (!strcmp(argv[i], "--mb"))
+            mb = atof(argv[i + 1]);
+        else if (!strcmp(argv[i], "--layers"))
+            job.layers = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--backward"))
+            backward_ms = atof(argv[i + 1]);
+        else if (!strcmp(argv[i], "--trace"))
+            trace = argv[i + 1];
+        else
+            argc = 0;
     }
     if (argc % 2 == 0 || mb <= 0 || job.layers < 1 || job.layers > MAX_LAYERS) {
         fprintf(stderr, "usage: ddp_buckets [--mb 25] [--layers 24] [--backward ms] "

@@ -4,22 +4,21 @@
 #ifndef EX_COMMON_H
 #define EX_COMMON_H
 
-
 #include "streampipe.h"
 
 /* hostcuda is the CUDA runtime on the CPU. Its clock is a model: it measures nothing. */
 #ifdef __HOSTCUDA__
 #include "hostcuda.h"
 #define EX_HOSTCUDA 1
-#define EX_TIMES "modelled"
+#define EX_TIMES    "modelled"
 #else
 #define EX_HOSTCUDA 0
-#define EX_TIMES "measured"
+#define EX_TIMES    "measured"
 #endif
 
 /* Says what the example runs on. Without a GPU it ends the program: 77 means skipped. */
 static inline void ex_begin(void) {
-    spipe_device_t    gpu;
+    spipe_device_t gpu;
     const cudaError_t e = spipe_device_get(&gpu, -1);
     if (e != cudaSuccess) {
         fprintf(stderr, "there is no GPU to run on: %s\n", cudaGetErrorString(e));
@@ -68,8 +67,8 @@ static inline void ex_fill(unsigned *x, size_t n) {
 /* How long a copy to the device takes by itself. */
 static inline double ex_copy_ms(void *dev, const void *host, size_t bytes) {
     spipe_timer_t timer;
-    float         ms = 0;
-    int           k;
+    float ms = 0;
+    int k;
     SPIPE_CHECK(spipe_timer_create(&timer));
     for (k = 0; k < 2; ++k) { /* the first one warms up */
         SPIPE_CHECK(spipe_timer_start(&timer, NULL));
@@ -86,12 +85,12 @@ static inline double ex_copy_ms(void *dev, const void *host, size_t bytes) {
    nothing and launch no kernel for the first time: CUDA may wait for all streams to do that. -- */
 typedef struct ex_gate {
     pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    int             open;
+    pthread_cond_t changed;
+    int open;
 } ex_gate_t;
 
 static inline void ex_gate_keep(void *user) {
-    ex_gate_t            *g = (ex_gate_t *)user;
+    ex_gate_t *g = (ex_gate_t *)user;
     const struct timespec patience = {time(NULL) + 10, 0}; /* a lesson must end */
     pthread_mutex_lock(&g->lock);
     while (!g->open && pthread_cond_timedwait(&g->changed, &g->lock, &patience) == 0) continue;
@@ -122,7 +121,7 @@ static inline int ex_gate_open(ex_gate_t *g, cudaStream_t stream) {
 }
 
 /* ---- A kernel that lasts as long as one likes: `steps` random numbers on from each element --- */
-#define EX_NEXT(x) ((x) * 1664525u + 1013904223u)
+#define EX_NEXT(x) (1664525u * (x) + 1013904223u)
 #ifdef __cplusplus
 static __global__ void ex_busy_kernel(unsigned *y, const unsigned *x, unsigned steps, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -154,8 +153,8 @@ static inline unsigned ex_busy_steps(unsigned *scratch, size_t n, double ms) {
     return 3;
 #else
     const unsigned many = 20000;
-    spipe_timer_t  timer;
-    float          took[3]; /* warm-up, none, many */
+    spipe_timer_t timer;
+    float took[3]; /* warm-up, none, many */
     SPIPE_CHECK(spipe_timer_create(&timer));
     SPIPE_CHECK(cudaMemset(scratch, 0, n * sizeof *scratch));
     SPIPE_CHECK(cudaDeviceSynchronize());

@@ -24,7 +24,7 @@ int main(void) {
     return 77;
 }
 #else
-#define OMPI_SKIP_MPICXX 1
+#define OMPI_SKIP_MPICXX  1
 #define MPICH_SKIP_MPICXX 1
 #include <math.h>
 #include <mpi.h>
@@ -32,16 +32,17 @@ int main(void) {
 #include <vector>
 
 typedef struct part { /* of the file: what one rank does */
-    MPI_File   in, out;
+    MPI_File in, out;
     MPI_Offset first, at, count;
-    int        rank, ranks, fail, die, calls;
-    char       why[MPI_MAX_ERROR_STRING + 64];
+    int rank, ranks, fail, die, calls;
+    char why[MPI_MAX_ERROR_STRING + 64];
 } part_t;
+
 typedef struct options {
-    const char        *in, *out;
-    size_t             chunk;
+    const char *in, *out;
+    size_t chunk;
     std::vector<double> weights;
-    int                check, fail, die;
+    int check, fail, die;
 } options_t;
 
 static __global__ void scramble(const unsigned char *x, unsigned char *y,
@@ -52,6 +53,7 @@ static __global__ void scramble(const unsigned char *x, unsigned char *y,
         atomicAdd(&counts[x[i]], 1ull);
     }
 }
+
 static cudaError_t scramble_stage(const spipe_chunk_t *c, void *user) {
     const unsigned blocks = spipe_blocks(c->count, 256);
     (void)user;
@@ -63,43 +65,49 @@ static cudaError_t scramble_stage(const spipe_chunk_t *c, void *user) {
 /* Keeps what MPI says, for the sentence on failure. */
 static cudaError_t mpi_did(part_t *p, int e, const char *what) {
     char text[MPI_MAX_ERROR_STRING] = "";
-    int  n = 0;
+    int n = 0;
     if (e == MPI_SUCCESS) return cudaSuccess;
     (void)MPI_Error_string(e, text, &n);
     snprintf(p->why, sizeof p->why, "%s: %s", what, text);
     return cudaErrorOperatingSystem;
 }
+
 static cudaError_t read_part(void *dst, size_t max_count, size_t *count, void *user) {
-    part_t          *p = (part_t *)user;
+    part_t *p = (part_t *)user;
     const MPI_Offset left = p->first + p->count - p->at;
     const MPI_Offset most = left < (MPI_Offset)max_count ? left : (MPI_Offset)max_count;
-    MPI_Status       status;
-    int              n = 0;
+    MPI_Status status;
+    int n = 0;
     *count = 0;
     if (most == 0) return cudaSuccess;
-    SPIPE_TRY(mpi_did(p, MPI_File_read_at(p->in, p->at, dst, most < INT_MAX ? (int)most : INT_MAX,
-                                          MPI_BYTE, &status), "reading"));
+    SPIPE_TRY(mpi_did(p,
+                      MPI_File_read_at(p->in, p->at, dst, most < INT_MAX ? (int)most : INT_MAX,
+                                       MPI_BYTE, &status),
+                      "reading"));
     SPIPE_TRY(mpi_did(p, MPI_Get_count(&status, MPI_BYTE, &n), "reading"));
     p->at += n;
     *count = (size_t)n; /* 0 before the end: the file is shorter than it was, and the run says so */
     return cudaSuccess;
 }
+
 static cudaError_t write_part(const void *src, size_t count, size_t first, void *user) {
-    part_t    *p = (part_t *)user;
+    part_t *p = (part_t *)user;
     MPI_Status status;
     if (++p->calls > 1 && p->rank == p->die) abort();
     if (p->calls > 1 && p->rank == p->fail) {
         snprintf(p->why, sizeof p->why, "told to fail");
         return cudaErrorOperatingSystem;
     }
-    return mpi_did(p, MPI_File_write_at(p->out, p->first + (MPI_Offset)first, src, (int)count,
-                                        MPI_BYTE, &status), "writing");
+    return mpi_did(
+        p,
+        MPI_File_write_at(p->out, p->first + (MPI_Offset)first, src, (int)count, MPI_BYTE, &status),
+        "writing");
 }
 
 /* Whole chunks, by weight, each rank from where the one before ends; some may get none. */
 static void choose_part(part_t *p, MPI_Offset bytes, const options_t *o) {
     const MPI_Offset size = (MPI_Offset)o->chunk, chunks = (bytes + size - 1) / size;
-    double           all = 0, before = 0, own = 0;
+    double all = 0, before = 0, own = 0;
     for (int r = 0; r < p->ranks; ++r) {
         const double w = o->weights.empty() ? 1.0 : o->weights[(size_t)r];
         if (r < p->rank) before += w;
@@ -111,6 +119,7 @@ static void choose_part(part_t *p, MPI_Offset bytes, const options_t *o) {
     p->first = p->at = first * size < bytes ? first * size : bytes;
     p->count = (end * size < bytes ? end * size : bytes) - p->first;
 }
+
 static cudaError_t stream_part(part_t *p, const options_t *o, int threaded,
                                unsigned long long *counts, spipe_report_t *r) {
     spipe_desc_t d = spipe_desc_default();
@@ -126,14 +135,15 @@ static cudaError_t stream_part(part_t *p, const options_t *o, int threaded,
     spipe_add_stage(&d, "scramble", scramble_stage, NULL);
     return spipe_run(&d, r);
 }
+
 /* Reads the part back and does it again on the CPU. */
 static int is_right(part_t *p, const unsigned long long *counts) {
-    unsigned long long         again[256] = {0};
+    unsigned long long again[256] = {0};
     std::vector<unsigned char> x(1 << 20), y(1 << 20);
     for (MPI_Offset at = p->first; at < p->first + p->count; at += 1 << 20) {
         const MPI_Offset left = p->first + p->count - at;
-        const int        n = left < 1 << 20 ? (int)left : 1 << 20;
-        MPI_Status       s;
+        const int n = left < 1 << 20 ? (int)left : 1 << 20;
+        MPI_Status s;
         if (MPI_File_read_at(p->in, at, x.data(), n, MPI_BYTE, &s) != MPI_SUCCESS) return 0;
         if (MPI_File_read_at(p->out, at, y.data(), n, MPI_BYTE, &s) != MPI_SUCCESS) return 0;
         for (int i = 0; i < n; ++i) {
@@ -143,6 +153,7 @@ static int is_right(part_t *p, const unsigned long long *counts) {
     }
     return memcmp(again, counts, sizeof again) == 0;
 }
+
 static double entropy(const unsigned long long *counts, double all) {
     double bits = 0;
     for (int i = 0; i < 256; ++i) {
@@ -150,16 +161,18 @@ static double entropy(const unsigned long long *counts, double all) {
     }
     return bits;
 }
+
 /* The GPU for this rank: by its number among the ranks of its host. */
 static cudaError_t choose_gpu(void) {
     MPI_Comm host;
-    int      local = 0, gpus = 0;
+    int local = 0, gpus = 0;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_rank(host, &local);
     MPI_Comm_free(&host);
     SPIPE_TRY(cudaGetDeviceCount(&gpus));
     return gpus > 0 ? cudaSetDevice(local % gpus) : cudaErrorNoDevice;
 }
+
 /* 0 when all ranks say so. */
 static int agree(int bad) {
     int any = 0;
@@ -182,12 +195,13 @@ static int open_files(part_t *p, const options_t *o, MPI_Offset *bytes) {
     return MPI_File_get_size(p->in, bytes) == MPI_SUCCESS &&
            MPI_File_set_size(p->out, *bytes) == MPI_SUCCESS;
 }
+
 static int work(part_t *p, const options_t *o, int threaded) {
     unsigned long long counts[256], all[256];
-    MPI_Offset         bytes = 0;
-    spipe_report_t     r;
-    double             begin = 0, all_s = 0;
-    int                bad = choose_gpu() != cudaSuccess, gpu = -1;
+    MPI_Offset bytes = 0;
+    spipe_report_t r;
+    double begin = 0, all_s = 0;
+    int bad = choose_gpu() != cudaSuccess, gpu = -1;
     if (agree(bad)) {
         if (bad) fprintf(stderr, "mpi_stream: rank %d has no GPU to use\n", p->rank);
         return 1;
@@ -225,7 +239,7 @@ static int work(part_t *p, const options_t *o, int threaded) {
 
 /* A file to try it with, made by the first rank. */
 static void make_file(const char *path) {
-    FILE    *f = fopen(path, "wb");
+    FILE *f = fopen(path, "wb");
     unsigned x = 1;
     for (int i = 0; f && i < 1048573; ++i) {
         x = x * 1664525u + 1013904223u;
@@ -233,32 +247,41 @@ static void make_file(const char *path) {
     }
     if (!f || fclose(f) != 0) fprintf(stderr, "mpi_stream: %s cannot be made\n", path);
 }
+
 static int arguments(int argc, char **argv, options_t *o, int ranks) {
     for (int i = 1; i < argc; ++i) {
         const char *a = argv[i];
-        if (!strcmp(a, "--check")) o->check = 1;
-        else if (a[0] != '-' && !o->in) o->in = a;
-        else if (a[0] != '-' && !o->out) o->out = a;
-        else if (a[0] != '-' || ++i == argc) return 0;
-        else if (!strcmp(a, "--chunk")) o->chunk = (size_t)strtoull(argv[i], NULL, 10);
-        else if (!strcmp(a, "--fail")) o->fail = atoi(argv[i]);
-        else if (!strcmp(a, "--die")) o->die = atoi(argv[i]);
+        if (!strcmp(a, "--check"))
+            o->check = 1;
+        else if (a[0] != '-' && !o->in)
+            o->in = a;
+        else if (a[0] != '-' && !o->out)
+            o->out = a;
+        else if (a[0] != '-' || ++i == argc)
+            return 0;
+        else if (!strcmp(a, "--chunk"))
+            o->chunk = (size_t)strtoull(argv[i], NULL, 10);
+        else if (!strcmp(a, "--fail"))
+            o->fail = atoi(argv[i]);
+        else if (!strcmp(a, "--die"))
+            o->die = atoi(argv[i]);
         else if (!strcmp(a, "--parts")) {
             for (char *at = argv[i]; *at; at += *at == ',') {
                 o->weights.push_back(strtod(at, &at));
                 if (o->weights.back() < 0 || (*at && *at != ',')) return 0;
             }
             if (o->weights.size() != (size_t)ranks) return 0;
-        } else return 0;
+        } else
+            return 0;
     }
     return (!o->in || o->out) && o->chunk > 0 && o->chunk <= INT_MAX;
 }
 
 int main(int argc, char **argv) {
     static char in[512], out[512];
-    part_t      p = part_t();
-    options_t   o = options_t();
-    int         provided = MPI_THREAD_SINGLE, status;
+    part_t p = part_t();
+    options_t o = options_t();
+    int provided = MPI_THREAD_SINGLE, status;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
@@ -276,7 +299,7 @@ int main(int argc, char **argv) {
     p.die = o.die;
     if (!o.in) { /* nothing asked: a small file of its own */
         const char *folder = getenv("TMPDIR");
-        int         pid = (int)getpid();
+        int pid = (int)getpid();
         MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
         snprintf(in, sizeof in, "%.400s/mpi_stream.%d.in", folder ? folder : "/tmp", pid);
         snprintf(out, sizeof out, "%.400s/mpi_stream.%d.out", folder ? folder : "/tmp", pid);

@@ -192,7 +192,9 @@ static void price_copy(Op &op, const Copy &c) {
         op.span = bytes / p.d2d;
         op.share = 1.0;
         break;
-    default: op.held = 0; op.span = bytes / p.pageable_h2d;
+    default: /* host to host: no engine works on it */
+        op.held = 0;
+        op.span = bytes / p.pageable_h2d;
     }
 }
 

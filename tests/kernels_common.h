@@ -19,6 +19,7 @@ SPIPE_API unsigned random_u32(void) {
     random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
     return (unsigned)(random_state >> 33) ^ (unsigned)(random_state >> 11);
 }
+
 SPIPE_API float random_between(float lo, float hi) {
     return lo + (hi - lo) * (float)(random_u32() % 1000003u) / 1000003.0f;
 }
@@ -28,6 +29,7 @@ SPIPE_API std::vector<float> random_floats(size_t n, float lo, float hi) {
     for (size_t i = 0; i < n; i++) v[i] = random_between(lo, hi);
     return v;
 }
+
 SPIPE_API std::vector<unsigned char> random_bytes(size_t n) {
     std::vector<unsigned char> v(n);
     for (size_t i = 0; i < n; i++) v[i] = (unsigned char)random_u32();
@@ -42,8 +44,13 @@ SPIPE_API void must(cudaError_t err, const char *what) {
 
 /* A device array that begins `shift` elements into its allocation. All that is not given to it is
    poison, and so is a border behind it, which must stay so. */
-template <typename T> struct device_array_t {
-    enum { POISON = 0xa5, BORDER = 64 };
+template <typename T>
+struct device_array_t {
+    enum {
+        POISON = 0xa5,
+        BORDER = 64
+    };
+
     T *base;
     size_t shift, size;
 
@@ -51,18 +58,23 @@ template <typename T> struct device_array_t {
         must(cudaMalloc(&base, bytes()), "cudaMalloc");
         must(cudaMemsetAsync(base, POISON, bytes(), stream), "cudaMemsetAsync");
     }
+
     device_array_t(const std::vector<T> &v, size_t start)
         : base(NULL), shift(start), size(v.size()) {
         must(cudaMalloc(&base, bytes()), "cudaMalloc");
         must(cudaMemsetAsync(base, POISON, bytes(), stream), "cudaMemsetAsync");
         put(v);
     }
+
     ~device_array_t() { cudaFree(base); }
+
     device_array_t(const device_array_t &) = delete;
     device_array_t &operator=(const device_array_t &) = delete;
 
     size_t bytes() const { return (shift + size) * sizeof(T) + BORDER; }
+
     T *data() const { return base + shift; }
+
     void put(const std::vector<T> &v) {
         if (v.empty()) return;
         must(
@@ -70,6 +82,7 @@ template <typename T> struct device_array_t {
             "cudaMemcpyAsync");
         must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
+
     std::vector<T> get() const {
         std::vector<unsigned char> raw(bytes());
         std::vector<T> v(size);
@@ -125,9 +138,13 @@ SPIPE_API bool close_to(const std::vector<float> &got, const std::vector<float> 
 
 /* Sanitizers make kernels on the CPU twenty times as long. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { KERNELS_ARE_DEAR = 1 };
+enum {
+    KERNELS_ARE_DEAR = 1
+};
 #else
-enum { KERNELS_ARE_DEAR = 0 };
+enum {
+    KERNELS_ARE_DEAR = 0
+};
 #endif
 
 /* A case runs one kernel on `count` elements, its buffers begun `a` and `b` elements off

@@ -13,24 +13,31 @@ static inline unsigned pipe_random(void) {
     return pipe_seed >> 8;
 }
 
-enum { PIPE_PAGEABLE, PIPE_PINNED, PIPE_UNALIGNED, PIPE_NUM_MEMORIES };
+enum {
+    PIPE_PAGEABLE,
+    PIPE_PINNED,
+    PIPE_UNALIGNED,
+    PIPE_NUM_MEMORIES
+};
 
 static const char *const pipe_memory_names[] = {"pageable", "pinned", "pageable, one byte off"};
 
 /* A host array of some kind of memory; at is what the pipeline is given. */
 typedef struct pipe_array {
     unsigned char *base, *at;
-    size_t         bytes;
-    int            memory;
+    size_t bytes;
+    int memory;
 } pipe_array_t;
 
 static inline pipe_array_t pipe_array_new(size_t bytes, int memory) {
     pipe_array_t a;
-    void        *p = NULL;
+    void *p = NULL;
     a.bytes = bytes;
     a.memory = memory;
-    if (memory == PIPE_PINNED) SPIPE_CHECK(spipe_pinned_alloc(&p, bytes + 64));
-    else p = malloc(bytes + 64);
+    if (memory == PIPE_PINNED)
+        SPIPE_CHECK(spipe_pinned_alloc(&p, bytes + 64));
+    else
+        p = malloc(bytes + 64);
     if (!p) exit(99);
     a.base = (unsigned char *)p;
     a.at = a.base + (memory == PIPE_UNALIGNED ? 1 : 0);
@@ -57,8 +64,10 @@ static inline int pipe_guard_whole(pipe_array_t a) {
 }
 
 static inline void pipe_free(pipe_array_t *a) {
-    if (a->memory == PIPE_PINNED) (void)spipe_pinned_free(a->base);
-    else free(a->base);
+    if (a->memory == PIPE_PINNED)
+        (void)spipe_pinned_free(a->base);
+    else
+        free(a->base);
     a->base = a->at = NULL;
 }
 
@@ -89,13 +98,13 @@ static __global__ void pipe_mix_kernel(const unsigned char *x, unsigned char *y,
 
 /* user: in and out buffer numbers and bytes an element */
 typedef struct pipe_mix_args {
-    int    in, out;
+    int in, out;
     size_t elem_bytes;
 } pipe_mix_args_t;
 
 static inline cudaError_t pipe_mix_stage(const spipe_chunk_t *c, void *user) {
     const pipe_mix_args_t *a = (const pipe_mix_args_t *)user;
-    const size_t           n = c->count * a->elem_bytes;
+    const size_t n = c->count * a->elem_bytes;
     return SPIPE_LAUNCH(pipe_mix_kernel, spipe_blocks(n, 256), 256, 0, c->stream,
                         SPIPE_BUF(c, a->in, const unsigned char),
                         SPIPE_BUF(c, a->out, unsigned char), c->first * a->elem_bytes, n);

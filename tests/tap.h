@@ -38,6 +38,7 @@ static int tap_failed; /* of these, the ones that did not hold */
 #define tap_skip(rule, reason) tap_skipped((rule), (reason))
 
 TAP_PRINTF(5, 6)
+
 static inline int tap_result(int held, const char *cond, const char *file, int line,
                              const char *fmt, ...) {
     va_list args;
@@ -68,6 +69,7 @@ static inline void tap_skip_all(const char *reason) {
 
 /*  A remark for whoever reads the log: measured figures, the seed of the random data. */
 TAP_PRINTF(1, 2)
+
 static inline void tap_note(const char *fmt, ...) {
     va_list args;
     printf("# ");

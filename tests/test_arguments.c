@@ -9,13 +9,16 @@
 static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
     return c && !user ? cudaSuccess : cudaErrorUnknown;
 }
+
 static cudaError_t no_source(void *dst, size_t max_count, size_t *count, void *user) {
     *count = 0;
     return dst && max_count && !user ? cudaSuccess : cudaErrorUnknown;
 }
+
 static cudaError_t no_sink(const void *src, size_t count, size_t first, void *user) {
     return src && count > first && !user ? cudaSuccess : cudaErrorUnknown;
 }
+
 static char bytes[64];
 static volatile int beyond = SPIPE_MAX_BUFFERS; /* or gcc sees through it and warns */
 
@@ -23,8 +26,8 @@ static int invalid(cudaError_t e) { return e == cudaErrorInvalidValue; }
 
 static void test_streams(void) {
     spipe_stream_pool_t pool;
-    cudaStream_t        s = NULL;
-    int                 value;
+    cudaStream_t s = NULL;
+    int value;
     tap_ok(invalid(spipe_priority_value((spipe_priority_t)-1, &value)) &&
                invalid(spipe_priority_value((spipe_priority_t)9, &value)) &&
                invalid(spipe_priority_value(SPIPE_PRIORITY_HIGH, NULL)),
@@ -61,7 +64,7 @@ static void test_streams(void) {
 
 static void test_memory(void) {
     void *device = NULL, *p = bytes;
-    int   pinned = -1;
+    int pinned = -1;
     SPIPE_CHECK(cudaMalloc(&device, 64));
     tap_ok(invalid(spipe_pinned_alloc(NULL, 1)) && invalid(spipe_pin(NULL, 1)) &&
                invalid(spipe_unpin(NULL)) && invalid(spipe_is_pinned(bytes, 1, NULL)),
@@ -79,7 +82,7 @@ static void test_memory(void) {
 /* With no description, and with one whose buffers or stages are used up or damaged. */
 static void test_adding(void) {
     spipe_desc_t d = spipe_desc_default();
-    int          i, refused = 0;
+    int i, refused = 0;
     refused += spipe_add_input(NULL, bytes, 1) == -1;
     refused += spipe_add_resident(NULL, bytes, 1, SPIPE_ZERO) == -1;
     refused += spipe_add_source(NULL, no_source, NULL, 1) == -1;
@@ -94,8 +97,7 @@ static void test_adding(void) {
     tap_ok(refused == 10,
            "adding to no description, or to a stage or buffer that is not there: -1");
     d = spipe_desc_default();
-    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i)
-        refused += spipe_add_temp(&d, 1) == i;
+    for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) refused += spipe_add_temp(&d, 1) == i;
     refused += spipe_add_source(&d, no_source, NULL, 1) == -1;
     refused += spipe_add_sink(&d, no_sink, NULL, 1) == -1;
     refused += spipe_add_resident(&d, NULL, 1, SPIPE_ZERO) == -1;
@@ -104,12 +106,10 @@ static void test_adding(void) {
     refused += spipe_add_input(&d, bytes, 1) == -1;
     tap_ok(refused == 15 + SPIPE_MAX_BUFFERS, "more buffers than there can be, or fewer than none");
     d = spipe_desc_default();
-    for (i = 0; i < SPIPE_MAX_STAGES; ++i)
-        refused += spipe_add_stage(&d, "s", nothing, NULL) == i;
+    for (i = 0; i < SPIPE_MAX_STAGES; ++i) refused += spipe_add_stage(&d, "s", nothing, NULL) == i;
     refused += spipe_add_stage(&d, "s", nothing, NULL) == -1;
     refused += spipe_add_host_stage(&d, "s", nothing, NULL, 0, 0) == -1;
-    for (i = 0; i < SPIPE_MAX_STAGES; ++i)
-        refused += spipe_stage_after(&d, 0, "s") == 0;
+    for (i = 0; i < SPIPE_MAX_STAGES; ++i) refused += spipe_stage_after(&d, 0, "s") == 0;
     refused += spipe_stage_after(&d, 0, "s") == -1;
     d.num_stages = -1;
     refused += spipe_add_stage(&d, "s", nothing, NULL) == -1;
@@ -125,8 +125,9 @@ static spipe_desc_t good(void) {
     spipe_add_stage(&d, "nothing", nothing, NULL);
     return d;
 }
+
 static void refuse(const char *rule, spipe_desc_t d, const char *word) {
-    spipe_failure_t   f;
+    spipe_failure_t f;
     const cudaError_t e = spipe_desc_check(&d, &f);
     if (!invalid(e) || !strstr(f.message, word)) {
         tap_note("%s: %s", cudaGetErrorName(e), f.message);
@@ -213,9 +214,9 @@ static void test_descriptions(void) {
 static void test_pipelines(void) {
     const cudaError_t dead = cudaErrorInvalidResourceHandle;
     spipe_pipeline_t *p = NULL;
-    spipe_desc_t      d = good();
-    spipe_report_t    r;
-    spipe_failure_t   f;
+    spipe_desc_t d = good();
+    spipe_report_t r;
+    spipe_failure_t f;
     tap_ok(spipe_pipeline_run(NULL, NULL) == dead && spipe_pipeline_run(NULL, &r) == dead &&
                r.failure.error == dead && strstr(r.failure.message, "NULL") &&
                spipe_pipeline_wait(NULL, NULL) == dead && spipe_pipeline_wait(NULL, &r) == dead &&
@@ -228,7 +229,8 @@ static void test_pipelines(void) {
            "it has no plan and no failure");
     tap_ok(spipe_pipeline_destroy(NULL) == cudaSuccess, "destroying a NULL pipeline is fine");
     tap_ok(invalid(spipe_pipeline_create(NULL, &d, &f)) &&
-               invalid(spipe_pipeline_create(NULL, &d, NULL)) && spipe_run(NULL, NULL) != cudaSuccess,
+               invalid(spipe_pipeline_create(NULL, &d, NULL)) &&
+               spipe_run(NULL, NULL) != cudaSuccess,
            "a pipeline without a place or a description");
     p = (spipe_pipeline_t *)(void *)bytes;
     tap_ok(invalid(spipe_pipeline_create(&p, NULL, NULL)) && !p,
@@ -260,10 +262,11 @@ static void test_pipelines(void) {
 
 /* Sources that break their contract: user says how. */
 typedef struct bad_source {
-    size_t      left;
-    cudaError_t error;   /* returned once all is given */
-    int         boast;   /* 1 = says that it gave more than there was room for */
+    size_t left;
+    cudaError_t error; /* returned once all is given */
+    int boast;         /* 1 = says that it gave more than there was room for */
 } bad_source_t;
+
 static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
     bad_source_t *s = (bad_source_t *)user;
     *count = s->left < max_count ? s->left : max_count;
@@ -272,11 +275,12 @@ static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) 
     if (s->boast) *count = max_count + 1;
     return *count > 0 ? cudaSuccess : s->error;
 }
+
 static void run_sources(const char *rule, bad_source_t a, bad_source_t b, cudaError_t want,
                         const char *word) {
-    spipe_desc_t   d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
-    cudaError_t    e;
+    cudaError_t e;
     d.chunk = 16;
     spipe_add_source(&d, give, &a, 1);
     spipe_add_source(&d, give, &b, 1);
@@ -286,6 +290,7 @@ static void run_sources(const char *rule, bad_source_t a, bad_source_t b, cudaEr
     tap_ok(e == want && r.failure.error == want && strstr(r.failure.message, word) != NULL, "%s",
            rule);
 }
+
 static void test_sources(void) {
     const bad_source_t good_one = {40, cudaSuccess, 0}, shorter = {24, cudaSuccess, 0};
     const bad_source_t broken = {20, cudaErrorOperatingSystem, 0}, boasts = {40, cudaSuccess, 1};
@@ -301,8 +306,8 @@ static void test_sources(void) {
 
 /* What SPIPE_CHECK prints, in a process of its own: it exits. */
 static void test_check(void) {
-    char  text[512] = "";
-    int   ends[2], status = 0;
+    char text[512] = "";
+    int ends[2], status = 0;
     pid_t child;
     fflush(stdout);
     if (pipe(ends) != 0 || (child = fork()) < 0) exit(99);
@@ -327,8 +332,8 @@ static void test_check(void) {
 /* A failed run and a report of nothing, printed. */
 static void test_report(void) {
     spipe_report_t r;
-    char           text[4096] = "";
-    FILE          *to = tmpfile();
+    char text[4096] = "";
+    FILE *to = tmpfile();
     if (!to) exit(99);
     memset(&r, 0, sizeof r);
     r.failure.error = cudaErrorInvalidValue;

@@ -9,8 +9,19 @@
 #include <unistd.h>
 #endif
 
-enum { CHUNK = 64 << 10, CHUNKS = 64, N = CHUNK * CHUNKS, BAD = 41 };
-enum { WELL, OUT_OF_BOUNDS, TRAP, IMPOSSIBLE };
+enum {
+    CHUNK = 64 << 10,
+    CHUNKS = 64,
+    N = CHUNK * CHUNKS,
+    BAD = 41
+};
+
+enum {
+    WELL,
+    OUT_OF_BOUNDS,
+    TRAP,
+    IMPOSSIBLE
+};
 
 static __global__ void add_one(const unsigned char *x, unsigned char *y, size_t n, int what) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -20,8 +31,9 @@ static __global__ void add_one(const unsigned char *x, unsigned char *y, size_t 
     if (what == OUT_OF_BOUNDS && i == 0) y[sizeof(size_t) > 4 ? SIZE_MAX >> 18 : 0] = 1;
     if (i < n) y[i] = (unsigned char)(x[i] + 1);
 }
+
 static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
-    const int      asked = *(const int *)user, what = c->index == BAD ? asked : WELL;
+    const int asked = *(const int *)user, what = c->index == BAD ? asked : WELL;
     const unsigned threads = what == IMPOSSIBLE ? 4096 : 256;
     return SPIPE_LAUNCH(add_one, spipe_blocks(c->count, 256), threads, 0, c->stream,
                         SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
@@ -31,9 +43,9 @@ static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
 /* What a case found; the child hands it to the parent. */
 typedef struct found {
     spipe_failure_t f;
-    cudaError_t     e;
-    double          seconds;
-    int             whole_right, again_right;
+    cudaError_t e;
+    double seconds;
+    int whole_right, again_right;
 } found_t;
 
 static int is_right(const unsigned char *x, const unsigned char *y, size_t n) {
@@ -43,10 +55,10 @@ static int is_right(const unsigned char *x, const unsigned char *y, size_t n) {
 }
 
 static void run_case(int what, int memory, int sync_each, found_t *out) {
-    pipe_array_t   x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
-    spipe_desc_t   d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
+    spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
-    double         began;
+    double began;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = N;
@@ -63,8 +75,8 @@ static void run_case(int what, int memory, int sync_each, found_t *out) {
     out->e = spipe_run(&d, &r);
     out->seconds = spipe_priv_seconds() - began;
     out->f = r.failure;
-    out->whole_right = r.failure.chunks_whole <= BAD &&
-                       is_right(x.at, y.at, r.failure.chunks_whole * CHUNK);
+    out->whole_right =
+        r.failure.chunks_whole <= BAD && is_right(x.at, y.at, r.failure.chunks_whole * CHUNK);
     what = WELL;
     pipe_poison(y);
     out->again_right = spipe_run(&d, &r) == cudaSuccess && is_right(x.at, y.at, N);
@@ -89,7 +101,7 @@ static int try_case(int what, int memory, int sync_each, found_t *out) {
     return 1;
 #else
     {
-        int   ends[2], status = 0;
+        int ends[2], status = 0;
         pid_t child;
         if (pipe(ends) != 0) exit(99);
         fflush(stdout);
@@ -111,10 +123,11 @@ static int try_case(int what, int memory, int sync_each, found_t *out) {
     }
 #endif
 }
+
 static void test_sticky(int what, const char *name) {
     found_t f;
-    int     back = try_case(what, PIPE_PINNED, 0, &f);
-    size_t  from = 0, to = 0;
+    int back = try_case(what, PIPE_PINNED, 0, &f);
+    size_t from = 0, to = 0;
     const char *range = strstr(f.f.message, "in one of the chunks ");
     tap_ok(tell(&f, back && f.e != cudaSuccess && f.seconds < 1.0 && range &&
                         sscanf(range, "in one of the chunks %zu to %zu", &from, &to) == 2 &&
@@ -139,22 +152,23 @@ static void test_impossible(void) {
     found_t f; /* nothing that ends CUDA's work, so here */
     memset(&f, 0, sizeof f);
     run_case(IMPOSSIBLE, PIPE_PAGEABLE, 0, &f);
-    tap_ok(tell(&f, f.e != cudaSuccess && f.f.stage == 1 && f.f.chunk == BAD &&
-                        f.seconds < 5.0),
+    tap_ok(tell(&f, f.e != cudaSuccess && f.f.stage == 1 && f.f.chunk == BAD && f.seconds < 5.0),
            "a launch that cannot be ends the run at its stage and chunk");
     tap_ok(f.whole_right && f.again_right, "what is whole is right, and the next run is");
 }
 
 static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
-    (void)c, (void)user;
+    (void)c;
+    (void)user;
     return cudaSuccess;
 }
+
 static void test_no_memory(void) {
-    unsigned char  one = 7, back = 0;
-    spipe_desc_t   d = spipe_desc_default();
+    unsigned char one = 7, back = 0;
+    spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
-    size_t         left = 0, total = 0;
-    cudaError_t    e;
+    size_t left = 0, total = 0;
+    cudaError_t e;
     SPIPE_CHECK(cudaMemGetInfo(&left, &total));
     d.count = 1;
     d.chunk = 1;

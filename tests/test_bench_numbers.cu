@@ -23,13 +23,18 @@ static void test_fastest(void) {
 
 /* Equal ways, which differ by chance only: none of them is faster than any other. */
 static void test_luck(void) {
-    enum { ROWS = 2000, ROUNDS = 15, WAYS = 2 };
-    std::mt19937                     rng(1);
+    enum {
+        ROWS = 2000,
+        ROUNDS = 15,
+        WAYS = 2
+    };
+
+    std::mt19937 rng(1);
     std::normal_distribution<double> chance(1.0, 0.05);
-    double                           fair = 0, lucky = 0;
+    double fair = 0, lucky = 0;
     for (int row = 0; row < ROWS; ++row) {
         std::vector<times_t> ways(WAYS, times_t(ROUNDS));
-        times_t              ours(ROUNDS);
+        times_t ours(ROUNDS);
         for (times_t &way : ways) {
             for (double &ms : way) ms = chance(rng);
         }

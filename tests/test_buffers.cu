@@ -4,7 +4,10 @@
 
 static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                              SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
-enum { NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
+
+enum {
+    NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules)
+};
 
 /* Pageable arrays go through pinned slots, as large ones do by themselves. */
 static spipe_desc_t staged_desc(void) {
@@ -14,7 +17,7 @@ static spipe_desc_t staged_desc(void) {
 }
 
 static int runs(const spipe_desc_t *d) {
-    spipe_report_t    r;
+    spipe_report_t r;
     const cudaError_t e = spipe_run(d, &r);
     if (e != cudaSuccess) tap_note("%s", r.failure.message);
     return e == cudaSuccess;
@@ -23,12 +26,12 @@ static int runs(const spipe_desc_t *d) {
 /* ---- in/out and temporary ---- */
 
 static void test_inout(spipe_schedule_t schedule, int memory) {
-    const size_t    n = 5003;
-    pipe_array_t    x = pipe_array_new(n, memory);
-    unsigned char  *before = (unsigned char *)malloc(n);
+    const size_t n = 5003;
+    pipe_array_t x = pipe_array_new(n, memory);
+    unsigned char *before = (unsigned char *)malloc(n);
     pipe_mix_args_t a = {0, 1, 1}, b = {1, 0, 1};
-    spipe_desc_t    d = staged_desc();
-    size_t          i, wrong = 0;
+    spipe_desc_t d = staged_desc();
+    size_t i, wrong = 0;
     pipe_randomise(x);
     memcpy(before, x.at, n);
     d.count = n;
@@ -48,8 +51,8 @@ static void test_inout(spipe_schedule_t schedule, int memory) {
 
 /* ---- resident: weights in, a histogram out ---- */
 
-static __global__ void weigh_kernel(const unsigned char *x, const unsigned *weights,
-                                    unsigned *y, unsigned long long *histogram, size_t n) {
+static __global__ void weigh_kernel(const unsigned char *x, const unsigned *weights, unsigned *y,
+                                    unsigned long long *histogram, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= n) return;
     y[i] = weights[x[i]];
@@ -64,12 +67,12 @@ static cudaError_t weigh_stage(const spipe_chunk_t *c, void *user) {
 }
 
 static void test_resident(spipe_schedule_t schedule) {
-    const size_t       n = 20011;
-    pipe_array_t       x = pipe_array_new(n, PIPE_PAGEABLE);
-    unsigned           weights[256], *y = (unsigned *)calloc(n, sizeof *y);
+    const size_t n = 20011;
+    pipe_array_t x = pipe_array_new(n, PIPE_PAGEABLE);
+    unsigned weights[256], *y = (unsigned *)calloc(n, sizeof *y);
     unsigned long long histogram[256], expect[256] = {0};
-    spipe_desc_t       d = staged_desc();
-    size_t             i, wrong = 0;
+    spipe_desc_t d = staged_desc();
+    size_t i, wrong = 0;
     pipe_randomise(x);
     for (i = 0; i < 256; ++i) weights[i] = pipe_random();
     memset(histogram, 0xFF, sizeof histogram);
@@ -98,15 +101,15 @@ static void test_resident(spipe_schedule_t schedule) {
 
 typedef struct feed {
     const unsigned char *data;
-    unsigned char       *out;
-    size_t               total, given, taken, most, calls, eb;
-    int                  in_order;
+    unsigned char *out;
+    size_t total, given, taken, most, calls, eb;
+    int in_order;
 } feed_t;
 
 /* Gives most elements a call at most, as a pipe or a socket would. */
 static cudaError_t feed_source(void *dst, size_t max_count, size_t *count, void *user) {
     feed_t *f = (feed_t *)user;
-    size_t  n = f->total - f->given;
+    size_t n = f->total - f->given;
     if (n > max_count) n = max_count;
     if (n > f->most) n = f->most;
     memcpy(dst, f->data + f->given * f->eb, n * f->eb);
@@ -126,12 +129,12 @@ static cudaError_t feed_sink(const void *src, size_t count, size_t first, void *
 
 static int stream_is_right(size_t n, size_t eb, size_t chunk, size_t most, size_t count,
                            spipe_schedule_t schedule, size_t threads) {
-    pipe_array_t    x = pipe_array_new(n * eb, PIPE_PAGEABLE);
-    pipe_array_t    y = pipe_array_new(n * eb, PIPE_PAGEABLE);
-    feed_t          f = {x.at, y.at, n, 0, 0, most, 0, eb, 1};
+    pipe_array_t x = pipe_array_new(n * eb, PIPE_PAGEABLE);
+    pipe_array_t y = pipe_array_new(n * eb, PIPE_PAGEABLE);
+    feed_t f = {x.at, y.at, n, 0, 0, most, 0, eb, 1};
     pipe_mix_args_t args = {0, 1, eb};
-    spipe_desc_t    d = staged_desc();
-    size_t          i, wrong = 0;
+    spipe_desc_t d = staged_desc();
+    size_t i, wrong = 0;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = count;
@@ -167,18 +170,18 @@ static void test_streams(void) {
 }
 
 static void test_short_source(void) {
-    unsigned char   x[100] = {0}, y[200];
-    feed_t          f = {x, y, 100, 0, 0, SIZE_MAX, 0, 1, 1};
+    unsigned char x[100] = {0}, y[200];
+    feed_t f = {x, y, 100, 0, 0, SIZE_MAX, 0, 1, 1};
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = staged_desc();
-    spipe_report_t  r;
+    spipe_desc_t d = staged_desc();
+    spipe_report_t r;
     d.count = 200;
     d.chunk = 30;
     spipe_add_source(&d, feed_source, &f, 1);
     spipe_add_sink(&d, feed_sink, &f, 1);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "100 of 200") &&
-           r.failure.chunk == 3 && r.failure.chunks_whole == 3 && f.taken == 90,
+               r.failure.chunk == 3 && r.failure.chunks_whole == 3 && f.taken == 90,
            "a source that ends before count is a failure that says so: %s", r.failure.message);
 }
 
@@ -206,10 +209,10 @@ static cudaError_t box_stage(const spipe_chunk_t *c, void *user) {
 static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int memory,
                         spipe_schedule_t schedule, int from_source, size_t depth) {
     pipe_array_t xa = pipe_array_new(n * sizeof(int), memory);
-    int         *x = (int *)(void *)xa.at, *y = (int *)malloc(n * sizeof *y + 1);
-    feed_t       f = {xa.at, NULL, n, 0, 0, 13, 0, sizeof(int), 1};
+    int *x = (int *)(void *)xa.at, *y = (int *)malloc(n * sizeof *y + 1);
+    feed_t f = {xa.at, NULL, n, 0, 0, 13, 0, sizeof(int), 1};
     spipe_desc_t d = staged_desc();
-    size_t       i, wrong = 0;
+    size_t i, wrong = 0;
     for (i = 0; i < n; ++i) x[i] = (int)(pipe_random() % 1000);
     memset(y, 0xA5, n * sizeof *y);
     d.count = n;
@@ -217,8 +220,10 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
     d.depth = depth;
     d.schedule = schedule;
     d.threads = 3;
-    if (from_source) spipe_add_source(&d, feed_source, &f, sizeof(int));
-    else spipe_add_input(&d, x, sizeof(int));
+    if (from_source)
+        spipe_add_source(&d, feed_source, &f, sizeof(int));
+    else
+        spipe_add_input(&d, x, sizeof(int));
     spipe_add_output(&d, y, sizeof(int));
     spipe_set_halo(&d, 0, (size_t)b.before, (size_t)b.after, edge);
     spipe_add_stage(&d, "box", box_stage, &b);
@@ -227,10 +232,10 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
         int k, sum = 0;
         for (k = -b.before; k <= b.after; ++k) {
             long long at = (long long)i + k;
-            int       v;
-            if (edge == SPIPE_EDGE_ZERO && (at < 0 || at >= (long long)n)) v = 0;
-            else v = x[at < 0 ? 0 : at >= (long long)n ? (long long)n - 1 : at];
-            sum += (k + b.before + 1) * v;
+            const int beyond = at < 0 || at >= (long long)n;
+            if (edge == SPIPE_EDGE_ZERO && beyond) continue;
+            if (beyond) at = at < 0 ? 0 : (long long)n - 1;
+            sum += (k + b.before + 1) * x[at];
         }
         wrong += y[i] != sum;
     }
@@ -241,8 +246,8 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
 
 static void test_halo(spipe_schedule_t schedule) {
     static const box_t boxes[] = {{1, 1}, {3, 0}, {0, 2}, {5, 4}};
-    int                good[3] = {1, 1, 1}, e, k;
-    size_t             b;
+    int good[3] = {1, 1, 1}, e, k;
+    size_t b;
     for (b = 0; b < 4; ++b) {
         for (e = 0; e < 2; ++e) {
             const spipe_edge_t edge = e ? SPIPE_EDGE_ZERO : SPIPE_EDGE_CLAMP;

@@ -9,7 +9,7 @@
 /* The clock that the library reads here: it goes on while a stage says so, and a little at each
    look. Which of two ways is the faster one must not hang on what else the machine does. */
 static pthread_mutex_t clock_lock = PTHREAD_MUTEX_INITIALIZER;
-static double          told_seconds = 0.0;
+static double told_seconds = 0.0;
 
 static double pass(double seconds) {
     double now;
@@ -25,6 +25,7 @@ static int told_time(struct timespec *now) {
     now->tv_nsec = (long)(1e9 * (seconds - (double)now->tv_sec));
     return 0;
 }
+
 #define clock_gettime(clock, now) told_time(now)
 
 static double yield_seconds = 0.0; /* that a yield takes, by that clock */
@@ -35,6 +36,7 @@ static int told_yield(void) {
     __atomic_fetch_add(&num_yields, 1, __ATOMIC_RELAXED);
     return 0;
 }
+
 #define sched_yield() told_yield()
 
 static size_t num_woken = 0; /* threads */
@@ -43,6 +45,7 @@ static int told_signal(pthread_cond_t *condition) {
     __atomic_fetch_add(&num_woken, 1, __ATOMIC_RELAXED);
     return pthread_cond_signal(condition);
 }
+
 #define pthread_cond_signal(condition) told_signal(condition)
 
 #if defined(__linux__)
@@ -55,6 +58,7 @@ static int told_affinity(pid_t who, size_t bytes, cpu_set_t *cpus) {
     for (k = 0; k < told_cpus; ++k) CPU_SET((size_t)k, cpus);
     return 0;
 }
+
 #define sched_getaffinity(who, bytes, cpus) told_affinity(who, bytes, cpus)
 #endif
 #include "pipe_common.h"
@@ -62,14 +66,18 @@ static int told_affinity(pid_t who, size_t bytes, cpu_set_t *cpus) {
 #include "hostcuda.h"
 #endif
 
-enum { CHUNK = 64, CHUNKS = 512, N = CHUNK * CHUNKS + 17 };
+enum {
+    CHUNK = 64,
+    CHUNKS = 512,
+    N = CHUNK * CHUNKS + 17
+};
 
 /* ---- What a stage saw ------------------------------------------------------------------------ */
 
 typedef struct seen {
     pipe_mix_args_t args;
-    size_t          calls, next, elements, fail_at;
-    int             in_order;
+    size_t calls, next, elements, fail_at;
+    int in_order;
 } seen_t;
 
 static cudaError_t watched_stage(const spipe_chunk_t *c, void *user) {
@@ -110,11 +118,11 @@ static size_t num_wrong(pipe_array_t x, pipe_array_t y, size_t n) {
 /* ---- Small chunks ---------------------------------------------------------------------------- */
 
 static void test_batch(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
-    seen_t           s = new_seen();
-    spipe_desc_t     d = describe(x, y, &s);
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    seen_t s = new_seen();
+    spipe_desc_t d = describe(x, y, &s);
     spipe_pipeline_t *p;
-    spipe_report_t   r;
+    spipe_report_t r;
     pipe_randomise(x);
     pipe_poison(y);
     d.chunk = CHUNK;
@@ -164,10 +172,10 @@ static cudaError_t sum3_stage(const spipe_chunk_t *c, void *user) {
 }
 
 static void test_batch_with_halo(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    size_t           i, wrong = 0;
+    size_t i, wrong = 0;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = N;
@@ -193,13 +201,13 @@ static void test_batch_with_halo(void) {
 /* The schedule chosen for a single run on an H200; SPIPE_SCHEDULE_AUTO: the result is wrong. */
 static spipe_schedule_t chosen_for(int once, int memory, size_t count, int two_stages, int halo,
                                    const spipe_costs_t *costs) {
-    pipe_array_t    x = pipe_array_new(count, memory), y = pipe_array_new(count, memory);
+    pipe_array_t x = pipe_array_new(count, memory), y = pipe_array_new(count, memory);
     pipe_mix_args_t args = {0, 1, 1}, again = {1, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
-    spipe_report_t  r;
-    size_t          i, wrong = 0;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, wrong = 0;
     const spipe_costs_t h200 = spipe_priv_costs_for("H200");
-    int             stage;
+    int stage;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = count;
@@ -551,7 +559,10 @@ static int is_same_way(const spipe_plan_t *a, const spipe_plan_t *b) {
 /* A trial to its end; whether each run was right, it ended, and the way kept is the fastest of all
    that were run. */
 static int is_fastest_kept(kept_t *k, size_t *ways_run) {
-    enum { MOST = 64 };
+    enum {
+        MOST = 64
+    };
+
     spipe_plan_t ways[MOST];
     double least[MOST];
     size_t num = 0, best = 0, i, n, still = 0; /* runs in a row that did not try */
@@ -586,8 +597,10 @@ static int is_fastest_kept(kept_t *k, size_t *ways_run) {
 }
 
 static void test_trial(int memory, size_t bytes, int elementwise) {
-    static const lazy_t lazies[] = {{0.0, 0.0, 0.0, 0, NULL}, {0.3, 0.0, 0.0, 0, NULL},
-                                    {0.0, 5.0, 0.0, 0, NULL}, {0.0, 0.0, 30.0, 0, NULL},
+    static const lazy_t lazies[] = {{0.0, 0.0, 0.0, 0, NULL},
+                                    {0.3, 0.0, 0.0, 0, NULL},
+                                    {0.0, 5.0, 0.0, 0, NULL},
+                                    {0.0, 0.0, 30.0, 0, NULL},
                                     {0.05, 0.5, 0.0, 0, NULL}};
     size_t i, ways, most = 0;
     int good = 1;
@@ -806,7 +819,7 @@ static void test_help(void) {
    yielded so often (5 s at most), and then on. */
 static cudaError_t slow_stage(const spipe_chunk_t *c, void *user) {
     const size_t *until = (const size_t *)user;
-    int           ms;
+    int ms;
     for (ms = 0; ms < 5000 && __atomic_load_n(&num_yields, __ATOMIC_RELAXED) < *until; ++ms) {
         usleep(1000);
     }
@@ -818,7 +831,7 @@ static cudaError_t slow_stage(const spipe_chunk_t *c, void *user) {
 static size_t yields_of_a_run(double seconds_each, size_t until) {
     pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     spipe_desc_t d = spipe_desc_default();
-    size_t       wrong;
+    size_t wrong;
     d.count = N;
     d.chunk = N / 8;
     spipe_add_input(&d, x.at, 1);
@@ -844,14 +857,14 @@ static void test_busy(void) {
 /* ---- Replay ---------------------------------------------------------------------------------- */
 
 static void test_replay(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
-    pipe_array_t     z = pipe_array_new(N, PIPE_PINNED);
-    seen_t           s = new_seen();
-    spipe_desc_t     d = describe(x, y, &s);
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    pipe_array_t z = pipe_array_new(N, PIPE_PINNED);
+    seen_t s = new_seen();
+    spipe_desc_t d = describe(x, y, &s);
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    size_t           wrong = 0, calls, bytes = 0;
-    int              k, replayed = 0;
+    spipe_report_t r;
+    size_t wrong = 0, calls, bytes = 0;
+    int k, replayed = 0;
     d.chunk = CHUNK;
     d.depth = 4; /* so each chunk is copied by itself */
     spipe_stage_replayable(&d, 0);
@@ -920,13 +933,13 @@ static void test_not_replayable(void) {
 }
 
 static void test_no_replay(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
-    pipe_mix_args_t  args = {0, 1, 1};
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    size_t           wrong = 0;
-    int              k, replayed = 0;
+    spipe_report_t r;
+    size_t wrong = 0;
+    int k, replayed = 0;
     d.count = N;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
@@ -951,8 +964,8 @@ static void test_no_replay(void) {
 
 typedef struct noted {
     pipe_mix_args_t args;
-    size_t          calls, own; /* own: in the thread's own stream */
-    int             fails;
+    size_t calls, own; /* own: in the thread's own stream */
+    int fails;
 } noted_t;
 
 static cudaError_t noting_stage(const spipe_chunk_t *c, void *user) {
@@ -962,17 +975,23 @@ static cudaError_t noting_stage(const spipe_chunk_t *c, void *user) {
     return s->fails ? cudaErrorLaunchOutOfResources : pipe_mix_stage(c, &s->args);
 }
 
-enum { FIXED = 1, URGENT = 2, KEPT = 4, CAPTURING = 8, FAILING = 16 };
+enum {
+    FIXED = 1,
+    URGENT = 2,
+    KEPT = 4,
+    CAPTURING = 8,
+    FAILING = 16
+};
 
 /* Whether a stage was called in the thread's own stream; -1 when anything else is not right. */
 static int in_own_stream(size_t n, int how) {
-    pipe_array_t     x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
-    noted_t          s = {{0, 1, 1}, 0, 0, 0};
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
+    noted_t s = {{0, 1, 1}, 0, 0, 0};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    cudaGraph_t      graph = NULL;
-    cudaError_t      e;
-    size_t           wrong;
+    cudaGraph_t graph = NULL;
+    cudaError_t e;
+    size_t wrong;
     s.fails = (how & FAILING) != 0;
     d.count = n;
     if (how & URGENT) d.priority = SPIPE_PRIORITY_HIGH;
@@ -1040,11 +1059,11 @@ static cudaError_t three_stage(const spipe_chunk_t *c, void *user) {
 /* Of these arrays the first `pinned` are pinned. */
 static void test_several_arrays(int pinned) {
     static const size_t bytes[5] = {1, 2, 4, 1, 4};
-    pipe_array_t        a[5];
-    spipe_desc_t        d = spipe_desc_default();
-    spipe_report_t      r;
-    size_t              i, wrong = 0;
-    int                 k;
+    pipe_array_t a[5];
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, wrong = 0;
+    int k;
     for (k = 0; k < 5; ++k) {
         a[k] = pipe_array_new(N * bytes[k], k < pinned ? PIPE_PINNED : PIPE_PAGEABLE);
         pipe_randomise(a[k]);
@@ -1060,7 +1079,7 @@ static void test_several_arrays(int pinned) {
     SPIPE_CHECK_RUN(&d, &r);
     for (i = 0; i < N; ++i) {
         unsigned short b;
-        unsigned       c, t;
+        unsigned c, t;
         memcpy(&b, a[1].at + 2 * i, sizeof b);
         memcpy(&c, a[2].at + 4 * i, sizeof c);
         memcpy(&t, a[4].at + 4 * i, sizeof t);

@@ -1,5 +1,5 @@
-/*  test_costs_odd.c -- costs that are damaged are refused, whichever figure it is; with costs that are
-    nonsense, or of another machine, runs are right, and their reports name the costs. */
+/*  test_costs_odd.c -- costs that are damaged are refused, whichever figure it is; with costs that
+    are nonsense, or of another machine, runs are right, and their reports name the costs. */
 #include "pipe_common.h"
 
 enum {

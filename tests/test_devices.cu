@@ -19,6 +19,7 @@ static size_t sum_of_chunks(const spipe_report_t *r) {
     for (int i = 0; i < r->num_devices; ++i) sum += r->device_chunks[i];
     return sum;
 }
+
 /* Every byte is what the position and the input make it, and nothing behind the end was touched. */
 static int is_mixed(pipe_array_t x, pipe_array_t y) {
     for (size_t i = 0; i < y.bytes; ++i) {
@@ -28,9 +29,13 @@ static int is_mixed(pipe_array_t x, pipe_array_t y) {
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { DEAR = 1 }; /* a run takes ten times as long */
+enum {
+    DEAR = 1
+}; /* a run takes ten times as long */
 #else
-enum { DEAR = 0 };
+enum {
+    DEAR = 0
+};
 #endif
 static void test_arrays(void) {
     static const size_t counts[] = {0, 1, 2, 7, 1000, 4096, 10007};
@@ -38,12 +43,12 @@ static void test_arrays(void) {
     int tried = 0, good = 1;
     for (int memory = 0; memory < PIPE_NUM_MEMORIES; ++memory) {
         for (int k = 0; k < 7 * 4 * 3; k += DEAR ? 5 : 1) {
-            const size_t    count = counts[k % 7], chunk = chunks[k / 7 % 4];
-            pipe_array_t    x = pipe_array_new(count * 3, memory);
-            pipe_array_t    y = pipe_array_new(count * 3, memory);
+            const size_t count = counts[k % 7], chunk = chunks[k / 7 % 4];
+            pipe_array_t x = pipe_array_new(count * 3, memory);
+            pipe_array_t y = pipe_array_new(count * 3, memory);
             pipe_mix_args_t args = {0, 1, 3};
-            spipe_report_t  r;
-            spipe_desc_t    d = spipe_desc_default();
+            spipe_report_t r;
+            spipe_desc_t d = spipe_desc_default();
             if (chunk == 1 && count > 1000) { /* minutes under a sanitizer */
                 pipe_free(&x);
                 pipe_free(&y);
@@ -53,7 +58,8 @@ static void test_arrays(void) {
             pipe_poison(y);
             d.count = count;
             d.chunk = chunk;
-            d.threads = k % 3 == 0 ? SPIPE_AUTO : k % 3 == 1 ? 0 : 4;
+            d.threads = k % 3 == 1 ? 0 : 4;
+            if (k % 3 == 0) d.threads = SPIPE_AUTO;
             if (k / 28 == 1) d.schedule = SPIPE_DEPTH_FIRST;
             if (k / 28 == 2) d.schedule = SPIPE_BREADTH_FIRST;
             if (k % 5 == 4) d.schedule = SPIPE_ZERO_COPY;
@@ -85,18 +91,20 @@ static __global__ void window_kernel(const unsigned char *x, unsigned char *y, s
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) y[i] = (unsigned char)(x[(ptrdiff_t)i - 2] + 3 * x[i] + 5 * x[i + 1]);
 }
+
 static cudaError_t window_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(window_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
                         SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
                         c->count);
 }
+
 static void test_halo(int memory) {
-    const size_t   n = 5003;
-    pipe_array_t   x = pipe_array_new(n, memory), y = pipe_array_new(n, memory);
+    const size_t n = 5003;
+    pipe_array_t x = pipe_array_new(n, memory), y = pipe_array_new(n, memory);
     spipe_report_t r;
-    spipe_desc_t   d = spipe_desc_default();
-    int            good = 1;
+    spipe_desc_t d = spipe_desc_default();
+    int good = 1;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = n;
@@ -117,11 +125,11 @@ static void test_halo(int memory) {
 }
 
 static void test_in_place(void) {
-    const size_t    n = 20000;
-    pipe_array_t    x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
+    const size_t n = 20000;
+    pipe_array_t x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
     pipe_mix_args_t args = {0, 0, 1};
-    spipe_report_t  r;
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
     pipe_randomise(x);
     pipe_poison(y);
     memcpy(y.at, x.at, n);
@@ -137,12 +145,12 @@ static void test_in_place(void) {
 }
 
 static void test_one_and_all(void) {
-    const size_t    n = 5000;
-    int             there = 0, before = -1, after = -2;
-    pipe_array_t    x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
+    const size_t n = 5000;
+    int there = 0, before = -1, after = -2;
+    pipe_array_t x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_report_t  r;
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
     SPIPE_CHECK(cudaGetDeviceCount(&there));
     SPIPE_CHECK(cudaGetDevice(&before));
     const int last = there - 1;
@@ -166,7 +174,7 @@ static void test_one_and_all(void) {
     SPIPE_CHECK(cudaGetDevice(&after));
     tap_ok(before == after, "the current device is as it was");
     FILE *f = tmpfile();
-    char  text[4096] = "";
+    char text[4096] = "";
     if (f && spipe_report_print(&r, f) == cudaSuccess) {
         rewind(f);
         text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -179,14 +187,15 @@ static void test_one_and_all(void) {
 
 /* ---- Sources and sinks ---------------------------------------------------------------------- */
 typedef struct flow {
-    pipe_array_t     x, y, z;
-    size_t           given, taken, taken_2, most, fail_at;
-    size_t           refused; /* the first sink fails there */
-    int              refusals;
+    pipe_array_t x, y, z;
+    size_t given, taken, taken_2, most, fail_at;
+    size_t refused; /* the first sink fails there */
+    int refusals;
     std::atomic<int> inside, twice, wrong;
 } flow_t;
+
 static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void *user) {
-    flow_t      *w = (flow_t *)user;
+    flow_t *w = (flow_t *)user;
     const size_t left = w->x.bytes - w->given, n = left < w->most ? left : w->most;
     if (w->inside++ > 0) w->twice = 1;
     *count = n < max_count ? n : max_count;
@@ -195,6 +204,7 @@ static cudaError_t flow_source(void *dst, size_t max_count, size_t *count, void 
     w->inside--;
     return w->given > w->fail_at ? cudaErrorOperatingSystem : cudaSuccess;
 }
+
 static cudaError_t flow_sink(const void *src, size_t count, size_t first, void *user) {
     flow_t *w = (flow_t *)user;
     if (first != w->taken) w->wrong = 1;
@@ -203,6 +213,7 @@ static cudaError_t flow_sink(const void *src, size_t count, size_t first, void *
     w->taken += count;
     return cudaSuccess;
 }
+
 static cudaError_t flow_sink_2(const void *src, size_t count, size_t first, void *user) {
     flow_t *w = (flow_t *)user;
     if (first != w->taken_2) w->wrong = 1;
@@ -210,6 +221,7 @@ static cudaError_t flow_sink_2(const void *src, size_t count, size_t first, void
     w->taken_2 += count;
     return cudaSuccess;
 }
+
 static void flow_new(flow_t *w, size_t n, size_t most) {
     w->x = pipe_array_new(n, PIPE_PAGEABLE);
     w->y = pipe_array_new(n, PIPE_PAGEABLE);
@@ -223,15 +235,17 @@ static void flow_new(flow_t *w, size_t n, size_t most) {
     pipe_poison(w->y);
     pipe_poison(w->z);
 }
+
 static void flow_free(flow_t *w) {
     pipe_free(&w->x);
     pipe_free(&w->y);
     pipe_free(&w->z);
 }
+
 static cudaError_t flow_run(flow_t *w, size_t count, size_t chunk, size_t threads,
                             spipe_report_t *r) {
     pipe_mix_args_t args = {0, 1, 1}, more = {0, 2, 1};
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = count;
     d.chunk = chunk;
     d.threads = threads;
@@ -243,39 +257,42 @@ static cudaError_t flow_run(flow_t *w, size_t count, size_t chunk, size_t thread
     use(&d);
     return spipe_run(&d, r);
 }
+
 static void test_flows(void) {
     static const size_t counts[] = {0, 1, 64, 65, 640, 5001};
-    int                 good = 1;
+    static const size_t threads_of[] = {0, SPIPE_AUTO, 6};
+    int good = 1;
     for (int k = 0; k < 6 * 2 * 3; ++k) {
-        const size_t   n = counts[k % 6];
-        const int      known = k / 6 % 2;
-        const size_t   threads = k / 12 == 0 ? 0 : k / 12 == 1 ? SPIPE_AUTO : 6;
-        flow_t         w;
+        const size_t n = counts[k % 6];
+        const int known = k / 6 % 2;
+        const size_t threads = threads_of[k / 12];
+        flow_t w;
         spipe_report_t r;
         flow_new(&w, n, k % 2 ? 50 : SIZE_MAX);
         const cudaError_t e = flow_run(&w, known && n > 0 ? n : SPIPE_AUTO, 64, threads, &r);
-        const int ok = e == cudaSuccess && is_mixed(w.x, w.y) && is_mixed(w.x, w.z) &&
-                       !w.wrong && !w.twice && w.taken == n && w.taken_2 == n &&
+        const int ok = e == cudaSuccess && is_mixed(w.x, w.y) && is_mixed(w.x, w.z) && !w.wrong &&
+                       !w.twice && w.taken == n && w.taken_2 == n &&
                        r.chunks_done == (n + 63) / 64 && sum_of_chunks(&r) == r.chunks_done &&
                        r.num_chunks == r.chunks_done && r.total == n && r.count_done == n;
         if (!ok) {
             tap_note("%zu elements, %s, %zu threads: %s; %zu and %zu taken; %zu chunks, total %zu",
-                     n, known ? "known" : "endless", threads, r.failure.message, w.taken,
-                     w.taken_2, r.chunks_done, r.total);
+                     n, known ? "known" : "endless", threads, r.failure.message, w.taken, w.taken_2,
+                     r.chunks_done, r.total);
         }
         good &= ok;
         flow_free(&w);
     }
     tap_ok(good, "sources are read and two sinks called in order, by one GPU at a time");
 }
+
 static void test_flow_fails(void) {
-    flow_t         w;
+    flow_t w;
     spipe_report_t r;
     flow_new(&w, 10000, SIZE_MAX);
     w.fail_at = 3000;
     const cudaError_t e = flow_run(&w, SPIPE_AUTO, 64, SPIPE_AUTO, &r);
-    const size_t      whole = r.failure.chunks_whole * 64;
-    int               right = 1;
+    const size_t whole = r.failure.chunks_whole * 64;
+    int right = 1;
     for (size_t i = 0; i < whole && i < w.y.bytes; ++i) {
         right &= w.y.at[i] == pipe_mix(w.x.at[i], i);
     }
@@ -291,19 +308,22 @@ static __global__ void count_kernel(const unsigned char *x, const unsigned *weig
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) atomicAdd(&counts[x[i]], weights[x[i]]);
 }
+
 static cudaError_t count_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(count_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
                         SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, const unsigned),
                         SPIPE_BUF(c, 2, unsigned), c->count);
 }
+
 static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *user) {
-    unsigned       *a = (unsigned *)into;
+    unsigned *a = (unsigned *)into;
     const unsigned *b = (const unsigned *)from;
     for (size_t i = 0; i < bytes / sizeof *a; ++i) a[i] += b[i];
     ++*(std::atomic<int> *)user;
     return cudaSuccess;
 }
+
 static void describe_counts(spipe_desc_t *d, pipe_array_t x, unsigned *weights, unsigned *counts,
                             std::atomic<int> *calls) {
     *d = spipe_desc_default();
@@ -316,12 +336,13 @@ static void describe_counts(spipe_desc_t *d, pipe_array_t x, unsigned *weights, 
     use(d);
     spipe_devices_reduce(d, add_counts, calls);
 }
+
 static void test_resident(void) {
-    pipe_array_t     x = pipe_array_new(9999, PIPE_PAGEABLE);
-    unsigned         weights[256], counts[256], want[256];
+    pipe_array_t x = pipe_array_new(9999, PIPE_PAGEABLE);
+    unsigned weights[256], counts[256], want[256];
     std::atomic<int> calls(0);
-    spipe_report_t   r;
-    spipe_desc_t     d;
+    spipe_report_t r;
+    spipe_desc_t d;
     pipe_randomise(x);
     for (int i = 0; i < 256; ++i) {
         weights[i] = (unsigned)(i % 7 + 1);
@@ -343,16 +364,18 @@ static void test_resident(void) {
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 typedef struct trap { /* a stage that works until its n-th call, and fails num times */
-    pipe_mix_args_t  args;
+    pipe_mix_args_t args;
     std::atomic<int> calls;
-    int              from, num;
+    int from, num;
 } trap_t;
+
 static cudaError_t trap_stage(const spipe_chunk_t *c, void *user) {
-    trap_t   *t = (trap_t *)user;
+    trap_t *t = (trap_t *)user;
     const int call = ++t->calls;
     if (call >= t->from && call < t->from + t->num) return cudaErrorAssert;
     return pipe_mix_stage(c, &t->args);
 }
+
 static void describe_trap(spipe_desc_t *d, pipe_array_t x, pipe_array_t y, trap_t *t, int in_out) {
     *d = spipe_desc_default();
     d->count = x.bytes;
@@ -361,18 +384,21 @@ static void describe_trap(spipe_desc_t *d, pipe_array_t x, pipe_array_t y, trap_
     t->args.in = 0;
     t->args.out = in_out ? 0 : 1;
     t->args.elem_bytes = 1;
-    if (in_out) spipe_add_inout(d, y.at, 1);
-    else spipe_add_input(d, x.at, 1);
+    if (in_out)
+        spipe_add_inout(d, y.at, 1);
+    else
+        spipe_add_input(d, x.at, 1);
     if (!in_out) spipe_add_output(d, y.at, 1);
     spipe_add_stage(d, "trap", trap_stage, t);
     use(d);
 }
+
 static void test_stand_in(int memory) {
-    pipe_array_t   x = pipe_array_new(20000, memory), y = pipe_array_new(20000, memory);
-    trap_t         t;
+    pipe_array_t x = pipe_array_new(20000, memory), y = pipe_array_new(20000, memory);
+    trap_t t;
     spipe_report_t r;
-    spipe_desc_t   d;
-    int            good = 1, in_time = 1;
+    spipe_desc_t d;
+    int good = 1, in_time = 1;
     pipe_randomise(x);
     t.num = 1;
     for (t.from = 1; t.from < 200; t.from += 13) {
@@ -391,7 +417,7 @@ static void test_stand_in(int memory) {
     describe_trap(&d, x, y, &t, 0);
     pipe_poison(y);
     const cudaError_t e = spipe_run(&d, &r);
-    int               right = 1;
+    int right = 1;
     for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
@@ -402,12 +428,13 @@ static void test_stand_in(int memory) {
     pipe_free(&x);
     pipe_free(&y);
 }
+
 static void test_no_stand_in(void) {
-    pipe_array_t   x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
-    trap_t         t;
+    pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    trap_t t;
     spipe_report_t r;
-    spipe_desc_t   d;
-    int            right = 1;
+    spipe_desc_t d;
+    int right = 1;
     pipe_randomise(x);
     pipe_poison(y);
     memcpy(y.at, x.at, x.bytes);
@@ -423,16 +450,18 @@ static void test_no_stand_in(void) {
     pipe_free(&x);
     pipe_free(&y);
 }
+
 /* Counts, and fails at the 31st of all calls. */
 static cudaError_t count_or_fail(const spipe_chunk_t *c, void *user) {
     return ++*(std::atomic<int> *)user == 31 ? cudaErrorAssert : count_stage(c, NULL);
 }
+
 static void test_reduced_stand_in(void) {
-    pipe_array_t     x = pipe_array_new(9999, PIPE_PAGEABLE);
-    unsigned         weights[256], counts[256], want[256];
+    pipe_array_t x = pipe_array_new(9999, PIPE_PAGEABLE);
+    unsigned weights[256], counts[256], want[256];
     std::atomic<int> calls(0);
-    spipe_report_t   r;
-    spipe_desc_t     d;
+    spipe_report_t r;
+    spipe_desc_t d;
     std::atomic<int> stages(0);
     pipe_randomise(x);
     for (int i = 0; i < 256; ++i) {
@@ -453,7 +482,7 @@ static void test_reduced_stand_in(void) {
 static cudaError_t run_trap_to_sinks(flow_t *w, trap_t *t, int source, int sinks, size_t threads,
                                      spipe_report_t *r) {
     pipe_mix_args_t more = {0, 2, 1};
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = source ? SPIPE_AUTO : w->x.bytes;
     d.chunk = 100;
     d.threads = threads;
@@ -461,8 +490,10 @@ static cudaError_t run_trap_to_sinks(flow_t *w, trap_t *t, int source, int sinks
     t->args.in = 0;
     t->args.out = 1;
     t->args.elem_bytes = 1;
-    if (source) spipe_add_source(&d, flow_source, w, 1);
-    else spipe_add_input(&d, w->x.at, 1);
+    if (source)
+        spipe_add_source(&d, flow_source, w, 1);
+    else
+        spipe_add_input(&d, w->x.at, 1);
     spipe_add_sink(&d, flow_sink, w, 1);
     if (sinks == 2) spipe_add_sink(&d, flow_sink_2, w, 1);
     spipe_add_stage(&d, "trap", trap_stage, t);
@@ -470,21 +501,25 @@ static cudaError_t run_trap_to_sinks(flow_t *w, trap_t *t, int source, int sinks
     use(&d);
     return spipe_run(&d, r);
 }
+
 static int num_bits(unsigned bits) {
     int num = 0;
     for (; bits; bits &= bits - 1) ++num;
     return num;
 }
+
 /* At which of 200 calls the stage fails: all along the run, and closer together at its end. */
 static int next_call(int call) {
-    return call + (DEAR ? call < 180 ? 45 : 7 : call < 180 ? 15 : 2);
+    if (DEAR) return call + (call < 180 ? 45 : 7);
+    return call + (call < 180 ? 15 : 2);
 }
+
 /* So many GPUs fail at a stage, one after the other, early and late in the run. */
 static void test_sinks_stand_in(int source, int sinks, size_t threads, int failing) {
-    const size_t   n = 19950; /* 200 chunks, the last one half */
-    trap_t         t;
+    const size_t n = 19950; /* 200 chunks, the last one half */
+    trap_t t;
     spipe_report_t r;
-    int            good = 1;
+    int good = 1;
     t.num = failing;
     for (t.from = 1; t.from <= 200 && good; t.from = next_call(t.from)) {
         flow_t w;
@@ -508,18 +543,19 @@ static void test_sinks_stand_in(int source, int sinks, size_t threads, int faili
            failing, source ? "a source" : "an array", sinks, threads ? "threads" : "no threads",
            r.failure.message);
 }
+
 /* The same where a source of so many elements, the last chunk half or whole, goes to an array. */
 static void test_source_stands_in(size_t n, size_t threads, int memory) {
-    trap_t         t;
+    trap_t t;
     spipe_report_t r;
-    int            good = 1;
+    int good = 1;
     t.num = 1;
     t.args.in = 0;
     t.args.out = 1;
     t.args.elem_bytes = 1;
     for (t.from = 1; t.from <= 200 && good; t.from = next_call(t.from)) {
         spipe_desc_t d = spipe_desc_default();
-        flow_t       w;
+        flow_t w;
         flow_new(&w, n, t.from % 2 ? 77 : SIZE_MAX);
         pipe_free(&w.y);
         w.y = pipe_array_new(n, memory);
@@ -542,13 +578,14 @@ static void test_source_stands_in(size_t n, size_t threads, int memory) {
     tap_ok(good, "a source is read once, whoever fails (%zu elements, %s, %s): %s", n,
            threads ? "threads" : "no threads", pipe_memory_names[memory], r.failure.message);
 }
+
 /* Counts what a source gives, in a buffer that is reduced. */
 static void test_counted_source_ends(void) {
-    flow_t           w;
-    spipe_report_t   r;
-    unsigned         counts[256] = {0}, weights[256] = {0};
+    flow_t w;
+    spipe_report_t r;
+    unsigned counts[256] = {0}, weights[256] = {0};
     std::atomic<int> calls(0);
-    spipe_desc_t     d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     std::atomic<int> stages(0);
     flow_new(&w, 20000, SIZE_MAX);
     d.chunk = 100;
@@ -564,16 +601,18 @@ static void test_counted_source_ends(void) {
            r.failure.message);
     flow_free(&w);
 }
+
 /* The first sink has had chunks 0 .. whole-1 and no other, and they are right. */
 static int taken_is_whole(const flow_t *w, const spipe_report_t *r) {
     int right = !w->wrong && w->taken == r->failure.chunks_whole * 100;
     for (size_t i = 0; i < w->taken; ++i) right &= w->y.at[i] == pipe_mix(w->x.at[i], i);
     return right;
 }
+
 static void test_sinks_end(void) {
-    trap_t         t;
+    trap_t t;
     spipe_report_t r;
-    flow_t         w;
+    flow_t w;
     t.from = 1000000;
     t.num = 1;
     flow_new(&w, 20000, SIZE_MAX);
@@ -606,13 +645,13 @@ static void test_sinks_end(void) {
 
 /* ---- Refusals, progress, host stages -------------------------------------------------------- */
 static void test_refusals(void) {
-    unsigned char     x[64] = {0}, y[64];
-    pipe_mix_args_t   args = {0, 1, 1};
-    spipe_report_t    r;
-    spipe_failure_t   failure;
+    unsigned char x[64] = {0}, y[64];
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_report_t r;
+    spipe_failure_t failure;
     spipe_pipeline_t *p = NULL;
-    const int         absent[2] = {0, 99};
-    spipe_desc_t      d = spipe_desc_default();
+    const int absent[2] = {0, 99};
+    spipe_desc_t d = spipe_desc_default();
     d.count = 64;
     spipe_add_input(&d, x, 1);
     spipe_add_output(&d, y, 1);
@@ -642,8 +681,9 @@ static void test_refusals(void) {
 
 typedef struct watch {
     size_t last, total, stop_at;
-    int    backwards, calls;
+    int backwards, calls;
 } watch_t;
+
 static int watch_progress(const spipe_progress_t *p, void *user) {
     watch_t *w = (watch_t *)user;
     w->backwards |= p->chunks_done < w->last;
@@ -652,13 +692,14 @@ static int watch_progress(const spipe_progress_t *p, void *user) {
     ++w->calls;
     return p->chunks_done >= w->stop_at;
 }
+
 static void test_progress(void) {
-    pipe_array_t    x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
     pipe_mix_args_t args = {0, 1, 1};
-    watch_t         w = {0, 0, SIZE_MAX, 0, 0};
-    spipe_report_t  r;
-    spipe_desc_t    d = spipe_desc_default();
-    int             right = 1;
+    watch_t w = {0, 0, SIZE_MAX, 0, 0};
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
+    int right = 1;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = x.bytes;
@@ -685,20 +726,22 @@ static void test_progress(void) {
     pipe_free(&x);
     pipe_free(&y);
 }
+
 static cudaError_t count_host_stage(const spipe_chunk_t *c, void *user) {
-    size_t        *seen = (size_t *)user; /* not atomic: one thread at a time */
+    size_t *seen = (size_t *)user; /* not atomic: one thread at a time */
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
     *seen += c->count;
     for (size_t i = 0; i < c->count; ++i) y[i] ^= 0xFF;
     return cudaSuccess;
 }
+
 static void test_host_stage(void) {
-    pipe_array_t    x = pipe_array_new(5000, PIPE_PAGEABLE);
-    pipe_array_t    y = pipe_array_new(5000, PIPE_PAGEABLE);
+    pipe_array_t x = pipe_array_new(5000, PIPE_PAGEABLE);
+    pipe_array_t y = pipe_array_new(5000, PIPE_PAGEABLE);
     pipe_mix_args_t args = {0, 1, 1};
-    size_t          seen = 0;
-    spipe_report_t  r;
-    spipe_desc_t    d = spipe_desc_default();
+    size_t seen = 0;
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
     pipe_randomise(x);
     pipe_poison(y);
     d.count = x.bytes;
@@ -722,7 +765,7 @@ int main(void) {
 #endif
     SPIPE_CHECK(cudaGetDeviceCount(&num_devices));
     for (int i = 0; i < 4; ++i) devices[i] = i < num_devices ? i : 0;
-    num_devices = num_devices < 3 ? 3 : num_devices < 4 ? num_devices : 4;
+    num_devices = num_devices < 4 ? 3 : 4;
     tap_note("%d pipelines, on devices %d %d %d", num_devices, devices[0], devices[1], devices[2]);
     test_arrays();
     test_halo(PIPE_PAGEABLE);

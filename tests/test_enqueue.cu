@@ -2,7 +2,10 @@
     inside a CUDA graph when captured. */
 #include "pipe_common.h"
 
-enum { N = 4001, CHUNK = 300 };
+enum {
+    N = 4001,
+    CHUNK = 300
+};
 
 static spipe_desc_t describe(pipe_array_t x, pipe_array_t y, pipe_mix_args_t *args,
                              spipe_schedule_t schedule) {
@@ -24,13 +27,13 @@ static int is_mixed(const unsigned char *x, const unsigned char *y, size_t n) {
 }
 
 static void test_many_runs(int memory) {
-    pipe_mix_args_t  args = {0, 1, 1};
-    pipe_array_t     x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
     pipe_array_t x2 = pipe_array_new(2 * N, PIPE_PAGEABLE), y2 = pipe_array_new(2 * N, PIPE_PINNED);
-    spipe_desc_t     d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    int              k, good = 1;
+    spipe_report_t r;
+    int k, good = 1;
     tap_ok(spipe_pipeline_create(&p, &d, NULL) == cudaSuccess, "a pipeline is made (%s)",
            pipe_memory_names[memory]);
     for (k = 0; k < 5; ++k) {
@@ -52,7 +55,7 @@ static void test_many_runs(int memory) {
     good = good && spipe_pipeline_run(p, &r) == cudaSuccess && is_mixed(x2.at, y2.at, 5);
     tap_ok(good && y2.at[5] == 0xA5, "and a shorter one");
     tap_ok(spipe_pipeline_set_host(p, 7, x.at) == cudaErrorInvalidValue &&
-           spipe_pipeline_set_host(p, 0, NULL) == cudaErrorInvalidValue,
+               spipe_pipeline_set_host(p, 0, NULL) == cudaErrorInvalidValue,
            "set_host refuses a buffer that is not there and a NULL array");
     tap_ok(spipe_pipeline_destroy(p) == cudaSuccess, "and is destroyed");
     pipe_free(&x);
@@ -68,12 +71,12 @@ static cudaError_t fail_when_told(const spipe_chunk_t *c, void *user) {
 }
 
 static void test_run_after_failure(void) {
-    pipe_mix_args_t  args = {0, 1, 1};
-    pipe_array_t     x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
-    spipe_desc_t     d = describe(x, y, &args, SPIPE_ENGINES);
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_ENGINES);
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    int              fail = 1, k, good = 1;
+    spipe_report_t r;
+    int fail = 1, k, good = 1;
     d.stages[0].fn = fail_when_told;
     d.stages[0].user = &fail;
     pipe_randomise(x);
@@ -98,15 +101,15 @@ static __global__ void add_kernel(unsigned char *x, unsigned char v, size_t n) {
 
 /* The caller's stream: +1 on the pinned input by a kernel, the pipeline, +1 on its output. */
 static void test_order(int memory, spipe_schedule_t schedule) {
-    pipe_mix_args_t  args = {0, 1, 1};
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, memory);
-    pipe_array_t     z = pipe_array_new(N, PIPE_PINNED);
-    spipe_desc_t     d = describe(x, y, &args, schedule);
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, memory);
+    pipe_array_t z = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = describe(x, y, &args, schedule);
     spipe_pipeline_t *p;
-    cudaStream_t     stream;
-    unsigned char   *before = (unsigned char *)malloc(N);
-    size_t           i, wrong = 0;
-    int              k, good = 1;
+    cudaStream_t stream;
+    unsigned char *before = (unsigned char *)malloc(N);
+    size_t i, wrong = 0;
+    int k, good = 1;
     d.stages[0].fn = pipe_mix_stage;
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
@@ -140,15 +143,15 @@ static void test_order(int memory, spipe_schedule_t schedule) {
 }
 
 static void test_graph(int memory, spipe_schedule_t schedule) {
-    pipe_mix_args_t  args = {0, 1, 1};
-    pipe_array_t     x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
-    spipe_desc_t     d = describe(x, y, &args, schedule);
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
+    spipe_desc_t d = describe(x, y, &args, schedule);
     spipe_pipeline_t *p;
-    cudaStream_t     stream;
-    cudaGraph_t      graph = NULL;
-    cudaGraphExec_t  exec = NULL;
-    cudaError_t      e, ended;
-    int              k, good = 1;
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaError_t e, ended;
+    int k, good = 1;
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     pipe_randomise(x);
@@ -160,7 +163,8 @@ static void test_graph(int memory, spipe_schedule_t schedule) {
         tap_ok(e == cudaErrorStreamCaptureUnsupported && ended == cudaSuccess &&
                    strstr(spipe_pipeline_failure(p)->message, "pinned") != NULL,
                "a captured run that would need host threads is refused in words, and the capture "
-               "goes on, %s", spipe_schedule_name(schedule));
+               "goes on, %s",
+               spipe_schedule_name(schedule));
         goto done;
     }
     if (e != cudaSuccess) tap_note("enqueue: %s", cudaGetErrorName(e));
@@ -191,12 +195,12 @@ done:
 /* Everything that host threads have to do. */
 typedef struct rolling {
     size_t given, taken;
-    int    in_order;
+    int in_order;
 } rolling_t;
 
 static cudaError_t rolling_source(void *dst, size_t max_count, size_t *count, void *user) {
     rolling_t *r = (rolling_t *)user;
-    size_t     i;
+    size_t i;
     for (i = 0; i < max_count; ++i)
         ((unsigned char *)dst)[i] = (unsigned char)(r->given++ % N * 11);
     *count = max_count;
@@ -205,10 +209,10 @@ static cudaError_t rolling_source(void *dst, size_t max_count, size_t *count, vo
 
 static cudaError_t rolling_sink(const void *src, size_t count, size_t first, void *user) {
     rolling_t *r = (rolling_t *)user;
-    size_t     i;
+    size_t i;
     for (i = 0; i < count; ++i) {
-        const unsigned char want = (unsigned char)(pipe_mix((unsigned char)((first + i) * 11),
-                                                            first + i) + 1);
+        const unsigned char want =
+            (unsigned char)(pipe_mix((unsigned char)((first + i) * 11), first + i) + 1);
         r->in_order &= ((const unsigned char *)src)[i] == want;
     }
     r->in_order &= first == r->taken % N;
@@ -218,20 +222,20 @@ static cudaError_t rolling_sink(const void *src, size_t count, size_t first, voi
 
 static cudaError_t add_one(const spipe_chunk_t *c, void *user) {
     unsigned char *v = SPIPE_BUF(c, 1, unsigned char);
-    size_t         i;
+    size_t i;
     (void)user;
     for (i = 0; i < c->count; ++i) ++v[i];
     return cudaSuccess;
 }
 
 static void test_host_work(void) {
-    pipe_mix_args_t  args = {0, 1, 1};
-    unsigned         weight = 7, back = 0;
-    rolling_t        r = {0, 0, 1};
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_mix_args_t args = {0, 1, 1};
+    unsigned weight = 7, back = 0;
+    rolling_t r = {0, 0, 1};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    cudaStream_t     stream;
-    int              k, good = 1;
+    cudaStream_t stream;
+    int k, good = 1;
     d.count = N;
     d.chunk = CHUNK;
     spipe_add_source(&d, rolling_source, &r, 1);
@@ -261,12 +265,12 @@ static cudaError_t bad_sink(const void *src, size_t count, size_t first, void *u
 }
 
 static void test_late_failure(void) {
-    pipe_mix_args_t  args = {0, 1, 1};
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED);
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    size_t           got = 0;
+    spipe_report_t r;
+    size_t got = 0;
     pipe_randomise(x);
     d.count = N;
     d.chunk = CHUNK;
@@ -278,7 +282,7 @@ static void test_late_failure(void) {
                spipe_pipeline_enqueue(p, NULL) == cudaErrorOperatingSystem,
            "a failure while the host works comes back from enqueue, and from the next one");
     tap_ok(spipe_pipeline_wait(p, &r) == cudaErrorOperatingSystem && r.failure.chunk == 5 &&
-           r.failure.chunks_whole == 5 && got == 5 * CHUNK,
+               r.failure.chunks_whole == 5 && got == 5 * CHUNK,
            "wait tells what failed in an enqueued run: %s", r.failure.message);
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);

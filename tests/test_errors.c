@@ -41,8 +41,8 @@ static cudaError_t no_sink(const void *src, size_t count, size_t first, void *us
     return cudaSuccess;
 }
 
-static int   array[100];
-static int   result[100];
+static int array[100];
+static int result[100];
 static const size_t some = 100;
 
 static spipe_desc_t good(void) {
@@ -63,22 +63,22 @@ static size_t device_memory_free(void) {
 /* The description is refused by the check, by a run and by create, with this word in the sentence,
    and no device memory has gone. */
 static void refused(const spipe_desc_t *d, const char *word, const char *rule) {
-    spipe_failure_t   f;
-    spipe_report_t    r;
+    spipe_failure_t f;
+    spipe_report_t r;
     spipe_pipeline_t *p = NULL;
-    const size_t      before = device_memory_free();
+    const size_t before = device_memory_free();
     const cudaError_t e = spipe_desc_check(d, &f), e2 = spipe_run(d, &r);
-    spipe_failure_t   f3;
+    spipe_failure_t f3;
     const cudaError_t e3 = spipe_pipeline_create(&p, d, &f3);
     tap_ok(e == cudaErrorInvalidValue && e2 == e && e3 == e && strstr(f.message, word) &&
-           strcmp(f.message, r.failure.message) == 0 && strcmp(f.message, f3.message) == 0 && !p &&
-           device_memory_free() == before,
+               strcmp(f.message, r.failure.message) == 0 && strcmp(f.message, f3.message) == 0 &&
+               !p && device_memory_free() == before,
            "%s is refused: %s", rule, f.message);
 }
 
 static void test_buffers(void) {
     spipe_desc_t d = good();
-    int          i;
+    int i;
     d.buffers[0].host = NULL;
     refused(&d, "buffer 0 (input)", "a NULL array");
     d = good();
@@ -152,8 +152,8 @@ static void test_sizes(void) {
 
 static void test_stages(void) {
     spipe_desc_t d = good();
-    char         names[SPIPE_MAX_STAGES][8];
-    int          i, s;
+    char names[SPIPE_MAX_STAGES][8];
+    int i, s;
     d.num_stages = 0;
     refused(&d, "no stage", "no stage");
     d = good();
@@ -199,7 +199,7 @@ static void test_stages(void) {
 }
 
 static void test_running(void) {
-    spipe_desc_t   d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
     tap_ok(spipe_run(NULL, &r) == cudaErrorInvalidValue && r.failure.message[0],
            "a NULL description is refused: %s", r.failure.message);
@@ -214,7 +214,7 @@ static void test_running(void) {
            "a source that overfills is found out: %s", r.failure.message);
     d.buffers[0].source = broken_source;
     tap_ok(spipe_run(&d, &r) == cudaErrorOperatingSystem && r.failure.chunk == 0 &&
-           r.failure.chunks_whole == 0 && strstr(r.failure.message, "source of buffer 0"),
+               r.failure.chunks_whole == 0 && strstr(r.failure.message, "source of buffer 0"),
            "a source's own error comes back: %s", r.failure.message);
     d = good();
     d.chunk = (size_t)1 << (8 * sizeof(size_t) - 19); /* 2^45 */
@@ -230,17 +230,19 @@ static void test_running(void) {
 
 static void test_names(void) {
     tap_ok(strcmp(spipe_schedule_name(SPIPE_ENGINES), "engines") == 0 &&
-           strcmp(spipe_schedule_name(SPIPE_ZERO_COPY), "zero-copy") == 0 &&
-           strcmp(spipe_schedule_name(SPIPE_SCHEDULE_AUTO), "auto") == 0, "schedules have names");
+               strcmp(spipe_schedule_name(SPIPE_ZERO_COPY), "zero-copy") == 0 &&
+               strcmp(spipe_schedule_name(SPIPE_SCHEDULE_AUTO), "auto") == 0,
+           "schedules have names");
     tap_ok(spipe_blocks(0, 256) == 1 && spipe_blocks(1, 256) == 1 && spipe_blocks(256, 256) == 1 &&
-           spipe_blocks(257, 256) == 2 && spipe_blocks(SIZE_MAX, 1) == 2147483647u &&
-           spipe_blocks(10, 0) == 10, "spipe_blocks covers all elements and never is 0");
+               spipe_blocks(257, 256) == 2 && spipe_blocks(SIZE_MAX, 1) == 2147483647u &&
+               spipe_blocks(10, 0) == 10,
+           "spipe_blocks covers all elements and never is 0");
 }
 
 static void test_print(void) {
     spipe_report_t r;
-    spipe_desc_t   d = good();
-    FILE          *full = fopen("/dev/full", "w");
+    spipe_desc_t d = good();
+    FILE *full = fopen("/dev/full", "w");
     (void)spipe_run(&d, &r);
     tap_ok(spipe_report_print(&r, NULL) == cudaErrorInvalidValue &&
                spipe_report_print(NULL, stdout) == cudaErrorInvalidValue,

@@ -255,7 +255,8 @@ static std::vector<unsigned char> with_halo(const std::vector<unsigned char> &x,
                                             size_t rows, size_t halo) {
     std::vector<unsigned char> v;
     for (size_t y = 0; y < rows + 2 * halo; y++) {
-        const size_t from = y < halo ? 0 : y - halo < rows ? y - halo : rows - 1;
+        const size_t inside = y < halo ? 0 : y - halo;
+        const size_t from = inside < rows ? inside : rows - 1;
         v.insert(v.end(), x.begin() + (ptrdiff_t)(from * width),
                  x.begin() + (ptrdiff_t)((from + 1) * width));
     }

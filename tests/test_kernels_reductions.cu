@@ -7,7 +7,12 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-enum byte_data { RANDOM, ZEROS, TEXT, RAMP };
+enum byte_data {
+    RANDOM,
+    ZEROS,
+    TEXT,
+    RAMP
+};
 
 static std::vector<unsigned char> bytes_of(byte_data kind, size_t n) {
     static const char words[] = "the quick brown fox jumps over the lazy dog. ";
@@ -201,10 +206,12 @@ static bool scan_f32_case(size_t n, size_t a, size_t b) {
     return scan_agrees<float, double>(n, a, b, spipe_scan_f32_stage, spipe_scan_f32_cpu, 1e-6,
                                       []() { return random_between(-1.0f, 1.0f); });
 }
+
 static bool scan_u32_case(size_t n, size_t a, size_t b) {
     return scan_agrees<uint32_t, uint32_t>(n, a, b, spipe_scan_u32_stage, spipe_scan_u32_cpu, 0.0,
                                            []() { return random_u32(); });
 }
+
 static bool scan_u64_case(size_t n, size_t a, size_t b) {
     return scan_agrees<uint64_t, uint64_t>(n, a, b, spipe_scan_u64_stage, spipe_scan_u64_cpu, 0.0,
                                            []() { return (uint64_t)random_u32() << 20; });

@@ -11,21 +11,25 @@ static const size_t N = ((size_t)1 << 32) + 5000;
 
 /* The marks, at places that 32 bits would confuse, and one at the very end. */
 static size_t mark_place(int k) {
-    static const size_t places[] = {0, 4999, ((size_t)1 << 31) + 7, ((size_t)1 << 32) - 1,
-                                    (size_t)1 << 32, ((size_t)1 << 32) + 4999};
+    static const size_t places[] = {0,
+                                    4999,
+                                    ((size_t)1 << 31) + 7,
+                                    ((size_t)1 << 32) - 1,
+                                    (size_t)1 << 32,
+                                    ((size_t)1 << 32) + 4999};
     return places[k];
 }
 
 typedef struct seen {
     size_t total, wrong;
-    int    marks;
+    int marks;
 } seen_t;
 
 static cudaError_t look(const void *src, size_t count, size_t first, void *user) {
     static const unsigned char zeros[65536] = {0};
-    const unsigned char       *at = (const unsigned char *)src;
-    seen_t                    *s = (seen_t *)user;
-    unsigned char             *plain = (unsigned char *)(uintptr_t)at; /* a slot: may be cleared */
+    const unsigned char *at = (const unsigned char *)src;
+    seen_t *s = (seen_t *)user;
+    unsigned char *plain = (unsigned char *)(uintptr_t)at; /* a slot: may be cleared */
     s->wrong += first != s->total;
     for (int k = 0; k < 6; ++k) {
         const size_t place = mark_place(k);
@@ -52,14 +56,14 @@ int main(void) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     tap_skip_all("4 GiB are too slow under a sanitizer; the same code runs on small arrays there");
 #endif
-    void *map = mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                     -1, 0);
+    void *map =
+        mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) tap_skip_all("4 GiB of address space are not to be had");
     unsigned char *x = (unsigned char *)map;
-    seen_t         s = {0, 0, 0};
-    size_t         staged = 0;
+    seen_t s = {0, 0, 0};
+    size_t staged = 0;
     spipe_report_t r;
-    spipe_desc_t   d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     for (int k = 0; k < 6; ++k) x[mark_place(k)] = (unsigned char)(100 + k);
     d.count = N;
     d.chunk = (size_t)16 << 20;

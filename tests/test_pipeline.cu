@@ -2,17 +2,18 @@
     a serial loop gives, and nothing behind the end is touched. */
 #include "pipe_common.h"
 
-static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_AUTO, SPIPE_ENGINES, SPIPE_SERIAL,
-                                             SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_AUTO, SPIPE_ENGINES,
+                                             SPIPE_SERIAL,        SPIPE_DEPTH_FIRST,
+                                             SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
 
 /* One run of mix over count elements; 1 when all of the output is right. */
 static int mix_is_right(size_t count, size_t eb, size_t chunk, size_t depth, int memory,
                         spipe_schedule_t schedule, size_t threads, spipe_staging_t staging) {
-    pipe_array_t    x = pipe_array_new(count * eb, memory), y = pipe_array_new(count * eb, memory);
+    pipe_array_t x = pipe_array_new(count * eb, memory), y = pipe_array_new(count * eb, memory);
     pipe_mix_args_t args = {0, 1, eb};
-    spipe_desc_t    d = spipe_desc_default();
-    spipe_report_t  report;
-    size_t          i, wrong = 0;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t report;
+    size_t i, wrong = 0;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = count;
@@ -46,7 +47,7 @@ static int mix_plain(size_t count, size_t eb, size_t chunk, size_t depth) {
 
 static void test_schedules(void) {
     size_t s;
-    int    m;
+    int m;
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
         for (m = 0; m < PIPE_NUM_MEMORIES; ++m) {
             int good = 1;
@@ -64,7 +65,7 @@ static void test_schedules(void) {
 static void test_sizes(void) {
     static const size_t chunks[] = {1, 2, 7, 64, 1000};
     static const size_t bytes[] = {1, 3, 4, 4000};
-    size_t              c, n, b;
+    size_t c, n, b;
     for (c = 0; c < sizeof chunks / sizeof *chunks; ++c) {
         int good = 1;
         const size_t k = chunks[c];
@@ -91,13 +92,17 @@ static void test_sizes(void) {
 
 static void test_staging(void) {
     tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_ENGINES, SPIPE_AUTO,
-                        SPIPE_STAGING_COPY), "pageable memory through pinned slots");
+                        SPIPE_STAGING_COPY),
+           "pageable memory through pinned slots");
     tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_ENGINES, SPIPE_AUTO,
-                        SPIPE_STAGING_REGISTER), "pageable memory pinned in place for the run");
+                        SPIPE_STAGING_REGISTER),
+           "pageable memory pinned in place for the run");
     tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_ENGINES, SPIPE_AUTO,
-                        SPIPE_STAGING_DIRECT), "pageable memory left to CUDA");
+                        SPIPE_STAGING_DIRECT),
+           "pageable memory left to CUDA");
     tap_ok(mix_is_right(10007, 4, 500, SPIPE_AUTO, PIPE_PAGEABLE, SPIPE_ZERO_COPY, SPIPE_AUTO,
-                        SPIPE_STAGING_REGISTER), "pageable memory pinned in place and mapped");
+                        SPIPE_STAGING_REGISTER),
+           "pageable memory pinned in place and mapped");
 }
 
 /* Sizes of the two buffers differ: three floats in, one out. */
@@ -108,11 +113,11 @@ static __global__ void norm_kernel(const float *v, float *out, size_t n) {
 SPIPE_MAP_STAGE(norm_stage, norm_kernel, float, float)
 
 static void test_ratio(void) {
-    const size_t   n = 5001;
-    float         *v = (float *)malloc(3 * n * sizeof *v), *out = (float *)malloc(n * sizeof *out);
-    spipe_desc_t   d = spipe_desc_default();
+    const size_t n = 5001;
+    float *v = (float *)malloc(3 * n * sizeof *v), *out = (float *)malloc(n * sizeof *out);
+    spipe_desc_t d = spipe_desc_default();
     spipe_report_t report;
-    size_t         i, wrong = 0;
+    size_t i, wrong = 0;
     for (i = 0; i < 3 * n; ++i) v[i] = (float)(pipe_random() % 1000);
     memset(out, 0xFF, n * sizeof *out);
     d.count = n;
@@ -140,12 +145,12 @@ static int progress(const spipe_progress_t *p, void *user) {
 }
 
 static void test_progress(int memory) {
-    pipe_array_t    x = pipe_array_new(10000, memory), y = pipe_array_new(10000, memory);
+    pipe_array_t x = pipe_array_new(10000, memory), y = pipe_array_new(10000, memory);
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
-    spipe_report_t  report;
-    size_t          stop_after = SIZE_MAX, i, wrong = 0;
-    int             k, rising = 1;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t report;
+    size_t stop_after = SIZE_MAX, i, wrong = 0;
+    int k, rising = 1;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = 10000;

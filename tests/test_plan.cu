@@ -551,8 +551,10 @@ static void test_solve(void) {
         good &= kernel <= s.work.kernel_s * 1.0001;
         if (!good) tell("the kernels' time is not found", &s);
     }
-    tap_ok(good && shows > 20, "where the kernels limit a run their time is found from the run's (%d "
-                               "of 500 works)", shows);
+    tap_ok(good && shows > 20,
+           "where the kernels limit a run their time is found from the run's (%d "
+           "of 500 works)",
+           shows);
 }
 
 int main(void) {

@@ -4,7 +4,12 @@
 
 static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                              SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
-enum { NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules), N = 3001, CHUNK = 100 };
+
+enum {
+    NUM_SCHEDULES = (int)(sizeof schedules / sizeof *schedules),
+    N = 3001,
+    CHUNK = 100
+};
 
 static __global__ void linear_kernel(const int *a, const int *b, int *out, int fa, int fb, int add,
                                      size_t n) {
@@ -28,7 +33,7 @@ static cudaError_t linear_stage(const spipe_chunk_t *c, void *user) {
 static spipe_staging_t staging = SPIPE_STAGING_COPY;
 
 static int runs(const spipe_desc_t *d) {
-    spipe_report_t    r;
+    spipe_report_t r;
     const cudaError_t e = spipe_run(d, &r);
     if (e != cudaSuccess) tap_note("%s", r.failure.message);
     return e == cudaSuccess;
@@ -53,10 +58,10 @@ static spipe_desc_t start(spipe_schedule_t schedule, const int *x, int *y) {
 
 /* x -> a; a -> b and a -> c side by side, b and c -> y: added out of order, so names decide. */
 static void test_diamond(spipe_schedule_t schedule, int *x, int *y) {
-    linear_t     first = {0, 0, 2, 3, 0, 1}, left = {2, 2, 3, 5, 0, 2}, right = {2, 2, 4, 7, 0, 3};
-    linear_t     last = {3, 4, 1, 1, 2, 4};
+    linear_t first = {0, 0, 2, 3, 0, 1}, left = {2, 2, 3, 5, 0, 2}, right = {2, 2, 4, 7, 0, 3};
+    linear_t last = {3, 4, 1, 1, 2, 4};
     spipe_desc_t d = start(schedule, x, y);
-    int          i, wrong = 0, s;
+    int i, wrong = 0, s;
     spipe_add_temp(&d, sizeof *x);
     spipe_add_temp(&d, sizeof *x);
     spipe_add_temp(&d, sizeof *x);
@@ -78,10 +83,10 @@ static void test_diamond(spipe_schedule_t schedule, int *x, int *y) {
 }
 
 static void test_line(spipe_schedule_t schedule, int *x, int *y) {
-    linear_t     l[12];
+    linear_t l[12];
     spipe_desc_t d = start(schedule, x, y);
-    char         names[12][16];
-    int          i, k, wrong = 0;
+    char names[12][16];
+    int i, k, wrong = 0;
     spipe_add_temp(&d, sizeof *x);
     spipe_add_temp(&d, sizeof *x);
     for (k = 0; k < 12; ++k) {
@@ -119,8 +124,8 @@ static cudaError_t scan_stage(const spipe_chunk_t *c, void *user) {
 
 static void test_ordered(spipe_schedule_t schedule, int *x, int *y) {
     unsigned long long carry = 17, expect = 17;
-    spipe_desc_t       d = start(schedule, x, y);
-    int                i, wrong = 0;
+    spipe_desc_t d = start(schedule, x, y);
+    int i, wrong = 0;
     spipe_add_resident(&d, &carry, sizeof carry, SPIPE_UPLOAD | SPIPE_DOWNLOAD);
     spipe_stage_ordered(&d, spipe_add_stage(&d, "scan", scan_stage, NULL));
     const int ran = runs(&d);
@@ -134,7 +139,7 @@ static void test_ordered(spipe_schedule_t schedule, int *x, int *y) {
 
 /* A host stage between two device stages: squares modulo, in place. */
 static cudaError_t host_square(const spipe_chunk_t *c, void *user) {
-    int   *v = SPIPE_BUF(c, 2, int);
+    int *v = SPIPE_BUF(c, 2, int);
     size_t i;
     if (c->data[0] || c->stream) return cudaErrorInvalidValue; /* only what was declared is there */
     for (i = 0; i < c->count; ++i) v[i] = (int)((unsigned)v[i] * (unsigned)v[i] % 9973u);
@@ -143,9 +148,9 @@ static cudaError_t host_square(const spipe_chunk_t *c, void *user) {
 }
 
 static void test_host(spipe_schedule_t schedule, int *x, int *y, size_t threads, size_t depth) {
-    linear_t     up = {0, 0, 2, 1, 0, 5}, down = {2, 0, 1, 3, 1, 1};
+    linear_t up = {0, 0, 2, 1, 0, 5}, down = {2, 0, 1, 3, 1, 1};
     spipe_desc_t d = start(schedule, x, y);
-    int          i, wrong = 0, calls = 0;
+    int i, wrong = 0, calls = 0;
     d.threads = threads;
     d.depth = depth;
     spipe_add_temp(&d, sizeof *x);
@@ -164,16 +169,16 @@ static void test_host(spipe_schedule_t schedule, int *x, int *y, size_t threads,
 
 static cudaError_t host_add(const spipe_chunk_t *c, void *user) {
     const int *in = SPIPE_BUF(c, 0, const int);
-    int       *out = SPIPE_BUF(c, *(const int *)user, int);
-    size_t     i;
+    int *out = SPIPE_BUF(c, *(const int *)user, int);
+    size_t i;
     for (i = 0; i < c->count; ++i) out[i] = in[i] + *(const int *)user;
     return cudaSuccess;
 }
 
 /* Host stages alone, two side by side, joined on the device. */
 static void test_two_hosts(spipe_schedule_t schedule, int *x, int *y) {
-    int          two = 2, three = 3, i, s, wrong = 0;
-    linear_t     join = {2, 3, 1, 1, 10, 0};
+    int two = 2, three = 3, i, s, wrong = 0;
+    linear_t join = {2, 3, 1, 1, 10, 0};
     spipe_desc_t d = start(schedule, x, y);
     spipe_add_temp(&d, sizeof *x);
     spipe_add_temp(&d, sizeof *x);
@@ -190,14 +195,14 @@ static void test_two_hosts(spipe_schedule_t schedule, int *x, int *y) {
 
 /* Fails at one chunk, without having queued anything. */
 typedef struct failing {
-    size_t      at;
+    size_t at;
     cudaError_t error;
-    int         quietly; /* leave the launch error for the library to find */
+    int quietly; /* leave the launch error for the library to find */
 } failing_t;
 
 static cudaError_t failing_stage(const spipe_chunk_t *c, void *user) {
     failing_t *f = (failing_t *)user;
-    linear_t   copy = {0, 0, 1, 1, 0, 0};
+    linear_t copy = {0, 0, 1, 1, 0, 0};
     if (c->index != f->at) return linear_stage(c, &copy);
     if (!f->quietly) return f->error;
     (void)SPIPE_LAUNCH(linear_kernel, 0, 0, 0, c->stream, (const int *)NULL, (const int *)NULL,
@@ -211,11 +216,11 @@ static cudaError_t failing_host(const spipe_chunk_t *c, void *user) {
 }
 
 static void test_failing(spipe_schedule_t schedule, int *x, int *y, int host, size_t threads) {
-    failing_t      f = {7, cudaErrorNotSupported, 0};
-    linear_t       copy = {0, 0, 1, 1, 0, 0};
-    spipe_desc_t   d = start(schedule, x, y);
+    failing_t f = {7, cudaErrorNotSupported, 0};
+    linear_t copy = {0, 0, 1, 1, 0, 0};
+    spipe_desc_t d = start(schedule, x, y);
     spipe_report_t r;
-    size_t         i, wrong = 0;
+    size_t i, wrong = 0;
     d.threads = threads;
     if (host) {
         spipe_add_stage(&d, "copy", linear_stage, &copy);
@@ -226,16 +231,16 @@ static void test_failing(spipe_schedule_t schedule, int *x, int *y, int host, si
     const cudaError_t e = spipe_run(&d, &r);
     for (i = 0; i < r.failure.chunks_whole * CHUNK; ++i) wrong += y[i] != x[i];
     tap_ok(e == cudaErrorNotSupported && r.failure.error == e && r.failure.chunk == 7 &&
-           r.failure.stage == host && strstr(r.failure.message, "'bad'") &&
-           r.failure.chunks_whole <= 7 && wrong == 0,
+               r.failure.stage == host && strstr(r.failure.message, "'bad'") &&
+               r.failure.chunks_whole <= 7 && wrong == 0,
            "a failing %s stage is told with name and chunk, %s, %zu threads: %zu whole",
            host ? "host" : "device", spipe_schedule_name(schedule), threads,
            r.failure.chunks_whole);
 }
 
 static void test_quiet_launch(int *x, int *y) {
-    failing_t      f = {3, cudaSuccess, 1};
-    spipe_desc_t   d = start(SPIPE_ENGINES, x, y);
+    failing_t f = {3, cudaSuccess, 1};
+    spipe_desc_t d = start(SPIPE_ENGINES, x, y);
     spipe_report_t r;
     spipe_add_stage(&d, "quiet", failing_stage, &f);
     const cudaError_t e = spipe_run(&d, &r);
@@ -246,7 +251,7 @@ static void test_quiet_launch(int *x, int *y) {
 
 int main(void) {
     static int x[N], y[N];
-    int        s;
+    int s;
     fill(x);
     for (s = 0; s < NUM_SCHEDULES; ++s) {
         test_line(schedules[s], x, y);

@@ -10,17 +10,22 @@
 /* How many threads the library may still start; -1: as many as it likes. */
 static std::atomic<int> threads_left(-1);
 
-static int counted_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*fn)(void *), void *arg) {
+static int counted_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *),
+                          void *arg) {
     if (threads_left == 0) return EAGAIN;
     if (threads_left > 0) --threads_left;
     return pthread_create(thread, attributes, fn, arg);
 }
+
 #define pthread_create counted_create
 #include "pipe_common.h"
 #undef pthread_create
 
-enum { CHUNK = 3001, CHUNKS = 40, N = CHUNK * CHUNKS + 13 };
+enum {
+    CHUNK = 3001,
+    CHUNKS = 40,
+    N = CHUNK * CHUNKS + 13
+};
 
 static size_t num_wrong(const unsigned char *x, pipe_array_t y) {
     size_t i, wrong = !pipe_guard_whole(y);
@@ -31,13 +36,13 @@ static size_t num_wrong(const unsigned char *x, pipe_array_t y) {
 /* ---- The stage's pace ------------------------------------------------------------------------ */
 
 typedef struct pace {
-    pipe_mix_args_t     args;
-    int                 slow;        /* every chunk takes a millisecond longer */
-    size_t              stuck_at;    /* this one waits until it is let go */
-    pthread_mutex_t     lock;
-    pthread_cond_t      changed;
-    int                 free, waits; /* under the lock */
-    std::atomic<size_t> given;       /* elements that the source gave */
+    pipe_mix_args_t args;
+    int slow;        /* every chunk takes a millisecond longer */
+    size_t stuck_at; /* this one waits until it is let go */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int free, waits;           /* under the lock */
+    std::atomic<size_t> given; /* elements that the source gave */
 } pace_t;
 
 static void CUDART_CB linger(void *user) {
@@ -63,9 +68,9 @@ static cudaError_t paced_stage(const spipe_chunk_t *c, void *user) {
 }
 
 static cudaError_t numbers(void *dst, size_t max_count, size_t *count, void *user) {
-    pace_t      *p = (pace_t *)user;
+    pace_t *p = (pace_t *)user;
     const size_t first = p->given;
-    size_t       i;
+    size_t i;
     for (i = 0; i < max_count && first + i < N; ++i) {
         ((unsigned char *)dst)[i] = (unsigned char)((first + i) * 11);
     }
@@ -77,7 +82,7 @@ static cudaError_t numbers(void *dst, size_t max_count, size_t *count, void *use
 /* Lets the stuck stage go, and says how far the source had run ahead by then. */
 static void *free_it(void *arg) {
     pace_t *p = (pace_t *)arg;
-    size_t  ahead;
+    size_t ahead;
     pthread_mutex_lock(&p->lock);
     while (!p->waits) pthread_cond_wait(&p->changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
@@ -103,13 +108,13 @@ static void set_up(pace_t *p) {
 
 static void test_pace(int slow, int stuck, size_t threads) {
     static unsigned char reference[N];
-    pace_t         *p = new pace_t();
-    pipe_array_t    y = pipe_array_new(N, PIPE_PAGEABLE);
-    spipe_desc_t    d = spipe_desc_default();
-    spipe_report_t  r;
-    pthread_t       helper;
-    void           *ahead = NULL;
-    size_t          i;
+    pace_t *p = new pace_t();
+    pipe_array_t y = pipe_array_new(N, PIPE_PAGEABLE);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    pthread_t helper;
+    void *ahead = NULL;
+    size_t i;
     set_up(p);
     p->slow = slow;
     if (stuck) p->stuck_at = 7;
@@ -123,12 +128,12 @@ static void test_pace(int slow, int stuck, size_t threads) {
     spipe_add_source(&d, numbers, p, 1);
     spipe_add_output(&d, y.at, 1);
     spipe_add_stage(&d, "paced", paced_stage, p);
+    const char *pace = slow ? "slow" : "fast";
     if (stuck && pthread_create(&helper, NULL, free_it, p) != 0) exit(99);
     SPIPE_CHECK_RUN(&d, &r);
     if (stuck) pthread_join(helper, &ahead);
     tap_ok(num_wrong(reference, y) == 0 && r.chunks_done == CHUNKS + 1,
-           "a %s stage, %zu threads: every element arrives", stuck ? "stuck" : slow ? "slow"
-                                                                            : "fast", threads);
+           "a %s stage, %zu threads: every element arrives", stuck ? "stuck" : pace, threads);
     if (stuck) {
         tap_ok((size_t)ahead >= 8 * CHUNK && (size_t)ahead <= (7 + 2 * 5) * CHUNK,
                "meanwhile the source filled the slots, pinned and on the device, and no more");
@@ -143,8 +148,8 @@ static void test_pace(int slow, int stuck, size_t threads) {
 
 static int run_from(const unsigned char *x, pipe_array_t y, spipe_staging_t staging) {
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
-    spipe_report_t  r;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
     pipe_poison(y);
     d.count = N;
     d.chunk = CHUNK;
@@ -159,12 +164,12 @@ static int run_from(const unsigned char *x, pipe_array_t y, spipe_staging_t stag
 static void test_kinds(void) {
     static const char *const names[] = {"auto", "copy", "register", "direct"};
     pipe_array_t x = pipe_array_new(N, PIPE_UNALIGNED), y = pipe_array_new(N, PIPE_UNALIGNED);
-    FILE        *f = tmpfile();
-    int          s;
+    FILE *f = tmpfile();
+    int s;
     pipe_randomise(x);
     if (!f || fwrite(x.at, 1, N, f) != N || fflush(f) != 0) exit(99);
-    const size_t   bytes = (N + 4095) / 4096 * 4096;
-    void          *file = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fileno(f), 0);
+    const size_t bytes = (N + 4095) / 4096 * 4096;
+    void *file = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fileno(f), 0);
     unsigned char *read_only = (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (file == MAP_FAILED || read_only == MAP_FAILED) exit(99);
@@ -187,13 +192,13 @@ static void test_kinds(void) {
 /* ---- Threads that cannot be had -------------------------------------------------------------- */
 
 static void test_few_threads(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
-    pipe_mix_args_t  args = {0, 1, 1};
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    size_t           wrong, started;
-    int              k;
+    spipe_report_t r;
+    size_t wrong, started;
+    int k;
     pipe_randomise(x);
     d.count = N;
     d.chunk = CHUNK;
@@ -220,14 +225,14 @@ static void test_few_threads(void) {
 /* ---- Threads that park ----------------------------------------------------------------------- */
 
 typedef struct parker {
-    spipe_priv_sync_t    *sync;
+    spipe_priv_sync_t *sync;
     spipe_priv_worker_t **parked, worker;
-    size_t               *num_parked, *num_back;
-    size_t                back; /* the how manyeth to come back, from 1 */
+    size_t *num_parked, *num_back;
+    size_t back; /* the how manyeth to come back, from 1 */
 } parker_t;
 
 static void *park_once(void *arg) {
-    parker_t            *r = (parker_t *)arg;
+    parker_t *r = (parker_t *)arg;
     spipe_priv_worker_t *worker = &r->worker;
     pthread_cond_init(&worker->work, NULL);
     spipe_priv_lock(r->sync);
@@ -248,13 +253,16 @@ static size_t locked(spipe_priv_sync_t *sync, const size_t *of) {
 }
 
 static void test_park(void) {
-    enum { THREADS = 3 };
+    enum {
+        THREADS = 3
+    };
+
     spipe_priv_sync_t *sync = spipe_priv_sync_create();
     spipe_priv_worker_t *parked = NULL;
-    size_t             num_parked = 0, num_back = 0, k;
-    parker_t           r[THREADS];
-    void              *threads[THREADS];
-    int                alone = 1;
+    size_t num_parked = 0, num_back = 0, k;
+    parker_t r[THREADS];
+    void *threads[THREADS];
+    int alone = 1;
     for (k = 0; k < THREADS; ++k) {
         memset((void *)&r[k], 0, sizeof r[k]);
         r[k].sync = sync;
@@ -284,7 +292,7 @@ static void test_park(void) {
 /* A user who keeps a program to some processors is obeyed: the GPU's node only narrows that. */
 static void test_processors(void) {
     cpu_set_t before, one, after;
-    int       cpu = 0;
+    int cpu = 0;
     if (sched_getaffinity(0, sizeof before, &before) != 0) exit(99);
     while (!CPU_ISSET((size_t)cpu, &before)) ++cpu;
     CPU_ZERO(&one);

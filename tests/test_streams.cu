@@ -14,7 +14,7 @@ static cudaError_t add(cudaStream_t s, int *x, int v, size_t n) {
 
 /* A value that is none of the enumeration's, as a damaged description would hold. */
 static spipe_priority_t no_priority(void) {
-    const int        none = 7;
+    const int none = 7;
     spipe_priority_t p;
     memcpy(&p, &none, sizeof p);
     return p;
@@ -22,9 +22,9 @@ static spipe_priority_t no_priority(void) {
 
 static void test_device(void) {
     spipe_device_t f;
-    int            before = -1, low = 1, medium = 1, high = 1, normal = 1, k;
+    int before = -1, low = 1, medium = 1, high = 1, normal = 1, k;
     tap_ok(spipe_device_get(&f, -1) == cudaSuccess && f.name[0] && f.num_sms > 0 &&
-           f.memory_bytes > 0 && f.copy_engines >= 1 && f.priority_greatest <= f.priority_least,
+               f.memory_bytes > 0 && f.copy_engines >= 1 && f.priority_greatest <= f.priority_least,
            "the current device has a name, SMs, memory and copy engines: %s", f.name);
     tap_ok(spipe_device_get(NULL, 0) == cudaErrorInvalidValue, "facts NULL is refused");
     tap_ok(spipe_device_get(&f, 4711) != cudaSuccess && f.name[0] == 0,
@@ -37,16 +37,17 @@ static void test_device(void) {
     SPIPE_CHECK(spipe_priority_value(SPIPE_PRIORITY_HIGH, &high));
     SPIPE_CHECK(spipe_priority_value(SPIPE_PRIORITY_DEFAULT, &normal));
     tap_ok(low == f.priority_least && high == f.priority_greatest && high <= medium &&
-           medium <= low && normal == 0, "priority names are the ends and the middle of the range");
+               medium <= low && normal == 0,
+           "priority names are the ends and the middle of the range");
     tap_ok(spipe_priority_value(no_priority(), &k) == cudaErrorInvalidValue &&
-           spipe_priority_value(SPIPE_PRIORITY_LOW, NULL) == cudaErrorInvalidValue,
+               spipe_priority_value(SPIPE_PRIORITY_LOW, NULL) == cudaErrorInvalidValue,
            "a priority that is not one is refused");
 }
 
 static void test_stream(void) {
     cudaStream_t s = NULL;
-    unsigned     flags = 0;
-    int          priority = 99, high = 0;
+    unsigned flags = 0;
+    int priority = 99, high = 0;
     SPIPE_CHECK(spipe_priority_value(SPIPE_PRIORITY_HIGH, &high));
     tap_ok(spipe_stream_create(&s, SPIPE_PRIORITY_HIGH) == cudaSuccess && s, "a stream is made");
     SPIPE_CHECK(cudaStreamGetFlags(s, &flags));
@@ -55,16 +56,20 @@ static void test_stream(void) {
     tap_ok(priority == high, "it has the priority asked for");
     SPIPE_CHECK(cudaStreamDestroy(s));
     tap_ok(spipe_stream_create(NULL, SPIPE_PRIORITY_LOW) == cudaErrorInvalidValue &&
-           spipe_stream_create(&s, no_priority()) == cudaErrorInvalidValue && !s,
+               spipe_stream_create(&s, no_priority()) == cudaErrorInvalidValue && !s,
            "NULL and a priority that is none are refused");
 }
 
 static void test_wait(void) {
-    enum { N = 2000, ROUNDS = 20 };
+    enum {
+        N = 2000,
+        ROUNDS = 20
+    };
+
     cudaStream_t a, b;
-    int         *x, k, wrong = 0;
-    static int   host[N];
-    int          expect = 0;
+    int *x, k, wrong = 0;
+    static int host[N];
+    int expect = 0;
     SPIPE_CHECK(spipe_stream_create(&a, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_stream_create(&b, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(cudaMalloc((void **)&x, sizeof host));
@@ -87,12 +92,12 @@ static void test_wait(void) {
 
 static void test_pool(void) {
     spipe_stream_pool_t pool, dead;
-    cudaStream_t        s[3], t;
-    spipe_scope_t       scope;
-    int                 k;
+    cudaStream_t s[3], t;
+    spipe_scope_t scope;
+    int k;
     memset(&dead, 0, sizeof dead);
     tap_ok(spipe_stream_pool_create(&pool, 0, SPIPE_PRIORITY_LOW) == cudaErrorInvalidValue &&
-           spipe_stream_pool_create(NULL, 1, SPIPE_PRIORITY_LOW) == cudaErrorInvalidValue,
+               spipe_stream_pool_create(NULL, 1, SPIPE_PRIORITY_LOW) == cudaErrorInvalidValue,
            "a pool of no stream is refused");
     SPIPE_CHECK(spipe_stream_pool_create(&pool, 3, SPIPE_PRIORITY_LOW));
     for (k = 0; k < 3; ++k) SPIPE_CHECK(spipe_stream_acquire(&pool, &s[k]));
@@ -100,8 +105,8 @@ static void test_pool(void) {
     tap_ok(spipe_stream_try_acquire(&pool, &t) == cudaErrorNotReady && !t,
            "try_acquire does not wait when all are leased");
     tap_ok(spipe_stream_release(&pool, s[1]) == cudaSuccess &&
-           spipe_stream_release(&pool, s[1]) == cudaErrorInvalidResourceHandle &&
-           spipe_stream_release(&pool, NULL) == cudaErrorInvalidResourceHandle,
+               spipe_stream_release(&pool, s[1]) == cudaErrorInvalidResourceHandle &&
+               spipe_stream_release(&pool, NULL) == cudaErrorInvalidResourceHandle,
            "a stream is given back once");
     tap_ok(spipe_stream_try_acquire(&pool, &t) == cudaSuccess && t == s[1], "and lent again");
     for (k = 0; k < 3; ++k) SPIPE_CHECK(spipe_stream_release(&pool, s[k]));
@@ -111,21 +116,23 @@ static void test_pool(void) {
     SPIPE_CHECK(spipe_stream_next(&pool, &t));
     tap_ok(s[0] != s[1] && s[1] != s[2] && s[0] != s[2] && t == s[0], "round robin goes round");
     tap_ok(spipe_stream_acquire(&dead, &t) == cudaErrorInvalidValue &&
-           spipe_stream_release(&dead, t) == cudaErrorInvalidValue &&
-           spipe_stream_next(&dead, &t) == cudaErrorInvalidValue, "a dead pool is refused");
+               spipe_stream_release(&dead, t) == cudaErrorInvalidValue &&
+               spipe_stream_next(&dead, &t) == cudaErrorInvalidValue,
+           "a dead pool is refused");
     SPIPE_CHECK(spipe_scope_begin(&scope, &pool, s[0]));
     tap_ok(scope.stream != NULL, "a scope leases a stream");
     tap_ok(spipe_scope_end(&scope) == cudaSuccess && spipe_scope_end(&scope) == cudaSuccess,
            "a scope may end twice");
     tap_ok(spipe_stream_pool_destroy(&pool) == cudaSuccess &&
-           spipe_stream_pool_destroy(&pool) == cudaSuccess &&
-           spipe_stream_pool_destroy(NULL) == cudaSuccess, "a pool may be destroyed twice");
+               spipe_stream_pool_destroy(&pool) == cudaSuccess &&
+               spipe_stream_pool_destroy(NULL) == cudaSuccess,
+           "a pool may be destroyed twice");
 }
 
 /* Leases idle streams first: one with work on it is lent last. */
 static void block_until(void *user) {
     spipe_priv_sync_t *s = (spipe_priv_sync_t *)((void **)user)[0];
-    int               *go = (int *)((void **)user)[1];
+    int *go = (int *)((void **)user)[1];
     spipe_priv_lock(s);
     while (!*go) spipe_priv_wait(s);
     spipe_priv_unlock(s);
@@ -133,9 +140,9 @@ static void block_until(void *user) {
 
 static void test_idle_first(void) {
     spipe_stream_pool_t pool;
-    cudaStream_t        first, second, third;
-    int                 go = 0;
-    void               *gate[2];
+    cudaStream_t first, second, third;
+    int go = 0;
+    void *gate[2];
     SPIPE_CHECK(spipe_stream_pool_create(&pool, 2, SPIPE_PRIORITY_DEFAULT));
     gate[0] = spipe_priv_sync_create();
     gate[1] = &go;
@@ -157,8 +164,8 @@ static void test_idle_first(void) {
 /* Many threads share a pool of two; a counter a stream shows that nobody else had it. */
 typedef struct user {
     spipe_stream_pool_t *pool;
-    int                 *holders; /* one a stream */
-    int                  rounds, clashes;
+    int *holders; /* one a stream */
+    int rounds, clashes;
 } user_t;
 
 static int stream_number(const spipe_stream_pool_t *pool, cudaStream_t s) {
@@ -167,7 +174,7 @@ static int stream_number(const spipe_stream_pool_t *pool, cudaStream_t s) {
 
 static void *use_pool(void *arg) {
     user_t *u = (user_t *)arg;
-    int     k;
+    int k;
     for (k = 0; k < u->rounds; ++k) {
         cudaStream_t s;
         if (spipe_stream_acquire(u->pool, &s) != cudaSuccess) ++u->clashes;
@@ -179,11 +186,14 @@ static void *use_pool(void *arg) {
 }
 
 static void test_pool_threads(void) {
-    enum { THREADS = 6 };
+    enum {
+        THREADS = 6
+    };
+
     spipe_stream_pool_t pool;
-    user_t              users[THREADS];
-    void               *threads[THREADS];
-    int                 holders[2] = {0, 0}, k, clashes = 0;
+    user_t users[THREADS];
+    void *threads[THREADS];
+    int holders[2] = {0, 0}, k, clashes = 0;
     SPIPE_CHECK(spipe_stream_pool_create(&pool, 2, SPIPE_PRIORITY_DEFAULT));
     for (k = 0; k < THREADS; ++k) {
         const user_t u = {&pool, holders, 500, 0};
@@ -200,11 +210,11 @@ static void test_pool_threads(void) {
 
 static void test_events(void) {
     spipe_event_pool_t pool;
-    cudaEvent_t        e[20], timed;
-    spipe_timer_t      timer, dead;
-    cudaStream_t       s;
-    float              ms = -1.0f, same = 0.0f;
-    int               *x, k, distinct = 1;
+    cudaEvent_t e[20], timed;
+    spipe_timer_t timer, dead;
+    cudaStream_t s;
+    float ms = -1.0f, same = 0.0f;
+    int *x, k, distinct = 1;
     memset(&dead, 0, sizeof dead);
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(cudaMalloc((void **)&x, 1 << 20));
@@ -229,7 +239,8 @@ static void test_events(void) {
     tap_ok(pool.num_total == 20, "released events are used again");
     SPIPE_CHECK(spipe_event_release(&pool, e[0]));
     tap_ok(spipe_event_pool_destroy(&pool) == cudaSuccess &&
-           spipe_event_pool_destroy(&pool) == cudaSuccess, "an event pool may be destroyed twice");
+               spipe_event_pool_destroy(&pool) == cudaSuccess,
+           "an event pool may be destroyed twice");
     SPIPE_CHECK(spipe_timer_create(&timer));
     SPIPE_CHECK(spipe_timer_start(&timer, s));
     for (k = 0; k < 10; ++k) SPIPE_CHECK(add(s, x, 1, (1 << 20) / sizeof *x));
@@ -238,7 +249,8 @@ static void test_events(void) {
     SPIPE_CHECK(spipe_timer_ms(&timer, &same));
     tap_ok(ms > 0.0f && same == ms, "a timer measures what lies between start and stop");
     tap_ok(spipe_timer_start(&dead, s) == cudaErrorInvalidResourceHandle &&
-           spipe_timer_ms(&dead, &ms) == cudaErrorInvalidResourceHandle, "a dead timer is refused");
+               spipe_timer_ms(&dead, &ms) == cudaErrorInvalidResourceHandle,
+           "a dead timer is refused");
     tap_ok(spipe_timer_destroy(&timer) == cudaSuccess && spipe_timer_destroy(&timer) == cudaSuccess,
            "a timer may be destroyed twice");
     SPIPE_CHECK(cudaFree(x));
@@ -247,7 +259,7 @@ static void test_events(void) {
 
 static void test_memory(void) {
     void *p = (void *)1, *m = malloc(100000);
-    int   pinned = -1;
+    int pinned = -1;
     tap_ok(spipe_pinned_alloc(&p, 0) == cudaSuccess && !p && spipe_pinned_free(NULL) == cudaSuccess,
            "no bytes are no memory, and freeing nothing is fine");
     SPIPE_CHECK(spipe_pinned_alloc(&p, 100000));
@@ -268,7 +280,8 @@ static void test_memory(void) {
     tap_ok(pinned == 0 && spipe_unpin(m) != cudaSuccess, "and unpinned, once");
     (void)cudaGetLastError();
     tap_ok(spipe_is_pinned(NULL, 1, &pinned) == cudaErrorInvalidValue &&
-           spipe_pin(NULL, 1) == cudaErrorInvalidValue && spipe_pin(m, 0) == cudaErrorInvalidValue,
+               spipe_pin(NULL, 1) == cudaErrorInvalidValue &&
+               spipe_pin(m, 0) == cudaErrorInvalidValue,
            "NULL and no bytes are refused");
     free(m);
 }
@@ -278,9 +291,9 @@ static void count_up(void *user) { ++*(int *)user; }
 /* A chain: the end of one batch queues the next, from the worker. */
 typedef struct chain {
     spipe_worker_t *worker;
-    cudaStream_t    stream;
-    int            *x, left;
-    cudaError_t     error;
+    cudaStream_t stream;
+    int *x, left;
+    cudaError_t error;
 } chain_t;
 
 static void next_batch(cudaError_t status, void *user) {
@@ -298,9 +311,9 @@ static void count_worker(cudaError_t status, void *user) {
 
 static void test_host_calls(void) {
     spipe_worker_t worker, dead;
-    cudaStream_t   s;
-    int            count = 0, order[1] = {0}, host[100], *x, k, expect = 0;
-    chain_t        chain = {&worker, NULL, NULL, 50, cudaSuccess};
+    cudaStream_t s;
+    int count = 0, order[1] = {0}, host[100], *x, k, expect = 0;
+    chain_t chain = {&worker, NULL, NULL, 50, cudaSuccess};
     memset(&dead, 0, sizeof dead);
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     for (k = 0; k < 10; ++k) SPIPE_CHECK(spipe_host_call(s, count_up, &count));
@@ -324,17 +337,22 @@ static void test_host_calls(void) {
     tap_ok(spipe_worker_destroy(&worker) == cudaSuccess && order[0] == 100,
            "every call is made, however many wait, before destroy returns");
     tap_ok(spipe_worker_destroy(&worker) == cudaSuccess &&
-           spipe_worker_call(&dead, s, count_worker, order) == cudaErrorInvalidValue &&
-           spipe_worker_wait(&dead) == cudaErrorInvalidValue, "a dead worker is refused");
+               spipe_worker_call(&dead, s, count_worker, order) == cudaErrorInvalidValue &&
+               spipe_worker_wait(&dead) == cudaErrorInvalidValue,
+           "a dead worker is refused");
     SPIPE_CHECK(cudaFree(x));
     SPIPE_CHECK(cudaStreamDestroy(s));
 }
 
 static void test_channel(void) {
-    enum { N = 300, VALUES = 40 };
+    enum {
+        N = 300,
+        VALUES = 40
+    };
+
     spipe_channel_t ch;
-    cudaStream_t    a, b;
-    int            *from, *to, *pinned, k, i, wrong = 0, expect = 0;
+    cudaStream_t a, b;
+    int *from, *to, *pinned, k, i, wrong = 0, expect = 0;
     SPIPE_CHECK(spipe_stream_create(&a, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_stream_create(&b, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(cudaMalloc((void **)&from, N * sizeof(int)));
@@ -351,8 +369,8 @@ static void test_channel(void) {
             tap_ok(spipe_channel_send(&ch, a, from) == cudaErrorNotReady, "a full channel says so");
         }
         SPIPE_CHECK(spipe_channel_recv(&ch, b, to));
-        SPIPE_CHECK(cudaMemcpyAsync(pinned + (k - 2) * N, to, N * sizeof(int),
-                                    cudaMemcpyDeviceToHost, b));
+        SPIPE_CHECK(
+            cudaMemcpyAsync(pinned + (k - 2) * N, to, N * sizeof(int), cudaMemcpyDeviceToHost, b));
     }
     SPIPE_CHECK(cudaStreamSynchronize(b));
     for (k = 0; k < VALUES - 2; ++k) {
@@ -363,9 +381,9 @@ static void test_channel(void) {
     tap_ok(spipe_channel_destroy(&ch) == cudaSuccess && spipe_channel_destroy(&ch) == cudaSuccess,
            "a channel may be destroyed twice");
     tap_ok(spipe_channel_create(&ch, 0, 1) == cudaErrorInvalidValue &&
-           spipe_channel_create(&ch, 1, 0) == cudaErrorInvalidValue &&
-           spipe_channel_create(&ch, SIZE_MAX / 4, 1000) == cudaErrorInvalidValue &&
-           spipe_channel_send(&ch, a, from) == cudaErrorInvalidValue,
+               spipe_channel_create(&ch, 1, 0) == cudaErrorInvalidValue &&
+               spipe_channel_create(&ch, SIZE_MAX / 4, 1000) == cudaErrorInvalidValue &&
+               spipe_channel_send(&ch, a, from) == cudaErrorInvalidValue,
            "a channel of nothing, of too much, and a dead one are refused");
     SPIPE_CHECK(spipe_pinned_free(pinned));
     SPIPE_CHECK(cudaFree(from));

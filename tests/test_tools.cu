@@ -10,14 +10,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static double      not_a_number, infinite;
-static char        folder[] = "/tmp/spipe_tools_XXXXXX";
+static double not_a_number, infinite;
+static char folder[] = "/tmp/spipe_tools_XXXXXX";
 static const char *hostile = "a<b>&\"c'\\\x01\x1b[31m\xff\xc3\xa9\xed\xa0\x80</script>]]>";
 
 /* A run as the model sees it; spans has room for all. */
 static spipe_timeline_t modelled(size_t chunks, spipe_span_t *spans, size_t capacity) {
     spipe_timeline_t t = spipe_timeline_default();
-    spipe_model_t    m = spipe_model_default();
+    spipe_model_t m = spipe_model_default();
     m.device = spipe_model_preset("h200");
     m.count = chunks * 1024 - 300;
     m.chunk = 1024;
@@ -47,7 +47,7 @@ static spipe_span_t span(spipe_span_kind_t kind, int stage, int stream, size_t c
 /* What no run should give: every sort of wrong number, overlaps, odd names. */
 static spipe_timeline_t odd(spipe_span_t *s, size_t capacity) {
     spipe_timeline_t t = spipe_timeline_default();
-    size_t           n = 0;
+    size_t n = 0;
     s[n++] = span(SPIPE_SPAN_IN, -1, 0, 0, 0.0, 1.0);
     s[n++] = span(SPIPE_SPAN_IN, -1, 0, 1, 0.9995, 2.0); /* clocks that disagree */
     s[n++] = span(SPIPE_SPAN_IN, -1, 0, 2, not_a_number, 3.0);
@@ -76,12 +76,13 @@ static spipe_timeline_t odd(spipe_span_t *s, size_t capacity) {
 static int write_all(const char *to) {
     static spipe_span_t spans[8000];
     static const size_t sizes[] = {8, 1000};
-    char                path[4096];
-    size_t              i;
+    static const char *const names[] = {"8", "1000", "odd", "empty"};
+    char path[4096];
+    size_t i;
     for (i = 0; i < 4; ++i) {
-        const char      *name = i == 0 ? "8" : i == 1 ? "1000" : i == 2 ? "odd" : "empty";
+        const char *name = names[i];
         spipe_timeline_t t = spipe_timeline_default();
-        FILE            *f;
+        FILE *f;
         if (i < 2) t = modelled(sizes[i], spans, 8000);
         if (i == 2) t = odd(spans, 8000);
         snprintf(path, sizeof path, "%s/%s.svg", to, name);
@@ -111,7 +112,7 @@ static int write_all(const char *to) {
 
 /* The file's text, with a zero behind it. */
 static char *slurp(FILE *f) {
-    char  *text;
+    char *text;
     size_t n;
     fseek(f, 0, SEEK_END);
     n = (size_t)ftell(f);
@@ -121,6 +122,7 @@ static char *slurp(FILE *f) {
     fclose(f);
     return text;
 }
+
 static char *printed(const spipe_timeline_t *t, int columns) {
     FILE *f = tmpfile();
     if (!f) exit(99);
@@ -129,10 +131,10 @@ static char *printed(const spipe_timeline_t *t, int columns) {
 }
 
 static void test_print(void) {
-    spipe_span_t     s[4];
+    spipe_span_t s[4];
     spipe_timeline_t t = spipe_timeline_default();
-    size_t           widest = 0;
-    char            *text, *line;
+    size_t widest = 0;
+    char *text, *line;
     s[0] = span(SPIPE_SPAN_IN, -1, 0, 0, 0.0, 1.0);
     s[1] = span(SPIPE_SPAN_IN, -1, 0, 1, 1.0, 2.0);
     s[2] = span(SPIPE_SPAN_STAGE, 0, 0, 0, 1.0, 2.0);
@@ -167,9 +169,9 @@ static void test_print(void) {
 
 static void test_odd(void) {
     static spipe_span_t spans[8000];
-    spipe_timeline_t    t = odd(spans, 8000);
-    char               *text = printed(&t, 80), *at;
-    int                 control = 0;
+    spipe_timeline_t t = odd(spans, 8000);
+    char *text = printed(&t, 80), *at;
+    int control = 0;
     for (at = text; *at; ++at) control += (*at > 0 && *at < 32 && *at != '\n') || *at == 127;
     tap_ok(control == 0, "no control character of a name reaches the terminal");
     tap_ok(strstr(text, "7 operations not shown") != NULL,
@@ -193,13 +195,15 @@ static void test_odd(void) {
 }
 
 typedef cudaError_t (*writer_t)(const spipe_timeline_t *t, const char *path);
+
 static cudaError_t write_report(const spipe_timeline_t *t, const char *path) {
     static spipe_report_t report;
     (void)t;
     return spipe_report_write_json(&report, path);
 }
+
 static const struct {
-    writer_t    write;
+    writer_t write;
     const char *what;
 } writers[] = {{spipe_timeline_write_svg, "SVG"},
                {spipe_timeline_write_html, "HTML"},
@@ -214,11 +218,11 @@ static int exists(const char *path) {
 /* A disk that fills up half way, as a limit on the size of files. */
 static int leaves_nothing(writer_t write, const spipe_timeline_t *t, const char *path) {
     struct rlimit before, limit;
-    char          part[4200];
-    FILE         *f = fopen(path, "w");
-    cudaError_t   e;
-    char         *text;
-    int           good;
+    char part[4200];
+    FILE *f = fopen(path, "w");
+    cudaError_t e;
+    char *text;
+    int good;
     if (!f) return 0;
     fputs("old", f);
     fclose(f);
@@ -241,9 +245,9 @@ static int leaves_nothing(writer_t write, const spipe_timeline_t *t, const char 
 
 static void test_files(void) {
     static spipe_span_t spans[8000];
-    spipe_timeline_t    t = modelled(1000, spans, 8000);
-    char                path[4096], part[4200];
-    struct stat         st;
+    spipe_timeline_t t = modelled(1000, spans, 8000);
+    char path[4096], part[4200];
+    struct stat st;
     for (size_t i = 0; i < sizeof writers / sizeof *writers; ++i) {
         const writer_t write = writers[i].write;
         snprintf(path, sizeof path, "%s/file", folder);
@@ -278,14 +282,14 @@ static void test_files(void) {
 
 static void test_locale(void) {
     static spipe_span_t spans[64];
-    const char         *name = setlocale(LC_ALL, "de_DE.UTF-8");
+    const char *name = setlocale(LC_ALL, "de_DE.UTF-8");
     if (!name) name = setlocale(LC_ALL, "fr_FR.UTF-8");
     if (!name) {
         tap_skip("numbers have a point in every locale", "no locale with a comma here");
         return;
     }
     spipe_timeline_t t = modelled(8, spans, 64);
-    char            *text = printed(&t, 80);
+    char *text = printed(&t, 80);
     tap_ok(strstr(text, ",") == strstr(text, ", 8 chunks"), "numbers have a point in every locale");
     free(text);
     setlocale(LC_ALL, "C");
@@ -294,9 +298,9 @@ static void test_locale(void) {
 /* ---- The doctor, on whatever runtime this is ------------------------------------------------- */
 static spipe_checkup_t examine(const spipe_doctor_desc_t *d) {
     spipe_checkup_t c;
-    FILE           *f = tmpfile();
-    char           *text;
-    size_t          cures = 0;
+    FILE *f = tmpfile();
+    char *text;
+    size_t cures = 0;
     if (!f) exit(99);
     SPIPE_CHECK(spipe_doctor(d, &c, f));
     text = slurp(f);
@@ -308,10 +312,10 @@ static spipe_checkup_t examine(const spipe_doctor_desc_t *d) {
 }
 
 static void test_doctor_memory(void) {
-    static char         pageable[64];
+    static char pageable[64];
     spipe_doctor_desc_t d = spipe_doctor_default();
-    void               *pinned = NULL, *device = NULL;
-    spipe_device_t      facts;
+    void *pinned = NULL, *device = NULL;
+    spipe_device_t facts;
     SPIPE_CHECK(spipe_pinned_alloc(&pinned, 4096));
     SPIPE_CHECK(cudaMalloc(&device, 4096));
     SPIPE_CHECK(spipe_device_get(&facts, -1));
@@ -332,10 +336,10 @@ static void test_doctor_memory(void) {
 
 static void test_doctor_streams(void) {
     spipe_doctor_desc_t d = spipe_doctor_default();
-    cudaStream_t        streams[11];
-    spipe_checkup_t     c;
-    for (int i = 0; i < 10; ++i) SPIPE_CHECK(spipe_stream_create(&streams[i],
-                                                                 SPIPE_PRIORITY_DEFAULT));
+    cudaStream_t streams[11];
+    spipe_checkup_t c;
+    for (int i = 0; i < 10; ++i)
+        SPIPE_CHECK(spipe_stream_create(&streams[i], SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(cudaStreamCreate(&streams[10]));
     d.probe_bytes = 0;
     d.streams = streams;

@@ -3,14 +3,16 @@
 #include "pipe_common.h"
 #include "streampipe_tools.h"
 
-enum { N = 200003 };
+enum {
+    N = 200003
+};
 
 typedef struct setting {
-    const char      *name;
-    int              memory, once;
-    size_t           chunk, depth, threads;
+    const char *name;
+    int memory, once;
+    size_t chunk, depth, threads;
     spipe_schedule_t schedule;
-    spipe_staging_t  staging;
+    spipe_staging_t staging;
 } setting_t;
 
 static const setting_t settings[] = {
@@ -33,9 +35,9 @@ static const setting_t settings[] = {
 };
 
 typedef struct work {
-    pipe_array_t    x, y;
+    pipe_array_t x, y;
     pipe_mix_args_t args;
-    spipe_desc_t    d;
+    spipe_desc_t d;
 } work_t;
 
 static void begin(work_t *w, const setting_t *s) {
@@ -81,16 +83,16 @@ static int is_kept(const setting_t *s, const spipe_desc_t *best) {
 }
 
 static void test_tune(const setting_t *s) {
-    work_t         w;
-    spipe_desc_t   best;
+    work_t w;
+    spipe_desc_t best;
     spipe_report_t r;
     begin(&w, s);
     SPIPE_CHECK(spipe_tune(&w.d, &best, &r));
     pipe_poison(w.y);
     SPIPE_CHECK_RUN(&best, NULL);
-    tap_ok(is_right(&w) && r.wall_ms > 0.0 && r.chunks_done == r.num_chunks &&
-               best.count == N && best.num_buffers == 2 && best.num_stages == 1 &&
-               best.chunk != SPIPE_AUTO && is_kept(s, &best),
+    tap_ok(is_right(&w) && r.wall_ms > 0.0 && r.chunks_done == r.num_chunks && best.count == N &&
+               best.num_buffers == 2 && best.num_stages == 1 && best.chunk != SPIPE_AUTO &&
+               is_kept(s, &best),
            "what is tuned gives the same result, and keeps what was fixed: %s (%s)", s->name,
            spipe_schedule_name(best.schedule));
     end(&w);
@@ -105,10 +107,10 @@ static cudaError_t no_sink(const void *src, size_t count, size_t first, void *us
 }
 
 static void test_refusals(void) {
-    work_t         w;
-    spipe_desc_t   best;
+    work_t w;
+    spipe_desc_t best;
     spipe_report_t r;
-    int            calls = 0;
+    int calls = 0;
     begin(&w, &settings[0]);
     spipe_add_sink(&w.d, no_sink, &calls, 1);
     tap_ok(spipe_tune(&w.d, &best, &r) == cudaErrorInvalidValue && calls == 0 &&

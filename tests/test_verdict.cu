@@ -8,11 +8,19 @@
 
 /* Copies long enough to show what overlaps. */
 #if defined(__SANITIZE_THREAD__)
-enum { N = 2 << 20 };
+enum {
+    N = 2 << 20
+};
 #else
-enum { N = 8 << 20 };
+enum {
+    N = 8 << 20
+};
 #endif
-enum { CHUNKS = 16, CHUNK = N / CHUNKS, ROOM = 4096 };
+enum {
+    CHUNKS = 16,
+    CHUNK = N / CHUNKS,
+    ROOM = 4096
+};
 
 static spipe_span_t spans[ROOM];
 
@@ -23,17 +31,22 @@ static __global__ void add_one(const float *x, float *y, size_t n) {
     if (i < n) y[i] = x[i] + 1.0f;
 }
 
-enum { WHERE_ASKED, WHERE_LEGACY, WHERE_OWN };
+enum {
+    WHERE_ASKED,
+    WHERE_LEGACY,
+    WHERE_OWN
+};
+
 typedef struct work {
-    int          times, where, waits;
-    size_t       fail_at;
+    int times, where, waits;
+    size_t fail_at;
     cudaStream_t own;
 } work_t;
 
 static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
     const work_t *w = (const work_t *)user;
-    cudaStream_t  s = c->stream;
-    int           i;
+    cudaStream_t s = c->stream;
+    int i;
     if (w->where == WHERE_LEGACY) s = cudaStreamLegacy;
     if (w->where == WHERE_OWN) s = w->own;
     if (c->index == w->fail_at) return cudaErrorLaunchOutOfResources;
@@ -47,18 +60,18 @@ static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
 /* ---- A run that is watched ------------------------------------------------------------------- */
 
 typedef struct bench {
-    pipe_array_t     x, y;
-    work_t           work;
-    spipe_desc_t     d;
+    pipe_array_t x, y;
+    work_t work;
+    spipe_desc_t d;
     spipe_timeline_t t;
-    spipe_report_t   r;
-    cudaError_t      e;
+    spipe_report_t r;
+    cudaError_t e;
 } bench_t;
 
 static bench_t new_bench(int memory) {
     bench_t b;
-    float  *x;
-    size_t  i;
+    float *x;
+    size_t i;
     memset(&b, 0, sizeof b);
     b.x = pipe_array_new(N * sizeof(float), memory);
     b.y = pipe_array_new(N * sizeof(float), memory);
@@ -93,8 +106,8 @@ static void done(bench_t *b) {
 
 static int right(const bench_t *b) {
     const float *y = (const float *)(const void *)b->y.at;
-    float        sum[1000];
-    size_t       i, wrong = !pipe_guard_whole(b->y);
+    float sum[1000];
+    size_t i, wrong = !pipe_guard_whole(b->y);
     for (i = 0; i < 1000; ++i) sum[i] = (float)i + 1.0f;
     for (i = 0; i < N; ++i) wrong += memcmp(&y[i], &sum[i % 1000], sizeof sum[0]) != 0;
     return b->e == cudaSuccess && wrong == 0;
@@ -122,12 +135,12 @@ static size_t num_of(const bench_t *b, int kind) {
 
 static void test_spans(void) {
     bench_t b = new_bench(PIPE_PINNED);
-    size_t  k, wrong = 0, turned = 0;
+    size_t k, wrong = 0, turned = 0;
     run(&b);
     tap_ok(right(&b), "a watched run comes out right");
     tap_ok(b.t.num_spans == 3 * CHUNKS && b.t.num_lost == 0 &&
-           num_of(&b, SPIPE_SPAN_IN) == CHUNKS && num_of(&b, SPIPE_SPAN_STAGE) == CHUNKS &&
-           num_of(&b, SPIPE_SPAN_OUT) == CHUNKS,
+               num_of(&b, SPIPE_SPAN_IN) == CHUNKS && num_of(&b, SPIPE_SPAN_STAGE) == CHUNKS &&
+               num_of(&b, SPIPE_SPAN_OUT) == CHUNKS,
            "every copy and every stage of every chunk is a span");
     for (k = 0; k < b.t.num_spans; ++k) {
         wrong += spans[k].begin_ms < 0.0 || spans[k].end_ms < spans[k].begin_ms ||
@@ -143,8 +156,8 @@ static void test_spans(void) {
 
 static void test_figures(void) {
     bench_t b = new_bench(PIPE_PINNED);
-    double  sum = 0.0, most = 0.0;
-    int     i;
+    double sum = 0.0, most = 0.0;
+    int i;
     b.t.spans = NULL;
     b.work.times = 3;
     run(&b);
@@ -155,15 +168,15 @@ static void test_figures(void) {
     tap_ok(right(&b) && b.r.timed_ms > 0.0 && b.t.num_spans == 0,
            "without an array for the spans the report is filled all the same");
     tap_ok(b.r.busy_ms[SPIPE_SPAN_IN] > 0.0 && b.r.busy_ms[SPIPE_SPAN_STAGE] > 0.0 &&
-           b.r.busy_ms[SPIPE_SPAN_OUT] > 0.0 && !(b.r.busy_ms[SPIPE_SPAN_FILL] > 0.0),
+               b.r.busy_ms[SPIPE_SPAN_OUT] > 0.0 && !(b.r.busy_ms[SPIPE_SPAN_FILL] > 0.0),
            "the engines that worked were busy, the others were not");
     tap_ok(b.r.bound_ms >= most && b.r.bound_ms <= most && most <= b.r.timed_ms * 1.0001,
            "the bound is the busiest engine's time, and no engine is busy for longer than the run");
     tap_ok(b.r.serial_ms <= sum * 1.0001 && b.r.serial_ms >= b.r.bound_ms * 0.5 &&
-           b.r.overlap >= 0.0 && b.r.overlap <= 1.0,
+               b.r.overlap >= 0.0 && b.r.overlap <= 1.0,
            "one after another takes the engines' sum at most");
     tap_ok(b.r.stage_ms[0] <= b.r.busy_ms[SPIPE_SPAN_STAGE] * 1.0001 &&
-           b.r.stage_ms[0] >= b.r.busy_ms[SPIPE_SPAN_STAGE] * 0.9999,
+               b.r.stage_ms[0] >= b.r.busy_ms[SPIPE_SPAN_STAGE] * 0.9999,
            "a single stage is all stages");
     for (i = 0; i < 6; ++i) {
         if (b.r.busy_ms[i] + b.r.idle_ms[i] > b.r.timed_ms * 1.0001) break;
@@ -194,7 +207,7 @@ static void test_little_room(void) {
     memset(spans, 0x77, sizeof spans);
     run(&b);
     tap_ok(right(&b) && b.t.num_spans == 10 && b.t.num_lost == 3 * CHUNKS - 10 &&
-           spans[10].chunk == (size_t)0x7777777777777777ULL,
+               spans[10].chunk == (size_t)0x7777777777777777ULL,
            "where there is little room the rest is counted, and nothing is written behind it");
     tap_ok(strstr(b.r.verdict, "38 operations did not fit into the timeline") != NULL,
            "and the verdict says so");
@@ -202,10 +215,10 @@ static void test_little_room(void) {
 }
 
 static void test_kept(void) {
-    bench_t          b = new_bench(PIPE_PINNED);
+    bench_t b = new_bench(PIPE_PINNED);
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    int              k, whole = 1;
+    spipe_report_t r;
+    int k, whole = 1;
     run(&b);
     SPIPE_CHECK(spipe_pipeline_create(&p, &b.d, NULL));
     for (k = 0; k < 4; ++k) {
@@ -227,9 +240,8 @@ static void test_failed(void) {
     b.work.fail_at = 9;
     run(&b);
     tap_ok(b.e == cudaErrorLaunchOutOfResources && b.r.failure.chunk == 9 && b.r.timed_ms > 0.0 &&
-           num_of(&b, SPIPE_SPAN_OUT) == b.r.failure.chunks_whole &&
-           b.r.failure.chunks_whole >= 1 &&
-           strncmp(b.r.verdict, "the limit is ", 13) == 0,
+               num_of(&b, SPIPE_SPAN_OUT) == b.r.failure.chunks_whole &&
+               b.r.failure.chunks_whole >= 1 && strncmp(b.r.verdict, "the limit is ", 13) == 0,
            "a run that failed says what was done until then");
     done(&b);
 }
@@ -239,8 +251,8 @@ static void test_staged(void) {
     b.d.staging = SPIPE_STAGING_COPY;
     run(&b);
     tap_ok(right(&b) && num_of(&b, SPIPE_SPAN_FILL) == CHUNKS &&
-           num_of(&b, SPIPE_SPAN_DRAIN) == CHUNKS && b.r.busy_ms[SPIPE_SPAN_FILL] > 0.0 &&
-           b.r.busy_ms[SPIPE_SPAN_DRAIN] > 0.0,
+               num_of(&b, SPIPE_SPAN_DRAIN) == CHUNKS && b.r.busy_ms[SPIPE_SPAN_FILL] > 0.0 &&
+               b.r.busy_ms[SPIPE_SPAN_DRAIN] > 0.0,
            "filling and draining of pinned slots are spans as well");
     tap_ok(has(&b, SPIPE_CAUSE_PAGEABLE, "buffer 0 is pageable and goes through pinned slots"),
            "pageable memory that is staged is named");
@@ -255,6 +267,7 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
 #endif
     return cudaSuccess;
 }
+
 static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void *user) {
     size_t *left = (size_t *)user;
     *count = max_count < *left ? max_count : *left;
@@ -268,14 +281,15 @@ static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void 
 
 static void test_host_work(void) {
     bench_t b = new_bench(PIPE_PINNED);
-    size_t  left = N;
+    size_t left = N;
     spipe_add_input(&b.d, b.x.at, sizeof(float));
     spipe_add_output(&b.d, b.y.at, sizeof(float));
     spipe_add_stage(&b.d, "add", add_stage, &b.work);
     spipe_add_host_stage(&b.d, "look", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
     run(&b);
     tap_ok(right(&b) && num_of(&b, SPIPE_SPAN_HOST) == CHUNKS &&
-           has(&b, SPIPE_CAUSE_HOST_WORK, "do less in host stages"), "a slow host stage is named");
+               has(&b, SPIPE_CAUSE_HOST_WORK, "do less in host stages"),
+           "a slow host stage is named");
     tap_ok(b.r.busy_ms[SPIPE_SPAN_HOST] >= 2.0 * CHUNKS * 0.99, "and timed by the host's clock");
     done(&b);
     b = new_bench(PIPE_PINNED);
@@ -296,10 +310,10 @@ static void test_memory(void) {
     b = new_bench(PIPE_PINNED);
     run(&b);
     tap_ok(!(b.r.causes & SPIPE_CAUSE_PAGEABLE), "pinned memory is not");
-    tap_ok(!(b.r.causes & (SPIPE_CAUSE_LEGACY_STREAM | SPIPE_CAUSE_OTHER_STREAM |
-                           SPIPE_CAUSE_STAGE_WAITS | SPIPE_CAUSE_SMALL_CHUNKS | SPIPE_CAUSE_SERIAL |
-                           SPIPE_CAUSE_LAUNCH_BLOCKING | SPIPE_CAUSE_CONNECTIONS |
-                           SPIPE_CAUSE_HOST_WORK | SPIPE_CAUSE_DEPTH)),
+    tap_ok(!(b.r.causes &
+             (SPIPE_CAUSE_LEGACY_STREAM | SPIPE_CAUSE_OTHER_STREAM | SPIPE_CAUSE_STAGE_WAITS |
+              SPIPE_CAUSE_SMALL_CHUNKS | SPIPE_CAUSE_SERIAL | SPIPE_CAUSE_LAUNCH_BLOCKING |
+              SPIPE_CAUSE_CONNECTIONS | SPIPE_CAUSE_HOST_WORK | SPIPE_CAUSE_DEPTH)),
            "a plain run has none of the causes that it does not have (%#x)", b.r.causes);
     done(&b);
 }
@@ -324,7 +338,8 @@ static void test_streams(void) {
     b.work.times = 4;
     run(&b);
     tap_ok(has(&b, SPIPE_CAUSE_OTHER_STREAM, "stage 'add' enqueued nothing on chunk->stream") &&
-           !(b.r.causes & SPIPE_CAUSE_LEGACY_STREAM), "so is a stage on a stream of its own");
+               !(b.r.causes & SPIPE_CAUSE_LEGACY_STREAM),
+           "so is a stage on a stream of its own");
     SPIPE_CHECK(cudaStreamSynchronize(b.work.own));
     SPIPE_CHECK(cudaStreamDestroy(b.work.own));
     done(&b);
@@ -416,9 +431,9 @@ static void test_both_ways(void) {
 
 static void test_print(void) {
     bench_t b = new_bench(PIPE_PINNED);
-    char    text[8192];
-    size_t  n;
-    FILE   *f = tmpfile();
+    char text[8192];
+    size_t n;
+    FILE *f = tmpfile();
     b.d.sync_each = 1;
     spipe_add_input(&b.d, b.x.at, sizeof(float));
     spipe_add_output(&b.d, b.y.at, sizeof(float));
@@ -432,9 +447,9 @@ static void test_print(void) {
     text[n] = 0;
     fclose(f);
     tap_ok(strstr(text, "copy in ") && strstr(text, "stages ") && strstr(text, "overlap ") &&
-           strstr(text, "  bound ") && strstr(text, "  sync ") && strstr(text, "\n    add ") &&
-           strstr(text, "\n    again ") &&
-           strstr(text, "  verdict   the limit is ") && strstr(text, "\n            sync_each was"),
+               strstr(text, "  bound ") && strstr(text, "  sync ") && strstr(text, "\n    add ") &&
+               strstr(text, "\n    again ") && strstr(text, "  verdict   the limit is ") &&
+               strstr(text, "\n            sync_each was"),
            "the printed report shows engines, stages, overlap and a line for each cause");
     done(&b);
 }

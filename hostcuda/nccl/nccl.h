@@ -17,36 +17,51 @@
 
 #include <vector>
 
-typedef enum { ncclSuccess = 0, ncclUnhandledCudaError = 1, ncclInvalidArgument = 4,
-               ncclInvalidUsage = 5 } ncclResult_t;
-typedef enum { ncclFloat = 7 } ncclDataType_t;
-typedef enum { ncclSum = 0 } ncclRedOp_t;
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5
+} ncclResult_t;
+
+typedef enum {
+    ncclFloat = 7
+} ncclDataType_t;
+
+typedef enum {
+    ncclSum = 0
+} ncclRedOp_t;
 
 struct hostcuda_nccl_clique;
+
 typedef struct ncclComm {
     hostcuda_nccl_clique *clique;
-    int                   rank, device;
-} *ncclComm_t;
+    int rank, device;
+} * ncclComm_t;
+
 struct hostcuda_nccl_call { /* one rank's part of an all-reduce */
     const float *from;
-    float       *to;
-    size_t       count;
+    float *to;
+    size_t count;
     cudaStream_t stream;
 };
+
 struct hostcuda_nccl_clique {
-    int                                          num, num_alive;
-    std::vector<int>                             devices;
+    int num, num_alive;
+    std::vector<int> devices;
     std::vector<std::vector<hostcuda_nccl_call>> calls; /* of each rank, in this group */
 };
+
 struct hostcuda_nccl_args {
     const float *from[16];
-    float       *to[16];
+    float *to[16];
 };
 
 static inline std::vector<hostcuda_nccl_clique *> &hostcuda_nccl_open() {
     static std::vector<hostcuda_nccl_clique *> with_calls; /* in the group that is open */
     return with_calls;
 }
+
 static inline int &hostcuda_nccl_depth() {
     static int depth = 0;
     return depth;
@@ -63,11 +78,11 @@ static void hostcuda_nccl_sum(hostcuda_nccl_args a, int num, size_t count) {
 /* All ranks' streams come to the first one's; it sums; they go on. */
 static inline cudaError_t hostcuda_nccl_issue(hostcuda_nccl_clique *c, size_t k) {
     hostcuda_nccl_args args = hostcuda_nccl_args();
-    const size_t       count = c->calls[0][k].count;
-    const double       part = 2.0 * (c->num - 1) / c->num;
+    const size_t count = c->calls[0][k].count;
+    const double part = 2.0 * (c->num - 1) / c->num;
     const cudaStream_t first = c->calls[0][k].stream;
-    cudaEvent_t        event = NULL;
-    cudaError_t        e = cudaSuccess;
+    cudaEvent_t event = NULL;
+    cudaError_t e = cudaSuccess;
     for (int r = 0; r < c->num && e == cudaSuccess; ++r) {
         args.from[r] = c->calls[r][k].from;
         args.to[r] = c->calls[r][k].to;
@@ -97,11 +112,11 @@ static inline cudaError_t hostcuda_nccl_issue(hostcuda_nccl_clique *c, size_t k)
 }
 
 static inline const char *ncclGetErrorString(ncclResult_t r) {
-    return r == ncclSuccess              ? "no error"
-           : r == ncclUnhandledCudaError ? "unhandled cuda error"
-           : r == ncclInvalidArgument    ? "invalid argument"
-                                         : "invalid usage";
+    if (r == ncclSuccess) return "no error";
+    if (r == ncclUnhandledCudaError) return "unhandled cuda error";
+    return r == ncclInvalidArgument ? "invalid argument" : "invalid usage";
 }
+
 static inline ncclResult_t ncclCommInitAll(ncclComm_t *comms, int num, const int *devices) {
     int there = 0;
     if (!comms || num < 1 || num > 16) return ncclInvalidArgument;
@@ -119,20 +134,23 @@ static inline ncclResult_t ncclCommInitAll(ncclComm_t *comms, int num, const int
     for (int r = 0; r < num; ++r) comms[r] = new ncclComm{c, r, c->devices[(size_t)r]};
     return ncclSuccess;
 }
+
 static inline ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     if (!comm) return ncclSuccess;
     if (--comm->clique->num_alive == 0) delete comm->clique;
     delete comm;
     return ncclSuccess;
 }
+
 static inline ncclResult_t ncclGroupStart(void) {
     ++hostcuda_nccl_depth();
     return ncclSuccess;
 }
+
 static inline ncclResult_t ncclGroupEnd(void) {
     std::vector<hostcuda_nccl_clique *> &open = hostcuda_nccl_open();
-    ncclResult_t                         result = ncclSuccess;
-    int                                  before = 0;
+    ncclResult_t result = ncclSuccess;
+    int before = 0;
     if (hostcuda_nccl_depth() == 0) return ncclInvalidUsage;
     if (--hostcuda_nccl_depth() > 0) return ncclSuccess;
     if (cudaGetDevice(&before) != cudaSuccess) return ncclUnhandledCudaError;
@@ -153,11 +171,12 @@ static inline ncclResult_t ncclGroupEnd(void) {
     open.clear();
     return cudaSetDevice(before) == cudaSuccess ? result : ncclUnhandledCudaError;
 }
+
 static inline ncclResult_t ncclAllReduce(const void *from, void *to, size_t count,
                                          ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                          cudaStream_t stream) {
     std::vector<hostcuda_nccl_clique *> &open = hostcuda_nccl_open();
-    int                                  found = 0;
+    int found = 0;
     if (!from || !to || !comm || type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
     if (hostcuda_nccl_depth() == 0 && comm->clique->num > 1) return ncclInvalidUsage; /* hangs */
     (void)ncclGroupStart();

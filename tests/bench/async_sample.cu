@@ -13,7 +13,10 @@
 
 #include <math.h>
 
-enum { STREAMS = 4, BLOCK = 256 };
+enum {
+    STREAMS = 4,
+    BLOCK = 256
+};
 
 static __global__ void add_length_kernel(float *a, size_t n, size_t first) {
     const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -32,9 +35,9 @@ static cudaError_t add_length_stage(const spipe_chunk_t *c, void *user) {
 }
 
 typedef struct work {
-    float       *host, *device; /* host: pinned, changed in place */
-    const float *before;        /* what it holds before a run */
-    size_t       n;
+    float *host, *device; /* host: pinned, changed in place */
+    const float *before;  /* what it holds before a run */
+    size_t n;
     cudaStream_t streams[STREAMS];
 } work_t;
 
@@ -42,6 +45,7 @@ static cudaError_t copy_in(const work_t *w, size_t first, size_t n, cudaStream_t
     return cudaMemcpyAsync(w->device + first, w->host + first, n * sizeof(float),
                            cudaMemcpyHostToDevice, s);
 }
+
 static cudaError_t copy_out(const work_t *w, size_t first, size_t n, cudaStream_t s) {
     return cudaMemcpyAsync(w->host + first, w->device + first, n * sizeof(float),
                            cudaMemcpyDeviceToHost, s);
@@ -88,23 +92,27 @@ static int right(const work_t *w) {
 
 static sample_t sample_of(const work_t *w, spipe_pipeline_t *p) {
     sample_t s;
-    s.reset = [w] { bench_copy(w->host, w->before, w->n * sizeof(float)); };
-    s.right = [w] { return right(w); };
+    s.reset = [w] {
+        bench_copy(w->host, w->before, w->n * sizeof(float));
+    };
+    s.right = [w] {
+        return right(w);
+    };
     s.variants.push_back({"serial", [w] { return run_serial(w); }, {}});
     s.variants.push_back({"V1: copy, kernel, copy per stream", [w] { return run_v1(w); }, {}});
     s.variants.push_back({"V2: copies, kernels, copies", [w] { return run_v2(w); }, {}});
-    s.variants.push_back({"streampipe, nothing tuned", [p] { return spipe_pipeline_run(p, NULL); },
-                          {}});
+    s.variants.push_back(
+        {"streampipe, nothing tuned", [p] { return spipe_pipeline_run(p, NULL); }, {}});
     return s;
 }
 
 int main(int argc, char **argv) {
     const sample_options_t o = sample_parse(argc, argv);
-    const bench_machine_t  m = bench_machine_or_skip(o.smoke);
-    work_t                 w = work_t();
-    bench_array_t          host = bench_array_t(), before = bench_array_t();
-    spipe_pipeline_t      *p = NULL;
-    spipe_desc_t           d = spipe_desc_default();
+    const bench_machine_t m = bench_machine_or_skip(o.smoke);
+    work_t w = work_t();
+    bench_array_t host = bench_array_t(), before = bench_array_t();
+    spipe_pipeline_t *p = NULL;
+    spipe_desc_t d = spipe_desc_default();
     bench_machine_print(&m, stdout);
     w.n = (o.smoke ? BENCH_MIB / 4 : 16 * BENCH_MIB) / sizeof(float);
     SPIPE_CHECK(bench_array_need(&host, w.n * sizeof(float), 1));
@@ -127,6 +135,7 @@ int main(int argc, char **argv) {
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     for (cudaStream_t s : w.streams) (void)cudaStreamDestroy(s);
     (void)cudaFree(w.device);
-    bench_array_free(&host), bench_array_free(&before);
+    bench_array_free(&host);
+    bench_array_free(&before);
     return sample_verdict(&o, ratio);
 }

@@ -35,23 +35,27 @@
 
 /* ---- The work ------------------------------------------------------------------------------- */
 
-typedef struct work { /* what is measured: one row of the table */
-    size_t bytes;     /* of the input */
-    double kernel;    /* all kernels together, in units of the pinned copy in */
-    int    pinned, floats, stages; /* floats: read for each one written */
-    int    body;      /* of the kernels: BODY_THREAD, ... */
+typedef struct work {           /* what is measured: one row of the table */
+    size_t bytes;               /* of the input */
+    double kernel;              /* all kernels together, in units of the pinned copy in */
+    int pinned, floats, stages; /* floats: read for each one written */
+    int body;                   /* of the kernels: BODY_THREAD, ... */
 } work_t;
 
-enum { BODY_THREAD, BODY_PACKS, BODY_STRIDE };
+enum {
+    BODY_THREAD,
+    BODY_PACKS,
+    BODY_STRIDE
+};
 
 typedef struct busy { /* one kernel's settings; buffers 0 in, 1 out, 2 between stages */
-    int      from, to, floats, body;
+    int from, to, floats, body;
     unsigned steps;
 } busy_t;
 
 typedef struct job { /* the same for every variant of a row */
     size_t count;
-    int    floats, stages;
+    int floats, stages;
     busy_t stage[3];
 } job_t;
 
@@ -64,7 +68,7 @@ static __global__ void busy_kernel(const float *in, float *out, size_t n, int fl
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= n) return;
     const float *at = in + i * (size_t)floats;
-    float        x = floats == 1 ? at[0] : fmaf(at[2], 0.25f, fmaf(at[1], 0.25f, at[0] * 0.5f));
+    float x = floats == 1 ? at[0] : fmaf(at[2], 0.25f, fmaf(at[1], 0.25f, at[0] * 0.5f));
     for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.9999f, 0.0001f);
     out[i] = x;
 }
@@ -100,7 +104,7 @@ static float busy_cpu(const job_t *j, const float *in) {
 
 static int rig_sms(void) {
     static int sms = 0;
-    int        device = 0;
+    int device = 0;
     if (sms == 0) SPIPE_CHECK(cudaGetDevice(&device));
     if (sms == 0) SPIPE_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
     return sms;
@@ -150,34 +154,36 @@ static job_t job_of(const work_t *w) {
 }
 
 static void set_steps(job_t *j, double steps) {
-    const unsigned all = steps < 0 ? 0 : steps > 4e6 ? 4000000u : (unsigned)(steps + 0.5);
+    const unsigned all = (unsigned)(std::min(std::max(steps, 0.0), 4e6) + 0.5);
     const unsigned each = all / (unsigned)j->stages;
     for (int s = 0; s < j->stages; ++s) j->stage[s].steps = each;
     j->stage[0].steps += all % (unsigned)j->stages;
 }
 
 static size_t in_bytes(const job_t *j) { return j->count * sizeof(float) * (size_t)j->floats; }
+
 static size_t out_bytes(const job_t *j) { return j->count * sizeof(float); }
 
 /* ---- What the hand-written variants run on -------------------------------------------------- */
 
 typedef struct slot {
-    float      *in, *out, *between;
+    float *in, *out, *between;
     cudaEvent_t in_done, stages_done, out_done;
 } slot_t;
 
 static struct rig {
-    float        *in, *out, *reference, *scratch; /* whole arrays on the device */
-    unsigned     *num_differ;
-    slot_t        slots[NUM_SLOTS];
-    cudaStream_t  streams[4]; /* ring: in, kernels, kernels, out */
-    cudaEvent_t   begin, end; /* timed, for calibration */
+    float *in, *out, *reference, *scratch; /* whole arrays on the device */
+    unsigned *num_differ;
+    slot_t slots[NUM_SLOTS];
+    cudaStream_t streams[4]; /* ring: in, kernels, kernels, out */
+    cudaEvent_t begin, end;  /* timed, for calibration */
     bench_array_t pin_in, pin_out, page_in, page_out, page_reference;
-    std::mt19937  rng;
-    int           fixed_steps;
+    std::mt19937 rng;
+    int fixed_steps;
 } rig;
 
 static float *host_in(int pinned) { return (float *)(pinned ? rig.pin_in : rig.page_in).at; }
+
 static float *host_out(int pinned) { return (float *)(pinned ? rig.pin_out : rig.page_out).at; }
 
 static cudaError_t new_event(cudaEvent_t *e) {
@@ -218,17 +224,25 @@ static cudaError_t rig_create(size_t bytes, size_t pageable_bytes) {
 
 static void rig_destroy() {
     for (slot_t &s : rig.slots) {
-        (void)cudaFree(s.in), (void)cudaFree(s.out), (void)cudaFree(s.between);
+        (void)cudaFree(s.in);
+        (void)cudaFree(s.out);
+        (void)cudaFree(s.between);
         (void)cudaEventDestroy(s.in_done);
         (void)cudaEventDestroy(s.stages_done);
         (void)cudaEventDestroy(s.out_done);
     }
     for (cudaStream_t s : rig.streams) (void)cudaStreamDestroy(s);
-    (void)cudaEventDestroy(rig.begin), (void)cudaEventDestroy(rig.end);
-    (void)cudaFree(rig.in), (void)cudaFree(rig.out), (void)cudaFree(rig.reference);
-    (void)cudaFree(rig.scratch), (void)cudaFree(rig.num_differ);
-    bench_array_free(&rig.pin_in), bench_array_free(&rig.pin_out);
-    bench_array_free(&rig.page_in), bench_array_free(&rig.page_out);
+    (void)cudaEventDestroy(rig.begin);
+    (void)cudaEventDestroy(rig.end);
+    (void)cudaFree(rig.in);
+    (void)cudaFree(rig.out);
+    (void)cudaFree(rig.reference);
+    (void)cudaFree(rig.scratch);
+    (void)cudaFree(rig.num_differ);
+    bench_array_free(&rig.pin_in);
+    bench_array_free(&rig.pin_out);
+    bench_array_free(&rig.page_in);
+    bench_array_free(&rig.page_out);
     bench_array_free(&rig.page_reference);
 }
 
@@ -236,8 +250,8 @@ static void rig_destroy() {
 
 /* Both arrays whole, one each way: what any pipeline must move. Takes the reference out. */
 static cudaError_t run_both_ways(const job_t *j) {
-    SPIPE_TRY(cudaMemcpyAsync(rig.in, host_in(1), in_bytes(j), cudaMemcpyHostToDevice,
-                              rig.streams[0]));
+    SPIPE_TRY(
+        cudaMemcpyAsync(rig.in, host_in(1), in_bytes(j), cudaMemcpyHostToDevice, rig.streams[0]));
     SPIPE_TRY(cudaMemcpyAsync(host_out(1), rig.reference, out_bytes(j), cudaMemcpyDeviceToHost,
                               rig.streams[3]));
     SPIPE_TRY(cudaStreamSynchronize(rig.streams[0]));
@@ -274,8 +288,8 @@ static cudaError_t run_four_streams(const job_t *j, int pinned) {
         SPIPE_TRY(cudaMemcpyAsync(rig.in + at, host_in(pinned) + at,
                                   n * (size_t)j->floats * sizeof(float), cudaMemcpyHostToDevice,
                                   rig.streams[s]));
-        SPIPE_TRY(launch_all(j, rig.in + at, rig.out + first, rig.scratch + first, n,
-                             rig.streams[s]));
+        SPIPE_TRY(
+            launch_all(j, rig.in + at, rig.out + first, rig.scratch + first, n, rig.streams[s]));
         SPIPE_TRY(cudaMemcpyAsync(host_out(pinned) + first, rig.out + first, n * sizeof(float),
                                   cudaMemcpyDeviceToHost, rig.streams[s]));
     }
@@ -285,9 +299,9 @@ static cudaError_t run_four_streams(const job_t *j, int pinned) {
 
 /* A slot is used again when its copy out has ended. */
 static cudaError_t ring_chunk(const job_t *j, size_t c, size_t chunk) {
-    const size_t       first = c * chunk, n = std::min(chunk, j->count - first);
-    const size_t       floats = (size_t)j->floats;
-    const slot_t      *slot = &rig.slots[c % NUM_SLOTS];
+    const size_t first = c * chunk, n = std::min(chunk, j->count - first);
+    const size_t floats = (size_t)j->floats;
+    const slot_t *slot = &rig.slots[c % NUM_SLOTS];
     const cudaStream_t in = rig.streams[0], kernels = rig.streams[1 + c % 2], out = rig.streams[3];
     if (c >= NUM_SLOTS) SPIPE_TRY(cudaStreamWaitEvent(in, slot->out_done, 0));
     SPIPE_TRY(cudaMemcpyAsync(slot->in, host_in(1) + first * floats, n * floats * sizeof(float),
@@ -318,25 +332,27 @@ static cudaError_t run_mapped(const job_t *j) {
     void *in = NULL, *out = NULL;
     SPIPE_TRY(cudaHostGetDevicePointer(&in, host_in(1), 0));
     SPIPE_TRY(cudaHostGetDevicePointer(&out, host_out(1), 0));
-    SPIPE_TRY(launch_all(j, (const float *)in, (float *)out, rig.scratch, j->count,
-                         rig.streams[1]));
+    SPIPE_TRY(
+        launch_all(j, (const float *)in, (float *)out, rig.scratch, j->count, rig.streams[1]));
     return cudaStreamSynchronize(rig.streams[1]);
 }
 
 /* ---- The variants by streampipe ------------------------------------------------------------- */
 
-enum { NO_THREADS = 1 << 16 }; /* of settings_t, where zero is taken */
+enum {
+    NO_THREADS = 1 << 16
+}; /* of settings_t, where zero is taken */
 
 typedef struct settings { /* what a sweep sets; zero: left to the library */
-    size_t           chunk_bytes, threads;
+    size_t chunk_bytes, threads;
     spipe_schedule_t schedule;
-    spipe_staging_t  staging;
-    int              fixed; /* every body is, but then a kept pipeline may replay */
+    spipe_staging_t staging;
+    int fixed; /* every body is, but then a kept pipeline may replay */
 } settings_t;
 
 static spipe_desc_t describe(job_t *j, int pinned, const settings_t *s) {
     static const char *const names[] = {"first", "second", "third"};
-    spipe_desc_t             d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = j->count;
     d.schedule = s->schedule;
     d.staging = s->staging;
@@ -357,9 +373,9 @@ typedef std::shared_ptr<spipe_pipeline_t> pipeline_t;
 
 /* NULL, with the library's sentence on stderr, where it refuses. */
 static pipeline_t new_pipeline(job_t *j, int pinned, const settings_t *s) {
-    spipe_failure_t    why;
+    spipe_failure_t why;
     const spipe_desc_t d = describe(j, pinned, s);
-    spipe_pipeline_t  *p = NULL;
+    spipe_pipeline_t *p = NULL;
     if (spipe_pipeline_create(&p, &d, &why) == cudaSuccess) {
         return pipeline_t(p, [](spipe_pipeline_t *dead) { (void)spipe_pipeline_destroy(dead); });
     }
@@ -370,15 +386,19 @@ static pipeline_t new_pipeline(job_t *j, int pinned, const settings_t *s) {
 
 /* ---- Measuring ------------------------------------------------------------------------------ */
 
-typedef enum checks { CHECK_PINNED, CHECK_PAGEABLE, CHECK_DEVICE } checks_t;
+typedef enum checks {
+    CHECK_PINNED,
+    CHECK_PAGEABLE,
+    CHECK_DEVICE
+} checks_t;
 
 typedef struct variant {
-    std::string                                  name, family;
-    checks_t                                     where; /* its output is */
+    std::string name, family;
+    checks_t where; /* its output is */
     std::function<cudaError_t(spipe_report_t *)> run;
-    std::vector<double>                          ms, inner_ms; /* inner: the report's wall_ms */
-    spipe_report_t                               report;       /* of the last run */
-    std::function<int()>                         anew; /* makes its pipeline again; 0: cannot */
+    std::vector<double> ms, inner_ms; /* inner: the report's wall_ms */
+    spipe_report_t report;            /* of the last run */
+    std::function<int()> anew;        /* makes its pipeline again; 0: cannot */
 } variant_t;
 
 typedef std::vector<variant_t> variants_t;
@@ -441,20 +461,20 @@ static void wake(const job_t *j) {
     busy_t busy = busy_t();
     busy.floats = 1;
     busy.steps = rig.fixed_steps ? 1 : 4096;
-    SPIPE_CHECK(launch(&busy, rig.scratch, rig.scratch, std::min(j->count, BENCH_MIB),
-                       rig.streams[1]));
+    SPIPE_CHECK(
+        launch(&busy, rig.scratch, rig.scratch, std::min(j->count, BENCH_MIB), rig.streams[1]));
     SPIPE_CHECK(cudaDeviceSynchronize());
 }
 
 static void run_once(const job_t *j, variant_t *v, int keep) {
     wake(j);
     v->report = spipe_report_t();
-    const double      begin = bench_now_ms();
+    const double begin = bench_now_ms();
     const cudaError_t e = v->run(&v->report);
-    const double      ms = bench_now_ms() - begin;
+    const double ms = bench_now_ms() - begin;
     if (e != cudaSuccess) {
-        fail(v->name, v->report.failure.message[0] ? v->report.failure.message
-                                                   : cudaGetErrorString(e));
+        fail(v->name,
+             v->report.failure.message[0] ? v->report.failure.message : cudaGetErrorString(e));
     }
     check(j, v);
     if (!keep) return;
@@ -496,7 +516,8 @@ static void measure(const job_t *j, variants_t *all, int warm, int rounds, int r
 /* ---- How long the kernels are --------------------------------------------------------------- */
 
 /* The time on the GPU of one of several back to back. */
-template <typename Work> static double gpu_ms(int times, cudaStream_t s, Work work) {
+template <typename Work>
+static double gpu_ms(int times, cudaStream_t s, Work work) {
     float ms = 0;
     SPIPE_CHECK(cudaEventRecord(rig.begin, s));
     for (int k = 0; k < times; ++k) SPIPE_CHECK(work());
@@ -507,7 +528,8 @@ template <typename Work> static double gpu_ms(int times, cudaStream_t s, Work wo
 }
 
 static int times_for(const job_t *j) {
-    return in_bytes(j) <= 64 * BENCH_MIB ? 20 : in_bytes(j) < BENCH_GIB ? 4 : 1;
+    if (in_bytes(j) <= 64 * BENCH_MIB) return 20;
+    return in_bytes(j) < BENCH_GIB ? 4 : 1;
 }
 
 static double copy_in_ms(const job_t *j) {
@@ -538,7 +560,7 @@ static double calibrate(job_t *j, double want) {
     if (rig.fixed_steps) return kernels_ms(j, rig.fixed_steps);
     (void)kernels_ms(j, many); /* to the clock that it will have */
     const double at_few = kernels_ms(j, few), slope = (kernels_ms(j, many) - at_few) / (many - few);
-    double       steps = few, ms = at_few;
+    double steps = few, ms = at_few;
     for (int k = 0; k < 3 && slope > 0; ++k) {
         steps = std::max(0.0, steps + (want - ms) / slope);
         ms = kernels_ms(j, steps);
@@ -633,8 +655,7 @@ static void add_own_pageable(variants_t *to, job_t *j) {
     const spipe_schedule_t any = SPIPE_SCHEDULE_AUTO;
     for (size_t c : sweep_chunks(in_bytes(j))) {
         if (c < 512 * BENCH_KIB && in_bytes(j) > 16 * BENCH_MIB) continue;
-        add_kept(to, j, 0, "staged " + size_text(c), "own",
-                 {c, 0, any, SPIPE_STAGING_COPY, 0});
+        add_kept(to, j, 0, "staged " + size_text(c), "own", {c, 0, any, SPIPE_STAGING_COPY, 0});
     }
     for (const size_t t : {1u, 2u, 4u, 6u, 8u}) {
         if (t > std::thread::hardware_concurrency()) break;
@@ -687,7 +708,8 @@ static int sweep(const job_t *j, variants_t *candidates, int rounds, size_t keep
         const int same = plan && is_same_plan(&v.report, &plan->report) &&
                          (v.anew || v.report.staged); /* unstaged runs: the report cannot tell */
         all->push_back(v);
-        all->back().run = nullptr, all->back().anew = nullptr; /* lets its pipeline go */
+        all->back().run = nullptr;
+        all->back().anew = nullptr; /* lets its pipeline go */
         best_is_plan |= same && k == 0;
         v.ms.clear();
         v.inner_ms.clear();
@@ -702,22 +724,22 @@ static int sweep(const job_t *j, variants_t *candidates, int rounds, size_t keep
 /* ---- One row -------------------------------------------------------------------------------- */
 
 typedef struct options {
-    std::vector<size_t>      sizes;
-    std::vector<double>      kernels;
-    std::vector<int>         memories, shapes, stages; /* memories: 1 = pinned */
+    std::vector<size_t> sizes;
+    std::vector<double> kernels;
+    std::vector<int> memories, shapes, stages; /* memories: 1 = pinned */
     std::vector<std::string> sections;
-    int                      rounds, large_rounds, sweep_rounds, warm;
-    int                      quick, list, smoke, targets, body, axes_given;
-    unsigned                 seed, cores;
-    size_t                   stream_bytes;
-    std::string              json;
+    int rounds, large_rounds, sweep_rounds, warm;
+    int quick, list, smoke, targets, body, axes_given;
+    unsigned seed, cores;
+    size_t stream_bytes;
+    std::string json;
 } options_t;
 
 typedef struct row {
-    work_t     work;
-    job_t      job;
-    double     copy_in_ms, kernel; /* kernel: as calibrated, in units of the copy in */
-    int        rounds, best_is_plan; /* the best of the sweep is what the library chose */
+    work_t work;
+    job_t job;
+    double copy_in_ms, kernel; /* kernel: as calibrated, in units of the copy in */
+    int rounds, best_is_plan;  /* the best of the sweep is what the library chose */
     variants_t finals, swept;
 } row_t;
 
@@ -747,7 +769,7 @@ static std::vector<double> best_ms(const row_t *r, const char *family) {
 }
 
 static std::vector<double> bound_of(const row_t *r) {
-    std::vector<double>        bound = find(r, "both ways")->ms;
+    std::vector<double> bound = find(r, "both ways")->ms;
     const std::vector<double> &kernels = find(r, "kernels")->ms;
     for (size_t k = 0; k < bound.size(); ++k) bound[k] = std::max(bound[k], kernels[k]);
     return bound;
@@ -757,6 +779,7 @@ static std::vector<double> bound_of(const row_t *r) {
 static bench_spread_t faster(const std::vector<double> &other, const variant_t *v) {
     return bench_spread(v ? bench_ratio(other, v->ms) : std::vector<double>());
 }
+
 static bench_spread_t faster(const variant_t *other, const variant_t *v) {
     return faster(other ? other->ms : std::vector<double>(), v);
 }
@@ -767,25 +790,25 @@ static const size_t LARGE = 2 * BENCH_GIB;
 static int rounds_for(const options_t *o, size_t bytes) {
     return bytes >= LARGE ? std::min(o->rounds, o->large_rounds) : o->rounds;
 }
+
 static int sweep_rounds_for(const options_t *o, size_t bytes) {
     return bytes >= LARGE ? std::min(o->sweep_rounds, 1) : o->sweep_rounds;
 }
 
 static void add_fixed(row_t *r) {
-    job_t            *j = &r->job;
-    const int         pinned = r->work.pinned;
-    const checks_t    where = where_of(pinned);
-    const settings_t  none = settings_t();
-    variants_t       *to = &r->finals;
+    job_t *j = &r->job;
+    const int pinned = r->work.pinned;
+    const checks_t where = where_of(pinned);
+    const settings_t none = settings_t();
+    variants_t *to = &r->finals;
     to->push_back(variant_of("both ways", "bound", CHECK_PINNED,
                              [j](spipe_report_t *) { return run_both_ways(j); }));
     to->push_back(variant_of("kernels", "bound", CHECK_DEVICE,
                              [j](spipe_report_t *) { return run_kernels(j); }));
     to->push_back(variant_of("serial", "plain", where,
                              [j, pinned](spipe_report_t *) { return run_serial(j, pinned); }));
-    to->push_back(variant_of("serial once", "plain", where, [j, pinned](spipe_report_t *) {
-        return run_serial_once(j, pinned);
-    }));
+    to->push_back(variant_of("serial once", "plain", where,
+                             [j, pinned](spipe_report_t *) { return run_serial_once(j, pinned); }));
     to->push_back(variant_of("4 streams", "hand", where, [j, pinned](spipe_report_t *) {
         return run_four_streams(j, pinned);
     }));
@@ -807,21 +830,26 @@ static variants_t settled(job_t *j, int pinned) {
     if (plans.empty()) fail("kept", "the default settings were refused");
     add_run(&plans, j, pinned, "run", "default", settings_t());
     measure(j, &plans, 1, 0, 0);
-    for (variant_t &v : plans) v.run = nullptr, v.anew = nullptr;
+    for (variant_t &v : plans) {
+        v.run = nullptr;
+        v.anew = nullptr;
+    }
     return plans;
 }
 
 static void run_sweeps(const options_t *o, row_t *r) {
-    job_t     *j = &r->job;
+    job_t *j = &r->job;
     variants_t by_hand, own;
-    const int  rounds = sweep_rounds_for(o, r->work.bytes);
+    const int rounds = sweep_rounds_for(o, r->work.bytes);
     const variants_t plans = settled(j, r->work.pinned);
     if (r->work.pinned) {
         for (size_t c : sweep_chunks(in_bytes(j))) add_ring(&by_hand, j, c);
     }
     sweep(j, &by_hand, rounds, 2, NULL, &r->finals, &r->swept);
-    if (r->work.pinned) add_own_pinned(&own, j);
-    else add_own_pageable(&own, j);
+    if (r->work.pinned)
+        add_own_pinned(&own, j);
+    else
+        add_own_pageable(&own, j);
     r->best_is_plan = sweep(j, &own, rounds, 2, &plans[0], &r->finals, &r->swept);
     if (!r->work.pinned) add_own_runs(&own, j);
     sweep(j, &own, rounds, 1, &plans[1], &r->finals, &r->swept);
@@ -841,15 +869,18 @@ static void run_row(const options_t *o, row_t *r, const work_t *w) {
     run_sweeps(o, r);
     add_fixed(r);
     measure(&r->job, &r->finals, w->bytes >= LARGE ? 1 : o->warm, r->rounds, 1);
-    for (variant_t &v : r->finals) v.run = nullptr, v.anew = nullptr;
+    for (variant_t &v : r->finals) {
+        v.run = nullptr;
+        v.anew = nullptr;
+    }
 }
 
 /* ---- Targets -------------------------------------------------------------------------------- */
 
 typedef struct target {
     std::string name;
-    double      got, want; /* got >= want, or <= where at_most */
-    int         at_most;
+    double got, want; /* got >= want, or <= where at_most */
+    int at_most;
 } target_t;
 
 static std::vector<target_t> targets;
@@ -865,9 +896,12 @@ static std::string number_text(double x) {
 }
 
 static std::string work_text(const work_t *w) {
-    return std::string(w->pinned ? "pinned " : "pageable ") + size_text(w->bytes) +
-           (w->floats == 3 ? " 3:1" : "") + (w->stages == 3 ? " 3 stages" : "") + " kernel " +
-           number_text(w->kernel) + (w->body == BODY_STRIDE ? " stride" : "");
+    std::string all = (w->pinned ? "pinned " : "pageable ") + size_text(w->bytes);
+    if (w->floats == 3) all += " 3:1";
+    if (w->stages == 3) all += " 3 stages";
+    all += " kernel " + number_text(w->kernel);
+    if (w->body == BODY_STRIDE) all += " stride";
+    return all;
 }
 
 static void at_least(const row_t *r, const char *what, double got, double want) {
@@ -880,6 +914,7 @@ static void judge_small(const row_t *r, double fraction) {
         size_t mib;
         double light, balanced;
     } least[] = {{1, 0.69, 0.69}, {4, 0.76, 0.72}, {16, 0.83, 0.85}, {64, 0.91, 0.87}};
+
     if (r->work.floats != 1 || r->work.stages != 1) return;
     for (const auto &cell : least) {
         if (cell.mib * BENCH_MIB != r->work.bytes) continue;
@@ -890,8 +925,8 @@ static void judge_small(const row_t *r, double fraction) {
 
 static void judge_pinned(const row_t *r) {
     const std::vector<double> bound = bound_of(r);
-    const variant_t          *run = find(r, "run");
-    const double              kept = faster(bound, find(r, "kept")).median;
+    const variant_t *run = find(r, "run");
+    const double kept = faster(bound, find(r, "kept")).median;
     judge_small(r, kept);
     if (r->work.bytes >= 512 * BENCH_MIB) {
         const double want = r->work.body == BODY_STRIDE ? 1.03 : 0.97;
@@ -909,14 +944,15 @@ static void judge_pinned(const row_t *r) {
 
 static void judge_pageable(const row_t *r, unsigned cores) {
     const variant_t *kept = find(r, "kept"), *serial = find(r, "serial");
-    const double     run = faster(find(r, "serial once"), find(r, "run")).median;
-    const size_t     mib = r->work.bytes / BENCH_MIB;
+    const double run = faster(find(r, "serial once"), find(r, "run")).median;
+    const size_t mib = r->work.bytes / BENCH_MIB;
     if (best_of(r, "own run")) {
         at_least(r, "of its own sweep's best, spipe_run",
                  faster(best_ms(r, "own run"), find(r, "run")).median, 0.98);
     }
     if (mib <= 256) {
-        at_least(r, "x plain, once, with set-up", run, mib == 256 ? 3.0 : mib == 64 ? 1.5 : 1.0);
+        const double small = mib == 64 ? 1.5 : 1.0;
+        at_least(r, "x plain, once, with set-up", run, mib == 256 ? 3.0 : small);
     }
     if (mib != 512) return;
     if (cores >= 16) {
@@ -935,8 +971,10 @@ static void judge(const row_t *r, unsigned cores) {
         at_least(r, "of its own sweep's best, kept",
                  faster(best_ms(r, "own"), find(r, "kept")).median, 0.98);
     }
-    if (r->work.pinned) judge_pinned(r);
-    else judge_pageable(r, cores);
+    if (r->work.pinned)
+        judge_pinned(r);
+    else
+        judge_pageable(r, cores);
 }
 
 static int print_targets(int all) {
@@ -965,23 +1003,26 @@ static void print_heading() {
 
 static void print_mapped(const row_t *r, const std::vector<double> &bound) {
     const variant_t *hand = find(r, "mapped"), *own = find(r, "mapped whole");
-    if (!hand || !own) printf("%12s", "-");
-    else printf("%7.3f/%.2f", faster(bound, hand).median, faster(bound, own).median);
+    if (!hand || !own)
+        printf("%12s", "-");
+    else
+        printf("%7.3f/%.2f", faster(bound, hand).median, faster(bound, own).median);
 }
 
 static const char *shape_text(const work_t *w) {
-    return w->floats == 3 ? "3:1" : w->body == BODY_STRIDE ? "1:1s" : "1:1";
+    if (w->floats == 3) return "3:1";
+    return w->body == BODY_STRIDE ? "1:1s" : "1:1";
 }
 
 static void print_row(const row_t *r) {
     const std::vector<double> bound = bound_of(r);
     const variant_t *kept = find(r, "kept"), *run = find(r, "run"), *serial = find(r, "serial");
     const variant_t *hand = best_of(r, "hand"), *own = best_of(r, "own");
-    const bench_spread_t  s = faster(bound, kept), of_own = faster(best_ms(r, "own"), kept);
+    const bench_spread_t s = faster(bound, kept), of_own = faster(best_ms(r, "own"), kept);
     const spipe_report_t *p = &kept->report;
     printf("%-8s%5s %-5s%-2d%7.2f%4d%10.3f |%7.3f%7.3f", r->work.pinned ? "pinned" : "pageable",
-           size_text(r->work.bytes).c_str(), shape_text(&r->work), r->work.stages,
-           r->kernel, r->rounds, bench_median(bound), faster(bound, serial).median,
+           size_text(r->work.bytes).c_str(), shape_text(&r->work), r->work.stages, r->kernel,
+           r->rounds, bench_median(bound), faster(bound, serial).median,
            faster(bound, find(r, "4 streams")).median);
     print_mapped(r, bound);
     printf("%7.3f %-9s |%7.3f%7.3f |%6.3f [%.3f %.3f] |%9.2f%7.3f  ", faster(bound, hand).median,
@@ -1024,8 +1065,11 @@ static void run_small_chunks(const options_t *o, std::vector<row_t> *rows, doubl
     add_kept(&r->finals, j, 1, "kept", "default", {chunk, 0, SPIPE_SCHEDULE_AUTO, {}, 0});
     if (!find(r, "kept")) fail("kept", "256 chunks were refused");
     measure(j, &r->finals, o->warm, r->rounds, 0);
-    for (variant_t &v : r->finals) v.run = nullptr, v.anew = nullptr;
-    const variant_t     *ring = best_of(r, "hand"), *kept = find(r, "kept");
+    for (variant_t &v : r->finals) {
+        v.run = nullptr;
+        v.anew = nullptr;
+    }
+    const variant_t *ring = best_of(r, "hand"), *kept = find(r, "kept");
     const bench_spread_t s = faster(ring, kept);
     printf("256 chunks of %s, kernel %.2f: plain stream loop %.3f ms, kept %.3f ms, %.2f x "
            "[%.2f %.2f]\n",
@@ -1038,7 +1082,7 @@ static void run_small_chunks(const options_t *o, std::vector<row_t> *rows, doubl
 /* Endless data: a source that repeats one array and a sink that compares with one reference. */
 typedef struct feed {
     const char *in, *reference;
-    size_t      period, total, given, taken; /* elements */
+    size_t period, total, given, taken; /* elements */
 } feed_t;
 
 /* Does work(at, n, done) for the pieces of `n` elements from `first` on, period by period. */
@@ -1056,7 +1100,7 @@ static cudaError_t each_period(const feed_t *f, size_t first, size_t n, Work wor
 }
 
 static cudaError_t feed_source(void *dst, size_t max_count, size_t *count, void *user) {
-    feed_t      *f = (feed_t *)user;
+    feed_t *f = (feed_t *)user;
     const size_t n = std::min(max_count, f->total - f->given), first = f->given;
     f->given += n;
     *count = n;
@@ -1076,36 +1120,36 @@ static cudaError_t feed_sink(const void *src, size_t count, size_t first, void *
 
 /* GB/s each way of `bytes` streamed through; the report of it. */
 static double stream_rate(feed_t *f, const job_t *j, size_t bytes, spipe_report_t *report) {
-    busy_t       stage = j->stage[0];
+    busy_t stage = j->stage[0];
     spipe_desc_t d = spipe_desc_default();
     f->total = bytes / sizeof(float);
     f->given = f->taken = 0;
     spipe_add_source(&d, feed_source, f, sizeof(float));
     spipe_add_sink(&d, feed_sink, f, sizeof(float));
     spipe_add_stage(&d, "busy", busy_stage, &stage);
-    const double      begin = bench_now_ms();
+    const double begin = bench_now_ms();
     const cudaError_t e = spipe_run(&d, report);
-    const double      ms = bench_now_ms() - begin;
+    const double ms = bench_now_ms() - begin;
     if (e != cudaSuccess) fail("stream", report->failure.message);
     if (f->taken != f->total) fail("stream", "elements were lost");
     return (double)bytes / ms / 1e6;
 }
 
 typedef struct streamed {
-    size_t         bytes, small_bytes;
-    double         rate, small_rate;
+    size_t bytes, small_bytes;
+    double rate, small_rate;
     spipe_report_t report;
 } streamed_t;
 
 static void run_stream(const options_t *o, streamed_t *s) {
-    const size_t        period = o->smoke ? 256 * BENCH_KIB : 64 * BENCH_MIB;
-    const work_t        w = {period, 0.1, 1, 1, 1, BODY_THREAD};
+    const size_t period = o->smoke ? 256 * BENCH_KIB : 64 * BENCH_MIB;
+    const work_t w = {period, 0.1, 1, 1, 1, BODY_THREAD};
     std::vector<double> rates;
-    row_t               r = row_t();
+    row_t r = row_t();
     prepare(&r, &w);
     SPIPE_CHECK(cudaMemcpy(host_out(1), rig.reference, period, cudaMemcpyDeviceToHost));
-    feed_t f = {(const char *)host_in(1), (const char *)host_out(1), period / sizeof(float), 0, 0,
-                0};
+    feed_t f = {
+        (const char *)host_in(1), (const char *)host_out(1), period / sizeof(float), 0, 0, 0};
     s->small_bytes = o->smoke ? BENCH_MIB : 4 * BENCH_GIB;
     s->bytes = o->smoke ? 4 * BENCH_MIB : o->stream_bytes;
     for (int k = 0; k < 3; ++k) {
@@ -1114,8 +1158,8 @@ static void run_stream(const options_t *o, streamed_t *s) {
     s->small_rate = bench_median(rates);
     s->rate = stream_rate(&f, &r.job, s->bytes, &s->report);
     const std::string name = size_text(s->bytes) + " streamed through: ";
-    const double      device = (double)s->report.device_bytes / (double)BENCH_MIB;
-    const double      pinned = (double)s->report.pinned_bytes / (double)BENCH_MIB;
+    const double device = (double)s->report.device_bytes / (double)BENCH_MIB;
+    const double pinned = (double)s->report.pinned_bytes / (double)BENCH_MIB;
     printf("%sdevice %.1f MiB, pinned %.1f MiB, %.1f GB/s each way, %.3f of the rate at %s; source "
            "and sink are one memcpy and one memcmp\n",
            name.c_str(), device, pinned, s->rate, s->rate / s->small_rate,
@@ -1133,17 +1177,19 @@ static void json_numbers(FILE *f, const std::vector<double> &x) {
 
 static void json_variant(FILE *f, const variant_t *v, const std::vector<double> &bound) {
     const bench_spread_t ms = bench_spread(v->ms), part = faster(bound, v);
-    fprintf(f, "      {\"name\": \"%s\", \"family\": \"%s\", \"median_ms\": %.5f, \"q1_ms\": %.5f, "
-               "\"q3_ms\": %.5f",
+    fprintf(f,
+            "      {\"name\": \"%s\", \"family\": \"%s\", \"median_ms\": %.5f, \"q1_ms\": %.5f, "
+            "\"q3_ms\": %.5f",
             v->name.c_str(), v->family.c_str(), ms.median, ms.q1, ms.q3);
     if (!bound.empty()) {
         fprintf(f, ", \"of_bound\": [%.4f, %.4f, %.4f]", part.q1, part.median, part.q3);
     }
     if (v->report.num_stages > 0) {
         const spipe_report_t *p = &v->report;
-        fprintf(f, ", \"schedule\": \"%s\", \"chunk\": %zu, \"depth\": %zu, \"threads\": %zu, "
-                   "\"staged\": %d, \"device_bytes\": %zu, \"pinned_bytes\": %zu, "
-                   "\"inner_median_ms\": %.5f",
+        fprintf(f,
+                ", \"schedule\": \"%s\", \"chunk\": %zu, \"depth\": %zu, \"threads\": %zu, "
+                "\"staged\": %d, \"device_bytes\": %zu, \"pinned_bytes\": %zu, "
+                "\"inner_median_ms\": %.5f",
                 spipe_schedule_name(p->schedule), p->chunk, p->depth, p->threads, p->staged,
                 p->device_bytes, p->pinned_bytes, bench_median(v->inner_ms));
     }
@@ -1164,9 +1210,10 @@ static void json_variants(FILE *f, const char *key, const variants_t &all,
 
 static void json_row(FILE *f, const row_t *r) {
     const int has_bound = find(r, "both ways") && find(r, "kernels");
-    fprintf(f, "    {\"memory\": \"%s\", \"bytes\": %zu, \"floats_in\": %d, \"stages\": %d, "
-               "\"body\": %d, \"kernel_asked\": %g, \"kernel\": %.4f, \"copy_in_ms\": %.5f, "
-               "\"rounds\": %d",
+    fprintf(f,
+            "    {\"memory\": \"%s\", \"bytes\": %zu, \"floats_in\": %d, \"stages\": %d, "
+            "\"body\": %d, \"kernel_asked\": %g, \"kernel\": %.4f, \"copy_in_ms\": %.5f, "
+            "\"rounds\": %d",
             r->work.pinned ? "pinned" : "pageable", r->work.bytes, r->work.floats, r->work.stages,
             r->work.body, r->work.kernel, r->kernel, r->copy_in_ms, r->rounds);
     json_variants(f, "variants", r->finals, has_bound ? bound_of(r) : std::vector<double>());
@@ -1180,23 +1227,26 @@ static void write_json(const options_t *o, const bench_machine_t *m, const std::
     if (o->json.empty()) return;
     FILE *f = fopen(o->json.c_str(), "w");
     if (!f) fail(o->json, "cannot be written");
-    fprintf(f, "{\"gpu\": \"%s\", \"driver\": \"%s\", \"runtime\": \"%s\", \"cores\": %u, "
-               "\"date\": \"%s\", \"seed\": %u,\n \"rows\": [",
+    fprintf(f,
+            "{\"gpu\": \"%s\", \"driver\": \"%s\", \"runtime\": \"%s\", \"cores\": %u, "
+            "\"date\": \"%s\", \"seed\": %u,\n \"rows\": [",
             m->gpu.name, m->driver.c_str(), bench_version(m->gpu.runtime_version).c_str(), m->cores,
             m->date.c_str(), o->seed);
     for (size_t k = 0; k < rows.size(); ++k) {
         fprintf(f, k ? ",\n" : "\n");
         json_row(f, &rows[k]);
     }
-    fprintf(f, "],\n \"streamed\": {\"bytes\": %zu, \"gb_per_s\": %.3f, \"small_bytes\": %zu, "
-               "\"small_gb_per_s\": %.3f, \"device_bytes\": %zu, \"pinned_bytes\": %zu},\n"
-               " \"targets\": [",
+    fprintf(f,
+            "],\n \"streamed\": {\"bytes\": %zu, \"gb_per_s\": %.3f, \"small_bytes\": %zu, "
+            "\"small_gb_per_s\": %.3f, \"device_bytes\": %zu, \"pinned_bytes\": %zu},\n"
+            " \"targets\": [",
             s->bytes, s->rate, s->small_bytes, s->small_rate, s->report.device_bytes,
             s->report.pinned_bytes);
     for (size_t k = 0; k < targets.size(); ++k) {
         const target_t *t = &targets[k];
-        fprintf(f, "%s  {\"name\": \"%s\", \"got\": %.5f, \"want\": %g, \"at_most\": %d, "
-                   "\"met\": %d}",
+        fprintf(f,
+                "%s  {\"name\": \"%s\", \"got\": %.5f, \"want\": %g, \"at_most\": %d, "
+                "\"met\": %d}",
                 k ? ",\n" : "\n", t->name.c_str(), t->got, t->want, t->at_most, target_met(t));
     }
     fprintf(f, "]}\n");
@@ -1244,16 +1294,18 @@ static double parse_number(const std::string &text, char **end) {
 }
 
 static double parse_plain(const std::string &text) {
-    char        *end;
+    char *end;
     const double x = parse_number(text, &end);
     if (*end) usage_error(text + " is no number");
     return x;
 }
 
 static size_t parse_size(const std::string &text) {
-    char        *end;
+    char *end;
     const double x = parse_number(text, &end);
-    const size_t unit = *end == 'K' ? BENCH_KIB : *end == 'M' ? BENCH_MIB : BENCH_GIB;
+    size_t unit = BENCH_GIB;
+    if (*end == 'K') unit = BENCH_KIB;
+    if (*end == 'M') unit = BENCH_MIB;
     if (!*end || !strchr("KMG", *end) || end[1]) usage_error(text + " is no size; 64K, 4G are");
     return (size_t)(x * (double)unit);
 }
@@ -1283,7 +1335,8 @@ static int parse_axis(options_t *o, const std::string &name, const std::string &
         o->shapes = parse_names(value, {"1:1", "3:1"}, {1, 3});
     } else if (name == "--stages") {
         o->stages = parse_names(value, {"1", "3"}, {1, 3});
-    } else return 0;
+    } else
+        return 0;
     o->axes_given = 1;
     return 1;
 }
@@ -1293,17 +1346,26 @@ static int parse_value(options_t *o, const std::string &name, const std::string 
     if (name == "--section") {
         o->sections = split(value);
         (void)parse_names(value, {"table", "chunks", "stream"}, {0, 0, 0});
-    } else if (name == "--rounds") o->rounds = std::max(1, (int)parse_plain(value));
-    else if (name == "--large-rounds") o->large_rounds = std::max(1, (int)parse_plain(value));
-    else if (name == "--sweep-rounds") o->sweep_rounds = (int)parse_plain(value);
-    else if (name == "--warm") o->warm = (int)parse_plain(value);
-    else if (name == "--stream") o->stream_bytes = parse_size(value);
-    else if (name == "--cores") o->cores = (unsigned)parse_plain(value);
-    else if (name == "--seed") o->seed = (unsigned)parse_plain(value);
-    else if (name == "--json") o->json = value;
+    } else if (name == "--rounds")
+        o->rounds = std::max(1, (int)parse_plain(value));
+    else if (name == "--large-rounds")
+        o->large_rounds = std::max(1, (int)parse_plain(value));
+    else if (name == "--sweep-rounds")
+        o->sweep_rounds = (int)parse_plain(value);
+    else if (name == "--warm")
+        o->warm = (int)parse_plain(value);
+    else if (name == "--stream")
+        o->stream_bytes = parse_size(value);
+    else if (name == "--cores")
+        o->cores = (unsigned)parse_plain(value);
+    else if (name == "--seed")
+        o->seed = (unsigned)parse_plain(value);
+    else if (name == "--json")
+        o->json = value;
     else if (name == "--body")
         o->body = parse_names(value, {"thread", "packs", "stride"}, {0, 1, 2})[0];
-    else return 0;
+    else
+        return 0;
     return 1;
 }
 
@@ -1313,7 +1375,9 @@ static options_t default_options() {
     o.memories = {1, 0};
     o.shapes = o.stages = {1};
     o.sections = {"table", "chunks", "stream"};
-    o.rounds = o.large_rounds = 15, o.sweep_rounds = 3, o.warm = 3;
+    o.rounds = o.large_rounds = 15;
+    o.sweep_rounds = 3;
+    o.warm = 3;
     o.stream_bytes = 64 * BENCH_GIB;
     o.seed = 1;
     for (size_t mib : {1u, 4u, 16u, 64u, 256u, 512u, 4096u}) o.sizes.push_back(mib * BENCH_MIB);
@@ -1323,14 +1387,18 @@ static options_t default_options() {
 static void apply_presets(options_t *o) {
     if (o->quick) {
         o->kernels = {0.1, 1, 1.2, 3};
-        o->rounds = 7, o->sweep_rounds = 2, o->warm = 2;
+        o->rounds = 7;
+        o->sweep_rounds = 2;
+        o->warm = 2;
         o->sections = {"table", "chunks"};
     }
     if (o->smoke) {
         o->sizes = {64 * BENCH_KIB, 256 * BENCH_KIB};
         o->kernels = {1};
         o->shapes = o->stages = {1, 3};
-        o->rounds = 2, o->sweep_rounds = 1, o->warm = 1;
+        o->rounds = 2;
+        o->sweep_rounds = 1;
+        o->warm = 1;
         o->axes_given = 1;
     }
 }
@@ -1341,14 +1409,24 @@ static options_t parse(int argc, char **argv) {
     for (int pass = 0; pass < 2; ++pass) {
         for (int k = 1; k < argc; ++k) {
             const std::string a = argv[k];
-            if (a == "--help" || a == "-h") printf("%s", USAGE), exit(0);
-            if (a == "--quick") o.quick = 1;
-            else if (a == "--smoke") o.smoke = 1;
-            else if (a == "--list") o.list = 1;
-            else if (a == "--targets") o.targets = 1;
-            else if (k + 1 >= argc) usage_error(a + " is no option, or lacks its value");
-            else if (pass == 0) ++k;
-            else if (!parse_value(&o, a, argv[++k])) usage_error(a + " is no option");
+            if (a == "--help" || a == "-h") {
+                printf("%s", USAGE);
+                exit(0);
+            }
+            if (a == "--quick")
+                o.quick = 1;
+            else if (a == "--smoke")
+                o.smoke = 1;
+            else if (a == "--list")
+                o.list = 1;
+            else if (a == "--targets")
+                o.targets = 1;
+            else if (k + 1 >= argc)
+                usage_error(a + " is no option, or lacks its value");
+            else if (pass == 0)
+                ++k;
+            else if (!parse_value(&o, a, argv[++k]))
+                usage_error(a + " is no option");
         }
         if (pass == 0) apply_presets(&o);
     }
@@ -1387,17 +1465,23 @@ static std::vector<work_t> choose_works(const options_t *o) {
     }
     options_t pinned = with(o, {1, 4, 16, 64, 512, 4096}, {}, 1);
     options_t pageable = with(o, {1, 4, 16, 64, 256, 512, 4096}, {0.1, 1, 3}, 0);
-    if (o->quick) pinned = with(o, {16, 512}, {}, 1), pageable = with(o, {64, 512}, {}, 0);
+    if (o->quick) {
+        pinned = with(o, {16, 512}, {}, 1);
+        pageable = with(o, {64, 512}, {}, 0);
+    }
     add_cross(&works, &pinned);
     add_cross(&works, &pageable);
     if (o->quick) return works;
     for (int memory : {1, 0}) {
         for (size_t mib : {1, 16, 512, 4096}) {
-            options_t shapes = with(o, {mib}, mib == 4096 ? std::vector<double>{1}
-                                              : std::vector<double>{0.1, 1, 3}, memory);
-            shapes.shapes = {3}, shapes.stages = {1, 3};
+            options_t shapes =
+                with(o, {mib},
+                     mib == 4096 ? std::vector<double>{1} : std::vector<double>{0.1, 1, 3}, memory);
+            shapes.shapes = {3};
+            shapes.stages = {1, 3};
             add_cross(&works, &shapes);
-            shapes.shapes = {1}, shapes.stages = {3};
+            shapes.shapes = {1};
+            shapes.stages = {3};
             add_cross(&works, &shapes);
         }
     }
@@ -1445,11 +1529,11 @@ static void create_rig(const options_t *o, const std::vector<work_t> &works) {
 }
 
 int main(int argc, char **argv) {
-    const double              began = bench_now_ms();
-    const options_t           o = parse(argc, argv);
+    const double began = bench_now_ms();
+    const options_t o = parse(argc, argv);
     const std::vector<work_t> works = choose_works(&o);
-    std::vector<row_t>        rows;
-    streamed_t                streamed = streamed_t();
+    std::vector<row_t> rows;
+    streamed_t streamed = streamed_t();
     if (o.list) return print_list(&o, works);
     if (o.cores && !bench_use_cores(o.cores)) usage_error("this many cores cannot be had here");
     const bench_machine_t machine = bench_machine_or_skip(o.smoke);

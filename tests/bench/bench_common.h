@@ -16,7 +16,10 @@
 #include <sched.h>
 #endif
 
-enum { BENCH_SKIP = 77 }; /* the exit status of "cannot be measured here" */
+enum {
+    BENCH_SKIP = 77
+}; /* the exit status of "cannot be measured here" */
+
 static const size_t BENCH_KIB = 1024, BENCH_MIB = 1024 * BENCH_KIB, BENCH_GIB = 1024 * BENCH_MIB;
 
 static inline double bench_now_ms() {
@@ -27,7 +30,8 @@ static inline double bench_now_ms() {
 /* ---- Host work on all processors ------------------------------------------------------------ */
 
 /* Runs work(begin, end) on pieces of 0 .. n-1; small work stays on this thread. */
-template <typename Work> static inline void bench_parallel(size_t n, size_t least, Work work) {
+template <typename Work>
+static inline void bench_parallel(size_t n, size_t least, Work work) {
     const size_t cores = std::max(1u, std::thread::hardware_concurrency());
     const size_t pieces = std::max((size_t)1, std::min(std::min(cores, (size_t)16), n / least));
     std::vector<std::thread> threads;
@@ -61,9 +65,9 @@ static inline void bench_copy(void *to, const void *from, size_t bytes) {
 /* ---- Host arrays --------------------------------------------------------------------------- */
 
 typedef struct bench_array {
-    void  *at;
+    void *at;
     size_t bytes;
-    int    pinned, registered;
+    int pinned, registered;
 } bench_array_t;
 
 /* Pinned memory beyond this is made by touching and registering, which is ten times faster. */
@@ -71,16 +75,17 @@ static const size_t BENCH_REGISTER_FROM = BENCH_GIB;
 
 static inline void bench_array_free(bench_array_t *a) {
     if (a->registered) (void)cudaHostUnregister(a->at);
-    if (a->pinned && !a->registered) (void)cudaFreeHost(a->at);
-    else free(a->at);
+    if (a->pinned && !a->registered)
+        (void)cudaFreeHost(a->at);
+    else
+        free(a->at);
     *a = bench_array_t();
 }
 
 static inline cudaError_t bench_touch(void *at, size_t bytes) {
     if (!at) return cudaErrorMemoryAllocation;
-    bench_parallel(bytes, 4 * BENCH_MIB, [=](size_t begin, size_t end) {
-        memset((char *)at + begin, 0, end - begin);
-    });
+    bench_parallel(bytes, 4 * BENCH_MIB,
+                   [=](size_t begin, size_t end) { memset((char *)at + begin, 0, end - begin); });
     return cudaSuccess;
 }
 
@@ -107,13 +112,13 @@ static inline cudaError_t bench_array_need(bench_array_t *a, size_t bytes, int p
 
 typedef struct bench_machine {
     spipe_device_t gpu;
-    std::string    driver, date;
-    unsigned       cores;
-    int            hostcuda;
+    std::string driver, date;
+    unsigned cores;
+    int hostcuda;
 } bench_machine_t;
 
 static inline std::string bench_first_line(const char *command) {
-    char  line[128] = "";
+    char line[128] = "";
     FILE *pipe = popen(command, "r");
     if (!pipe) return "";
     if (!fgets(line, sizeof line, pipe)) line[0] = 0;
@@ -127,8 +132,8 @@ static inline std::string bench_version(int version) {
 }
 
 static inline std::string bench_date() {
-    char      text[32];
-    time_t    now = time(NULL);
+    char text[32];
+    time_t now = time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
     (void)strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
@@ -159,7 +164,7 @@ static inline void bench_machine_print(const bench_machine_t *m, FILE *to) {
 
 /* The machine, or the reason why nothing can be measured on it and exit. */
 static inline bench_machine_t bench_machine_or_skip(int allow_hostcuda) {
-    bench_machine_t   m;
+    bench_machine_t m;
     const cudaError_t e = bench_machine_get(&m);
     if (e != cudaSuccess) {
         fprintf(stderr, "bench: no GPU to measure on: %s\n", cudaGetErrorString(e));

@@ -43,13 +43,16 @@ static inline std::vector<double> bench_fastest(const std::vector<std::vector<do
     if (ways.empty()) return fastest;
     if (ways.size() == 1 || ways[0].size() < 2) return ways[0];
     std::vector<double> half[2];
-    size_t              best[2] = {0, 0};
-    double              least[2] = {0, 0};
+    size_t best[2] = {0, 0};
+    double least[2] = {0, 0};
     for (size_t w = 0; w < ways.size(); ++w) {
         for (size_t k = 0; k < ways[w].size(); ++k) half[k % 2].push_back(ways[w][k]);
         for (size_t h = 0; h < 2; ++h) {
             const double median = bench_median(half[h]);
-            if (w == 0 || median < least[h]) best[h] = w, least[h] = median;
+            if (w == 0 || median < least[h]) {
+                best[h] = w;
+                least[h] = median;
+            }
             half[h].clear();
         }
     }

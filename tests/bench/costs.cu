@@ -266,9 +266,13 @@ static void destroy_rig() {
     CUDA(cudaEventDestroy(rig.begin));
     CUDA(cudaEventDestroy(rig.end));
     for (cudaStream_t s : rig.streams) CUDA(cudaStreamDestroy(s));
-    CUDA(cudaFree(rig.dev_in)), CUDA(cudaFree(rig.dev_out)), CUDA(cudaFree(rig.word));
-    CUDA(cudaFreeHost(rig.pin_in)), CUDA(cudaFreeHost(rig.pin_out));
-    free(rig.page_in), free(rig.page_out);
+    CUDA(cudaFree(rig.dev_in));
+    CUDA(cudaFree(rig.dev_out));
+    CUDA(cudaFree(rig.word));
+    CUDA(cudaFreeHost(rig.pin_in));
+    CUDA(cudaFreeHost(rig.pin_out));
+    free(rig.page_in);
+    free(rig.page_out);
 }
 
 static void copy_in(size_t at, size_t bytes) {
@@ -288,7 +292,10 @@ static void finish() {
 
 /* The GPU at its clock, and awake. */
 static void wake_gpu() {
-    for (int k = 0; k < 4; ++k) copy_in(0, 64 * MIB), copy_out(0, 64 * MIB);
+    for (int k = 0; k < 4; ++k) {
+        copy_in(0, 64 * MIB);
+        copy_out(0, 64 * MIB);
+    }
     for (int k = 0; k < 20; ++k) launch(tiny_kernel, 1, 32, rig.streams[1], rig.word);
     CUDA(cudaDeviceSynchronize());
 }
@@ -672,7 +679,8 @@ static double gpu_until(double end, size_t ring_bytes) {
         if (batches >= 2) CUDA(cudaEventSynchronize(s->in_done));
         if (batches >= 2) CUDA(cudaEventSynchronize(s->out_done));
         for (int k = 0; k < 8; ++k, at = (at + piece) % ring_bytes) {
-            copy_in(far + at, piece), copy_out(far + at, piece);
+            copy_in(far + at, piece);
+            copy_out(far + at, piece);
         }
         CUDA(cudaEventRecord(s->in_done, rig.streams[0]));
         CUDA(cudaEventRecord(s->out_done, rig.streams[3]));
@@ -695,10 +703,14 @@ static rates_t crew_once(int fill, int drain, size_t ring_bytes, int stream, int
         way_t *w = &ways[out];
         w->array = out ? rig.page_out : rig.page_in;
         w->ring = out ? rig.pin_out : rig.pin_in;
-        w->ring_bytes = each, w->piece = piece, w->out = out, w->stream = stream;
+        w->ring_bytes = each;
+        w->piece = piece;
+        w->out = out;
+        w->stream = stream;
     }
     for (int k = 0; k < crew.num; ++k) {
-        crew.hands[k].way = k < fill ? &ways[0] : k < fill + drain ? &ways[1] : NULL;
+        crew.hands[k].way = NULL;
+        if (k < fill + drain) crew.hands[k].way = k < fill ? &ways[0] : &ways[1];
         crew.hands[k].rate = 0;
     }
     crew.running = crew.stop = crew.ended = 0;
@@ -722,7 +734,9 @@ static rates_t crew_rates(int fill, int drain, size_t ring_bytes, int stream, in
     doubles_t in, out, link;
     for (int k = 0; k < 3; ++k) {
         const rates_t r = crew_once(fill, drain, ring_bytes, stream, gpu);
-        in.push_back(r.fill), out.push_back(r.drain), link.push_back(r.link);
+        in.push_back(r.fill);
+        out.push_back(r.drain);
+        link.push_back(r.link);
     }
     const rates_t r = {median(in), median(out), median(link)};
     return r;
@@ -803,7 +817,10 @@ static void wake_times(int n, double pause, int times) {
         const double done = now_s();
         while (bell.awake < n) {
         }
-        if (i < times) paid.push_back(done - begin), last.push_back(bell.woke - begin);
+        if (i < times) {
+            paid.push_back(done - begin);
+            last.push_back(bell.woke - begin);
+        }
     }
     for (int k = 0; k < n; ++k) {
         ZERO(pthread_join(threads[k], NULL));
@@ -837,7 +854,8 @@ static void probe_threads() {
         }
         const double join_began = now_s();
         ZERO(pthread_join(t, NULL));
-        create.push_back(made - begin), start.push_back(started - begin);
+        create.push_back(made - begin);
+        start.push_back(started - begin);
         join.push_back(now_s() - join_began);
     }
     say_us("start_s", median(start), "pthread_create until it runs");
@@ -922,10 +940,12 @@ static void pin_times(int huge) {
             CUDA(cudaHostRegister(at, b, cudaHostRegisterPortable | cudaHostRegisterMapped));
             const double done = now_s();
             CUDA(cudaHostUnregister(at));
-            on.push_back(done - begin), off.push_back(now_s() - done);
+            on.push_back(done - begin);
+            off.push_back(now_s() - done);
         }
         release();
-        pin.push_back(median(on)), unpin.push_back(median(off));
+        pin.push_back(median(on));
+        unpin.push_back(median(off));
         say_us("pin" + kind + "." + size_text(b), pin.back(), "cudaHostRegister, touched memory");
         say_us("unpin" + kind + "." + size_text(b), unpin.back());
     }
@@ -955,7 +975,8 @@ static void probe_alloc() {
             CUDA(cudaHostAlloc(&at, b, cudaHostAllocPortable | cudaHostAllocMapped));
             const double done = now_s();
             CUDA(cudaFreeHost(at));
-            made.push_back(done - begin), freed.push_back(now_s() - done);
+            made.push_back(done - begin);
+            freed.push_back(now_s() - done);
         }
         say_us("malloc_host." + size_text(b), median(made),
                text("%.2f GB/s", (double)b / median(made) / 1e9));
@@ -969,7 +990,10 @@ static void probe_alloc() {
             CUDA(cudaMalloc(&at, b));
             const double done = now_s();
             CUDA(cudaFree(at));
-            if (k >= 2) made.push_back(done - begin), freed.push_back(now_s() - done);
+            if (k >= 2) {
+                made.push_back(done - begin);
+                freed.push_back(now_s() - done);
+            }
         }
         say_us("malloc." + size_text(b), median(made));
         say_us("free." + size_text(b), median(freed));

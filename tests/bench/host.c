@@ -6,7 +6,11 @@
 #include "streampipe.h"
 #include "stub/stub.h"
 
-enum { SLOTS = 4, CHUNK = 64, MOST_STAGES = 8 };
+enum {
+    SLOTS = 4,
+    CHUNK = 64,
+    MOST_STAGES = 8
+};
 
 #if defined(__GNUC__) || defined(__clang__)
 #define KEEP __attribute__((noinline, noclone))
@@ -15,22 +19,22 @@ enum { SLOTS = 4, CHUNK = 64, MOST_STAGES = 8 };
 #endif
 
 typedef struct work {
-    float           *in, *out;
-    size_t           count;
-    int              stages;
+    float *in, *out;
+    size_t count;
+    int stages;
     spipe_pipeline_t *pipeline;
     /* by hand */
-    float       *slot_in[SLOTS], *slot_out[SLOTS];
+    float *slot_in[SLOTS], *slot_out[SLOTS];
     cudaStream_t to_device, kernels[2], to_host;
-    cudaEvent_t  in_done[SLOTS], stages_done[SLOTS], out_done[SLOTS];
+    cudaEvent_t in_done[SLOTS], stages_done[SLOTS], out_done[SLOTS];
 } work_t;
 
 /* What a user's stage costs is not the library's: tests/bench/host leaves this function out. */
 KEEP static cudaError_t user_stage(const spipe_chunk_t *c, void *user) {
-    static const char  kernel = 0; /* an address that no two kernels share */
+    static const char kernel = 0; /* an address that no two kernels share */
     cudaLaunchConfig_t config;
-    void              *in = c->data[0], *out = c->data[1], *args[3];
-    size_t             count = c->count;
+    void *in = c->data[0], *out = c->data[1], *args[3];
+    size_t count = c->count;
     (void)user;
     args[0] = &in;
     args[1] = &out;
@@ -47,7 +51,7 @@ KEEP static cudaError_t user_stage(const spipe_chunk_t *c, void *user) {
 
 static cudaError_t hand_stages(work_t *w, size_t slot, size_t count, cudaStream_t stream) {
     spipe_chunk_t c;
-    int           s;
+    int s;
     memset(&c, 0, sizeof c);
     c.count = count;
     c.stream = stream;
@@ -114,8 +118,8 @@ static void hand_destroy(work_t *w) {
 
 static cudaError_t library_create(work_t *w) {
     static const char *const names[MOST_STAGES] = {"1", "2", "3", "4", "5", "6", "7", "8"};
-    spipe_desc_t             d = spipe_desc_default();
-    int                      s;
+    spipe_desc_t d = spipe_desc_default();
+    int s;
     d.count = w->count;
     d.chunk = CHUNK;
     d.depth = SLOTS;
@@ -138,15 +142,17 @@ static cudaError_t run(work_t *w, int by_hand) {
     if (!by_hand) SPIPE_TRY(spipe_pipeline_run(w->pipeline, NULL)); /* what it learns, it knows */
     stub_reset();
     SPIPE_TRY(measured_run(w, by_hand));
-    if (by_hand) hand_destroy(w);
-    else SPIPE_TRY(spipe_pipeline_destroy(w->pipeline));
+    if (by_hand)
+        hand_destroy(w);
+    else
+        SPIPE_TRY(spipe_pipeline_destroy(w->pipeline));
     return cudaSuccess;
 }
 
 int main(int argc, char **argv) {
-    static work_t       w;
+    static work_t w;
     const stub_count_t *c;
-    int                 k;
+    int k;
     if (argc != 4 || (w.stages = atoi(argv[2])) < 1 || w.stages > MOST_STAGES) {
         fprintf(stderr, "usage: host library|hand STAGES CHUNKS\n");
         return 2;

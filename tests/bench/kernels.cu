@@ -26,17 +26,22 @@
         }                                                                                          \
     } while (0)
 
-enum { SAMPLE = 1000, RUNS = 15, WARM_UP = 3 };
+enum {
+    SAMPLE = 1000,
+    RUNS = 15,
+    WARM_UP = 3
+};
 
 static cudaStream_t stream;
 static size_t budget = (size_t)2 << 30; /* bytes that each kernel moves, about */
 static size_t part_size;                /* bytes in each device array */
-static unsigned char *part[3], *spare; /* buffers 0..2, and where plain copies go */
+static unsigned char *part[3], *spare;  /* buffers 0..2, and where plain copies go */
 static int failures;
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-template <typename Work> static double median_seconds(Work work) {
+template <typename Work>
+static double median_seconds(Work work) {
     cudaEvent_t begin, end;
     std::vector<float> ms(RUNS);
     CHECK(cudaEventCreate(&begin));
@@ -58,9 +63,8 @@ template <typename Work> static double median_seconds(Work work) {
 /* GB/s of copying, read and written bytes added up. */
 static double copy_rate(size_t moved) {
     const size_t bytes = moved / 2 < part_size ? moved / 2 : part_size;
-    const double s = median_seconds([=]() {
-        return cudaMemcpyAsync(spare, part[0], bytes, cudaMemcpyDeviceToDevice, stream);
-    });
+    const double s = median_seconds(
+        [=]() { return cudaMemcpyAsync(spare, part[0], bytes, cudaMemcpyDeviceToDevice, stream); });
     return 2.0 * (double)bytes / s * 1e-9;
 }
 
@@ -122,7 +126,11 @@ static __global__ void noise_kernel(unsigned *out, unsigned and_mask, unsigned o
 }
 
 /* Bits of floats from 1 up to 2, of small integers, or of bytes at random. */
-enum noise { FLOATS, INTEGERS, BYTES };
+enum noise {
+    FLOATS,
+    INTEGERS,
+    BYTES
+};
 
 static void make_noise(noise kind) {
     static const unsigned masks[][2] = {{0x007fffffu, 0x3f800000u}, {0xffu, 0u}, {0xffffffffu, 0u}};
@@ -133,7 +141,8 @@ static void make_noise(noise kind) {
     CHECK(cudaStreamSynchronize(stream));
 }
 
-template <typename T> static std::vector<T> fetch(int b, size_t n) {
+template <typename T>
+static std::vector<T> fetch(int b, size_t n) {
     std::vector<T> v(n);
     CHECK(cudaMemcpy(v.data(), part[b], n * sizeof(T), cudaMemcpyDeviceToHost));
     return v;

@@ -13,10 +13,9 @@
 #include "streampipe_kernels.cuh"
 #include "streampipe_tools.h"
 
-
 typedef struct busy {
     unsigned steps;
-    int      from, to, floats; /* floats: read for each one written */
+    int from, to, floats; /* floats: read for each one written */
 } busy_t;
 
 static __global__ void busy_kernel(const float *in, float *out, size_t n, int floats,
@@ -27,10 +26,12 @@ static __global__ void busy_kernel(const float *in, float *out, size_t n, int fl
     for (unsigned k = 0; k < steps; k++) x = fmaf(x, 0.9999f, 0.0001f);
     out[i] = x;
 }
+
 static cudaError_t launch(const busy_t *b, const float *in, float *out, size_t n, cudaStream_t s) {
     return SPIPE_LAUNCH(busy_kernel, spipe_blocks(n, 256), 256, 0, s, in, out, n, b->floats,
                         b->steps);
 }
+
 static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
     const busy_t *b = (const busy_t *)user;
     return launch(b, SPIPE_BUF(c, b->from, const float), SPIPE_BUF(c, b->to, float), c->count,
@@ -39,12 +40,12 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
 
 /* ---- What the model is told ------------------------------------------------------------------ */
 
-static float       *dev[2], *host[2];
+static float *dev[2], *host[2];
 static cudaStream_t streams[2];
 
 /* GB/s of copies of 64 MiB: what 1 = in, 2 = out, 3 = both, each. */
 static double rate(int what) {
-    const size_t        bytes = 64 * BENCH_MIB;
+    const size_t bytes = 64 * BENCH_MIB;
     std::vector<double> ms;
     for (int round = 0; round < 9; ++round) {
         SPIPE_CHECK(cudaDeviceSynchronize());
@@ -66,7 +67,7 @@ static double kernel_ms(const busy_t *b, size_t n, int num_streams = 1) {
     std::vector<double> ms;
     for (int round = 0; round < 5; ++round) {
         cudaEvent_t begin, end;
-        float       took = 0;
+        float took = 0;
         SPIPE_CHECK(cudaEventCreate(&begin));
         SPIPE_CHECK(cudaEventCreate(&end));
         const busy_t first = {1000000, 0, 1, 1};
@@ -102,13 +103,14 @@ static spipe_desc_t describe(size_t count, float *const *arrays, int floats) {
     spipe_add_temp(&d, sizeof(float));
     return d;
 }
+
 /* Runs of one more kept pipeline, without the first few; then some that are watched, and what
    their spans say. */
 static void add_runs(spipe_desc_t *d, std::vector<double> *ms, std::vector<spipe_model_t> *seen) {
     static spipe_span_t spans[1 << 14];
-    spipe_timeline_t    t = spipe_timeline_default();
-    spipe_pipeline_t   *p = NULL;
-    spipe_report_t      r;
+    spipe_timeline_t t = spipe_timeline_default();
+    spipe_pipeline_t *p = NULL;
+    spipe_report_t r;
     t.spans = spans;
     t.capacity = sizeof spans / sizeof *spans;
     SPIPE_CHECK(spipe_pipeline_create(&p, d, NULL));
@@ -124,35 +126,38 @@ static void add_runs(spipe_desc_t *d, std::vector<double> *ms, std::vector<spipe
     d->timeline = NULL;
     SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
+
 static double model_ms(const spipe_model_t *m) {
     double ms = 0;
     SPIPE_CHECK(spipe_model_run(m, NULL, &ms));
     return ms;
 }
+
 /* Finds how much faster than told something is, such that the model of a run with as good as no
    kernel takes as long as such runs did. */
-template <class Tell> static void tell(spipe_model_t *m, double none_ms, Tell &&faster) {
-    const busy_t  none = {0, 0, 1, 1};
-    const double  ms = kernel_ms(&none, m->chunk);
-    double        low = 0.25, high = 4.0;
+template <class Tell>
+static void tell(spipe_model_t *m, double none_ms, Tell &&faster) {
+    const busy_t none = {0, 0, 1, 1};
+    const double ms = kernel_ms(&none, m->chunk);
+    double low = 0.25, high = 4.0;
     for (int k = 0; k < 30; ++k) {
-        const double  middle = sqrt(low * high);
+        const double middle = sqrt(low * high);
         faster(m, middle);
         spipe_model_t plain = *m;
         plain.stage_ms[0] = ms;
         (model_ms(&plain) > none_ms ? low : high) = middle;
     }
 }
+
 /* How fast host threads, and copies beside them, are comes from watched runs; how much faster all
    of them are while nobody watches, from runs that nobody watched. */
 static void tell_staging(spipe_model_t *m, std::vector<spipe_model_t> seen, double none_ms) {
     const int alone = !m->fill_threads && !m->drain_threads; /* copies are as fast as elsewhere */
-    auto      order = [&](const spipe_model_t &x) {
+    auto order = [&](const spipe_model_t &x) {
         return alone ? x.fill_gbps / x.drain_gbps : x.device.h2d_gbps;
     };
-    std::sort(seen.begin(), seen.end(), [&](const spipe_model_t &x, const spipe_model_t &y) {
-        return order(x) < order(y);
-    });
+    std::sort(seen.begin(), seen.end(),
+              [&](const spipe_model_t &x, const spipe_model_t &y) { return order(x) < order(y); });
     const spipe_model_t &middle = seen[seen.size() / 2];
     if (!alone) {
         m->device.both_ways = 1.0; /* these are in those rates */
@@ -166,6 +171,7 @@ static void tell_staging(spipe_model_t *m, std::vector<spipe_model_t> seen, doub
         to->device.d2h_gbps = middle.device.d2h_gbps * faster;
     });
 }
+
 /* The smallest runs are latencies and calls, which differ from host to host. */
 static void tell_host(spipe_model_t *m, double none_ms) {
     const spipe_model_device_t preset = m->device;
@@ -186,7 +192,7 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
                   const spipe_model_device_t *gpu) {
     const size_t n = bytes / sizeof(float) / (size_t)floats;
     spipe_desc_t d = describe(n, arrays, floats);
-    busy_t       busy[3] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+    busy_t busy[3] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
     static const char *const names[] = {"one", "two", "three"};
     for (int s = 0; s < stages; ++s) {
         busy[s].from = s == 0 ? 0 : 2;
@@ -197,29 +203,31 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
     spipe_plan_t r;
     SPIPE_CHECK(spipe_plan(&d, 1, &r, NULL));
     spipe_model_t m = spipe_plan_model(&d, &r, NULL);
-    const bool    staged = r.staging == SPIPE_STAGING_COPY;
+    const bool staged = r.staging == SPIPE_STAGING_COPY;
     m.device = *gpu;
-    const double  copy = (double)(r.chunk * (size_t)floats) * 4.0 / gpu->h2d_gbps * 1e-6;
+    const double copy = (double)(r.chunk * (size_t)floats) * 4.0 / gpu->h2d_gbps * 1e-6;
     for (int s = 0; s < stages; ++s) {
         busy[s].steps = steps_for(kernel * copy / stages, r.chunk, busy[s].floats);
         m.stage_ms[s] = kernel_ms(&busy[s], r.chunk);
         m.stage_share[s] = std::min(1.0, kernel_ms(&busy[s], r.chunk, 2) / m.stage_ms[s]);
     }
     m.device.kernel_fill = 1.0; /* stage_share has it */
-    busy_t       nothing = {0, 0, 1, 1};
+    busy_t nothing = {0, 0, 1, 1};
     spipe_desc_t none = describe(n, arrays, floats);
     none.chunk = r.chunk;
     none.depth = r.depth;
     if (staged) none.threads = std::max(r.fill_threads, r.drain_threads);
     spipe_add_stage(&none, "none", busy_stage, &nothing);
-    const bool                 small = bytes < 4 * BENCH_MIB;
-    const int                  pipelines = small || (staged && bytes < 256 * BENCH_MIB) ? 40
-                                         : bytes > 1024 * BENCH_MIB ? 4 : 10;
-    std::vector<double>        ms, once[2], none_ms;
+    const bool small = bytes < 4 * BENCH_MIB;
+    int pipelines = bytes > 1024 * BENCH_MIB ? 4 : 10;
+    if (small || (staged && bytes < 256 * BENCH_MIB)) pipelines = 40;
+    std::vector<double> ms, once[2], none_ms;
     std::vector<spipe_model_t> seen;
-    bench_spread_t             took = {0, 0, 0};
+    bench_spread_t took = {0, 0, 0};
     for (int again = 0; again < 3; ++again) {
-        ms.clear(), once[0].clear(), once[1].clear();
+        ms.clear();
+        once[0].clear();
+        once[1].clear();
         for (int k = 0; k < pipelines; ++k) { /* one may be faster than another */
             add_runs(&d, &once[k % 2], NULL);
             if (staged || small) add_runs(&none, &none_ms, staged ? &seen : NULL);
@@ -228,8 +236,10 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
         took = bench_spread(ms);
         if (staged || small || took.q3 < 1.03 * took.q1) break; /* or others were on the link */
     }
-    if (staged) tell_staging(&m, seen, bench_median(none_ms));
-    else if (small) tell_host(&m, bench_median(none_ms));
+    if (staged)
+        tell_staging(&m, seen, bench_median(none_ms));
+    else if (small)
+        tell_host(&m, bench_median(none_ms));
     const double predicted = model_ms(&m);
     printf("%7.0f MiB %5.1f x  %d stage%s %d:1  %6.0f KiB  %9.3f ms (%.3f-%.3f)  %9.3f ms  "
            "%+5.1f %% %+5.1f %%\n",
@@ -243,12 +253,12 @@ static double row(size_t bytes, double kernel, int stages, int floats, float *co
 
 /* How far the clocks of GPU (events) and host are apart over a watched run, as a part of it. */
 static double clocks_apart(size_t bytes) {
-    spipe_desc_t        d = spipe_desc_default();
-    spipe_timeline_t    t = spipe_timeline_default();
-    busy_t              busy = {100, 0, 1, 1};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_timeline_t t = spipe_timeline_default();
+    busy_t busy = {100, 0, 1, 1};
     std::vector<double> apart, watched, plain;
-    spipe_report_t      r;
-    spipe_pipeline_t   *p = NULL;
+    spipe_report_t r;
+    spipe_pipeline_t *p = NULL;
     d.count = bytes / sizeof(float);
     spipe_add_input(&d, host[0], sizeof(float));
     spipe_add_output(&d, host[1], sizeof(float));
@@ -272,8 +282,8 @@ static double clocks_apart(size_t bytes) {
 int main(void) {
     static const size_t sizes[] = {1, 16, 64, 512, 4096};
     static const double kernels[] = {0.1, 0.5, 1.0, 1.2, 3.0};
-    const size_t        most = 4096 * BENCH_MIB;
-    spipe_device_t      facts;
+    const size_t most = 4096 * BENCH_MIB;
+    spipe_device_t facts;
     if (spipe_device_get(&facts, -1) != cudaSuccess) {
         printf("there is no GPU\n");
         return BENCH_SKIP;

@@ -22,7 +22,10 @@
 
 static const float FACTOR = 0.9999f, TERM = 0.0001f;
 static const double TARGET = 0.95;
-enum { PLACES = 400 };
+
+enum {
+    PLACES = 400
+};
 
 static __global__ void busy_kernel(const float *in, float *out, size_t n, unsigned steps) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -34,23 +37,23 @@ static __global__ void busy_kernel(const float *in, float *out, size_t n, unsign
 
 static struct bench {
     bench_array_t in, out;
-    size_t        count;
-    int           num_gpus, rounds, smoke;
-    unsigned      steps_1, steps_3; /* of a kernel as long as the copy in, and three times that */
-    std::mt19937  rng;
+    size_t count;
+    int num_gpus, rounds, smoke;
+    unsigned steps_1, steps_3; /* of a kernel as long as the copy in, and three times that */
+    std::mt19937 rng;
 } bench;
 
 /* ---- The library's run ---------------------------------------------------------------------- */
 typedef struct job {
     unsigned steps;
-    int      slow; /* number of the device that takes twice the steps, or -1 */
+    int slow; /* number of the device that takes twice the steps, or -1 */
 } job_t;
 
 /* On the slow device every element goes through twice as many steps, of which half are for show:
    the second launch writes what the first one did. */
 static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
     const job_t *j = (const job_t *)user;
-    int          device = -1;
+    int device = -1;
     SPIPE_TRY(cudaGetDevice(&device));
     for (int again = 0; again <= (device == j->slow); again++) {
         SPIPE_TRY(SPIPE_LAUNCH(busy_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
@@ -68,6 +71,7 @@ static std::vector<size_t> poison() {
     }
     return places;
 }
+
 static int is_right(const std::vector<size_t> &places, unsigned steps) {
     for (size_t at : places) {
         float x = ((const float *)bench.in.at)[at];
@@ -82,9 +86,9 @@ static int is_right(const std::vector<size_t> &places, unsigned steps) {
 
 /* ms on the first num GPUs; the report's chunks when asked. */
 static double run_shared(int num, job_t job, spipe_report_t *report) {
-    int            list[SPIPE_MAX_DEVICES];
+    int list[SPIPE_MAX_DEVICES];
     spipe_report_t r;
-    spipe_desc_t   d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     for (int i = 0; i < num; i++) list[i] = i;
     d.count = bench.count;
     spipe_add_input(&d, bench.in.at, sizeof(float));
@@ -105,7 +109,7 @@ static const size_t PIECE = 64 * BENCH_MIB;
 static cudaError_t copy_share(int device, size_t begin, size_t end, std::atomic<int> *ready,
                               int num) {
     unsigned char *in = NULL, *out = NULL;
-    cudaStream_t   streams[2] = {NULL, NULL};
+    cudaStream_t streams[2] = {NULL, NULL};
     SPIPE_TRY(cudaSetDevice(device));
     SPIPE_TRY(cudaMalloc((void **)&in, PIECE));
     SPIPE_TRY(cudaMalloc((void **)&out, PIECE));
@@ -116,10 +120,10 @@ static cudaError_t copy_share(int device, size_t begin, size_t end, std::atomic<
     while (*ready < num) std::this_thread::yield();
     for (size_t at = begin; at < end; at += PIECE) {
         const size_t n = std::min(PIECE, end - at);
-        SPIPE_TRY(cudaMemcpyAsync(in, (char *)bench.in.at + at, n, cudaMemcpyHostToDevice,
-                                  streams[0]));
-        SPIPE_TRY(cudaMemcpyAsync((char *)bench.out.at + at, out, n, cudaMemcpyDeviceToHost,
-                                  streams[1]));
+        SPIPE_TRY(
+            cudaMemcpyAsync(in, (char *)bench.in.at + at, n, cudaMemcpyHostToDevice, streams[0]));
+        SPIPE_TRY(
+            cudaMemcpyAsync((char *)bench.out.at + at, out, n, cudaMemcpyDeviceToHost, streams[1]));
     }
     for (cudaStream_t s : streams) SPIPE_TRY(cudaStreamSynchronize(s));
     ++*ready; /* the end of the last one is the end of all */
@@ -128,16 +132,15 @@ static cudaError_t copy_share(int device, size_t begin, size_t end, std::atomic<
     SPIPE_TRY(cudaFree(in));
     return cudaFree(out);
 }
+
 static double run_bound(int num) {
-    const size_t             bytes = bench.count * sizeof(float);
-    std::atomic<int>         ready(0);
+    const size_t bytes = bench.count * sizeof(float);
+    std::atomic<int> ready(0);
     std::vector<std::thread> threads;
     for (int i = 0; i < num; i++) {
         const size_t begin = bytes / (size_t)num * (size_t)i;
         const size_t end = i + 1 == num ? bytes : begin + bytes / (size_t)num;
-        threads.emplace_back([=, &ready] {
-            SPIPE_CHECK(copy_share(i, begin, end, &ready, num));
-        });
+        threads.emplace_back([=, &ready] { SPIPE_CHECK(copy_share(i, begin, end, &ready, num)); });
     }
     while (ready < num) std::this_thread::yield();
     const double began = bench_now_ms();
@@ -150,11 +153,11 @@ static double run_bound(int num) {
 /* ---- Calibration ---------------------------------------------------------------------------- */
 /* How many steps take as long as copying the same elements in, on the first GPU alone. */
 static void calibrate() {
-    const size_t  n = std::min(bench.count, 64 * BENCH_MIB);
+    const size_t n = std::min(bench.count, 64 * BENCH_MIB);
     const unsigned few = 500, many = 4500;
-    float        *in = NULL, *out = NULL;
-    cudaEvent_t   t[5];
-    float         copy = 0, a = 0, b = 0;
+    float *in = NULL, *out = NULL;
+    cudaEvent_t t[5];
+    float copy = 0, a = 0, b = 0;
     if (bench.smoke) {
         bench.steps_1 = 2;
         bench.steps_3 = 6;
@@ -166,13 +169,13 @@ static void calibrate() {
     for (cudaEvent_t &e : t) SPIPE_CHECK(cudaEventCreate(&e));
     for (int round = 0; round < 2; round++) { /* the first warms up */
         SPIPE_CHECK(cudaEventRecord(t[0], NULL));
-        SPIPE_CHECK(cudaMemcpyAsync(in, bench.in.at, n * sizeof(float), cudaMemcpyHostToDevice,
-                                    NULL));
+        SPIPE_CHECK(
+            cudaMemcpyAsync(in, bench.in.at, n * sizeof(float), cudaMemcpyHostToDevice, NULL));
         SPIPE_CHECK(cudaEventRecord(t[1], NULL));
         SPIPE_CHECK(SPIPE_LAUNCH(busy_kernel, spipe_blocks(n, 256), 256, 0, NULL, in, out, n, few));
         SPIPE_CHECK(cudaEventRecord(t[2], NULL));
-        SPIPE_CHECK(SPIPE_LAUNCH(busy_kernel, spipe_blocks(n, 256), 256, 0, NULL, in, out, n,
-                                 many));
+        SPIPE_CHECK(
+            SPIPE_LAUNCH(busy_kernel, spipe_blocks(n, 256), 256, 0, NULL, in, out, n, many));
         SPIPE_CHECK(cudaEventRecord(t[3], NULL));
         SPIPE_CHECK(cudaEventSynchronize(t[3]));
     }
@@ -190,7 +193,14 @@ static void calibrate() {
 }
 
 /* ---- Rounds --------------------------------------------------------------------------------- */
-enum { BOUND, ONE_X, THREE_X, UNEVEN, KINDS };
+enum {
+    BOUND,
+    ONE_X,
+    THREE_X,
+    UNEVEN,
+    KINDS
+};
+
 typedef struct times {
     std::vector<double> ms[KINDS];
 } times_t;
@@ -199,23 +209,28 @@ static double measure(int kind, int num, spipe_report_t *report) {
     const job_t one = {bench.steps_1, -1}, three = {bench.steps_3, -1};
     const job_t uneven = {bench.steps_3, num - 1};
     if (kind == BOUND) return run_bound(num);
-    return run_shared(num, kind == ONE_X ? one : kind == THREE_X ? three : uneven, report);
+    if (kind == ONE_X) return run_shared(num, one, report);
+    return run_shared(num, kind == THREE_X ? three : uneven, report);
 }
+
 static int verdict(const char *what, int num, double value) {
     const int good = value >= TARGET || bench.smoke;
+    const char *judged = good ? "ok" : "MISSED";
     printf("%d GPU%s  %-34s %5.3f  %s\n", num, num > 1 ? "s" : " ", what, value,
-           bench.smoke ? "-" : good ? "ok" : "MISSED");
+           bench.smoke ? "-" : judged);
     return good;
 }
+
 static std::vector<double> scaled(std::vector<double> x, double by) {
     for (double &v : x) v *= by;
     return x;
 }
+
 static int run_all() {
-    std::vector<int>     nums;
+    std::vector<int> nums;
     std::vector<times_t> times;
-    spipe_report_t       split[SPIPE_MAX_DEVICES + 1];
-    int                  good = 1;
+    spipe_report_t split[SPIPE_MAX_DEVICES + 1];
+    int good = 1;
     for (int n = 1; n <= bench.num_gpus; n *= 2) nums.push_back(n);
     times.resize(nums.size());
     for (int n : nums) (void)measure(ONE_X, n, NULL); /* contexts, kernels, the first touch */
@@ -229,22 +244,22 @@ static int run_all() {
     }
     const double gb = 2.0 * (double)bench.count * sizeof(float) * 1e-6;
     for (size_t k = 0; k < nums.size(); k++) {
-        printf("%d GPU%s  bound %.1f ms, %.1f GB/s in and out; 1 x %.1f ms, 3 x %.1f ms\n",
-               nums[k], nums[k] > 1 ? "s" : " ", bench_median(times[k].ms[BOUND]),
+        printf("%d GPU%s  bound %.1f ms, %.1f GB/s in and out; 1 x %.1f ms, 3 x %.1f ms\n", nums[k],
+               nums[k] > 1 ? "s" : " ", bench_median(times[k].ms[BOUND]),
                gb / bench_median(times[k].ms[BOUND]), bench_median(times[k].ms[ONE_X]),
                bench_median(times[k].ms[THREE_X]));
     }
     for (size_t k = 0; k < nums.size(); k++) {
-        const int                  n = nums[k];
+        const int n = nums[k];
         const std::vector<double> &alone = times[0].ms[THREE_X];
         good &= verdict("kernel 1 x: fraction of the bound", n,
                         bench_median(bench_ratio(times[k].ms[BOUND], times[k].ms[ONE_X])));
         if (n == 1) continue;
         good &= verdict("kernel 3 x: speedup by GPUs", n,
                         bench_median(bench_ratio(scaled(alone, 1.0 / n), times[k].ms[THREE_X])));
-        good &= verdict("one half as fast: of the ideal", n,
-                        bench_median(bench_ratio(scaled(alone, 1.0 / (n - 0.5)),
-                                                 times[k].ms[UNEVEN])));
+        good &=
+            verdict("one half as fast: of the ideal", n,
+                    bench_median(bench_ratio(scaled(alone, 1.0 / (n - 0.5)), times[k].ms[UNEVEN])));
         printf("        chunks of %.0f MiB, last round:", (double)split[n].chunk / 262144.0);
         for (int i = 0; i < n; i++) printf(" %zu", split[n].device_chunks[i]);
         printf("\n");
@@ -254,10 +269,14 @@ static int run_all() {
 
 static int arguments(int argc, char **argv, double *gib) {
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--smoke")) bench.smoke = 1;
-        else if (!strcmp(argv[i], "--gib") && i + 1 < argc) *gib = atof(argv[++i]);
-        else if (!strcmp(argv[i], "--rounds") && i + 1 < argc) bench.rounds = atoi(argv[++i]);
-        else return 0;
+        if (!strcmp(argv[i], "--smoke"))
+            bench.smoke = 1;
+        else if (!strcmp(argv[i], "--gib") && i + 1 < argc)
+            *gib = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--rounds") && i + 1 < argc)
+            bench.rounds = atoi(argv[++i]);
+        else
+            return 0;
     }
     return *gib > 0 && bench.rounds > 0;
 }
@@ -284,8 +303,8 @@ int main(int argc, char **argv) {
     SPIPE_CHECK(bench_array_need(&bench.out, bench.count * sizeof(float), 1));
     bench_fill_random((float *)bench.in.at, bench.count);
     printf("%.2f GiB in and as much out, pinned in %.1f s; %d GPUs, %d rounds\n",
-           (double)bench.count * sizeof(float) / (double)BENCH_GIB,
-           (bench_now_ms() - began) * 1e-3, bench.num_gpus, bench.rounds);
+           (double)bench.count * sizeof(float) / (double)BENCH_GIB, (bench_now_ms() - began) * 1e-3,
+           bench.num_gpus, bench.rounds);
     calibrate();
     const int good = run_all();
     bench_array_free(&bench.in);

@@ -11,7 +11,12 @@
     sample's), and both directions at once.                                                       */
 #include "sample_common.h"
 
-enum { FRAMES = 10, STREAMS = 4, REPEATS = 5, BLOCK = 512 };
+enum {
+    FRAMES = 10,
+    STREAMS = 4,
+    REPEATS = 5,
+    BLOCK = 512
+};
 
 static __global__ void increment_kernel(const int *in, int *out, size_t n, int repeats) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -30,17 +35,18 @@ static cudaError_t increment_stage(const spipe_chunk_t *c, void *user) {
 }
 
 typedef struct work {
-    int         *in, *out; /* FRAMES frames, pinned */
-    int         *device_in[STREAMS], *device_out[STREAMS];
-    size_t       n; /* ints in a frame */
+    int *in, *out; /* FRAMES frames, pinned */
+    int *device_in[STREAMS], *device_out[STREAMS];
+    size_t n; /* ints in a frame */
     cudaStream_t streams[STREAMS];
-    cudaEvent_t  done[STREAMS]; /* this stream's frame has gone out */
+    cudaEvent_t done[STREAMS]; /* this stream's frame has gone out */
 } work_t;
 
 static cudaError_t copy_in(const work_t *w, size_t frame, size_t s) {
     return cudaMemcpyAsync(w->device_in[s], w->in + frame * w->n, w->n * sizeof(int),
                            cudaMemcpyHostToDevice, w->streams[s]);
 }
+
 static cudaError_t copy_out(const work_t *w, size_t frame, size_t s) {
     return cudaMemcpyAsync(w->out + frame * w->n, w->device_out[s], w->n * sizeof(int),
                            cudaMemcpyDeviceToHost, w->streams[s]);
@@ -85,7 +91,7 @@ static double median_ms(const work_t *w, int in, int out, int rounds) {
 
 static int right(const work_t *w) {
     std::vector<char> wrong(16, 0);
-    char             *flag = wrong.data();
+    char *flag = wrong.data();
     bench_parallel(w->n * FRAMES, BENCH_MIB, [=](size_t begin, size_t end) {
         for (size_t i = begin; i < end; ++i) {
             if (w->out[i] != w->in[i] + 1) flag[begin * 16 / (w->n * FRAMES)] = 1;
@@ -118,7 +124,8 @@ static cudaError_t create(work_t *w) {
 
 static void destroy(work_t *w) {
     for (size_t s = 0; s < STREAMS; ++s) {
-        (void)cudaFree(w->device_in[s]), (void)cudaFree(w->device_out[s]);
+        (void)cudaFree(w->device_in[s]);
+        (void)cudaFree(w->device_out[s]);
         (void)cudaStreamDestroy(w->streams[s]);
         (void)cudaEventDestroy(w->done[s]);
     }
@@ -126,22 +133,26 @@ static void destroy(work_t *w) {
 
 static sample_t sample_of(const work_t *w, spipe_pipeline_t *p) {
     sample_t s;
-    s.reset = [w] { poison(w); };
-    s.right = [w] { return right(w); };
+    s.reset = [w] {
+        poison(w);
+    };
+    s.right = [w] {
+        return right(w);
+    };
     s.variants.push_back({"serial, one stream", [w] { return run_frames(w, 1); }, {}});
     s.variants.push_back({"four streams", [w] { return run_frames(w, STREAMS); }, {}});
-    s.variants.push_back({"streampipe, nothing tuned", [p] { return spipe_pipeline_run(p, NULL); },
-                          {}});
+    s.variants.push_back(
+        {"streampipe, nothing tuned", [p] { return spipe_pipeline_run(p, NULL); }, {}});
     return s;
 }
 
 int main(int argc, char **argv) {
     const sample_options_t o = sample_parse(argc, argv);
-    const bench_machine_t  m = bench_machine_or_skip(o.smoke);
-    work_t                 w = work_t();
-    bench_array_t          in = bench_array_t(), out = bench_array_t();
-    spipe_pipeline_t      *p = NULL;
-    spipe_desc_t           d = spipe_desc_default();
+    const bench_machine_t m = bench_machine_or_skip(o.smoke);
+    work_t w = work_t();
+    bench_array_t in = bench_array_t(), out = bench_array_t();
+    spipe_pipeline_t *p = NULL;
+    spipe_desc_t d = spipe_desc_default();
     bench_machine_print(&m, stdout);
     w.n = (o.smoke ? BENCH_MIB / 16 : 16 * BENCH_MIB) / sizeof(int);
     SPIPE_CHECK(bench_array_need(&in, FRAMES * w.n * sizeof(int), 1));
@@ -168,6 +179,7 @@ int main(int argc, char **argv) {
 
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     destroy(&w);
-    bench_array_free(&in), bench_array_free(&out);
+    bench_array_free(&in);
+    bench_array_free(&out);
     return sample_verdict(&o, ratio);
 }

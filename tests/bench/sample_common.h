@@ -6,15 +6,15 @@
 #include "bench_common.h"
 
 typedef struct sample_variant {
-    std::string                  name;
+    std::string name;
     std::function<cudaError_t()> run;
-    std::vector<double>          ms;
+    std::vector<double> ms;
 } sample_variant_t;
 
 typedef struct sample {
     std::vector<sample_variant_t> variants; /* the first is serial, the last streampipe */
-    std::function<void()>         reset;    /* before each run, not timed: poisons the output */
-    std::function<int()>          right;    /* after each run, not timed: 1 when it is correct */
+    std::function<void()> reset;            /* before each run, not timed: poisons the output */
+    std::function<int()> right;             /* after each run, not timed: 1 when it is correct */
 } sample_t;
 
 static inline double sample_run_once(const sample_t *s, const sample_variant_t *v) {
@@ -42,7 +42,7 @@ static inline void sample_measure(sample_t *s, int warm, int rounds) {
 /* Prints the table; the ratio of the best of the sample's own variants to streampipe. */
 static inline double sample_print(const sample_t *s, const char *title) {
     const std::vector<sample_variant_t> &v = s->variants;
-    const sample_variant_t              *best = &v[0], *own = &v.back();
+    const sample_variant_t *best = &v[0], *own = &v.back();
     printf("%s; %zu rounds, median [quartiles] ms, times as fast as serial\n", title,
            own->ms.size());
     for (const sample_variant_t &each : v) {
@@ -66,9 +66,12 @@ static inline sample_options_t sample_parse(int argc, char **argv) {
     sample_options_t o = {21, 0, 0};
     for (int k = 1; k < argc; ++k) {
         const std::string a = argv[k];
-        if (a == "--targets") o.targets = 1;
-        else if (a == "--smoke") o.smoke = 1;
-        else if (a == "--rounds" && k + 1 < argc) o.rounds = std::max(1, atoi(argv[++k]));
+        if (a == "--targets")
+            o.targets = 1;
+        else if (a == "--smoke")
+            o.smoke = 1;
+        else if (a == "--rounds" && k + 1 < argc)
+            o.rounds = std::max(1, atoi(argv[++k]));
         else {
             fprintf(stderr, "usage: %s [--rounds N] [--targets] [--smoke]\n", argv[0]);
             exit(2);

@@ -35,8 +35,8 @@ static __global__ void add_kernel(const float *in, float *out, size_t n) {
 /* The user's, so in a section of its own. Not declared `once`: copies and kernels by chunks. */
 USER_TEXT static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
-    void              *in = c->data[0], *out = c->data[1], *args[3];
-    size_t             count = c->count;
+    void *in = c->data[0], *out = c->data[1], *args[3];
+    size_t count = c->count;
     (void)user;
     args[0] = &in;
     args[1] = &out;
@@ -50,12 +50,12 @@ USER_TEXT static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
 /* Stops before the run and after it, so that the other process can begin and end to count. */
 static int child(size_t chunk, size_t num_chunks, int stages) {
     static const char *const names[] = {"first", "second", "third"};
-    const size_t     count = chunk * num_chunks / sizeof(float);
-    float           *in = NULL, *out = NULL;
-    spipe_desc_t     d = spipe_desc_default();
+    const size_t count = chunk * num_chunks / sizeof(float);
+    float *in = NULL, *out = NULL;
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    spipe_report_t   r;
-    size_t           wrong = 0;
+    spipe_report_t r;
+    size_t wrong = 0;
     SPIPE_CHECK(cudaMallocHost((void **)&in, count * sizeof(float)));
     SPIPE_CHECK(cudaMallocHost((void **)&out, count * sizeof(float)));
     bench_fill_random(in, count);
@@ -80,31 +80,47 @@ static int child(size_t chunk, size_t num_chunks, int stages) {
 
 /* ---- This process: the counting -------------------------------------------------------------- */
 
-enum { LIBRARY, USER, RUNTIME, DRIVER, OTHER, NUM_OWNERS, NOBODY = NUM_OWNERS };
+enum {
+    LIBRARY,
+    USER,
+    RUNTIME,
+    DRIVER,
+    OTHER,
+    NUM_OWNERS,
+    NOBODY = NUM_OWNERS
+};
 
 typedef struct range {
     unsigned long begin, end;
-    int           owner;
+    int owner;
 } range_t;
+
+/* Whose code a line of /proc/PID/maps is; `self` is the program's own file. */
+static int owner_of(const char *line, const char *self) {
+    if (self[0] && strstr(line, self)) return LIBRARY;
+    if (strstr(line, "libcudart")) return RUNTIME;
+    if (strstr(line, "libcuda.so")) return DRIVER;
+    for (const char *nobodys : {"/libc", "/ld-", "[vdso]", "/libm", "/libpthread"}) {
+        if (strstr(line, nobodys)) return NOBODY;
+    }
+    return OTHER;
+}
 
 /* Whose code is where. The program itself is the library, its `main` apart, which does not run. */
 static std::vector<range_t> ranges_of(pid_t pid) {
     std::vector<range_t> ranges;
-    const std::string    name = "/proc/" + std::to_string(pid);
-    char                 self[PATH_MAX] = "", line[PATH_MAX + 128];
-    const ssize_t        length = readlink((name + "/exe").c_str(), self, sizeof self - 1);
-    FILE                *maps = fopen((name + "/maps").c_str(), "r");
+    const std::string name = "/proc/" + std::to_string(pid);
+    char self[PATH_MAX] = "", line[PATH_MAX + 128];
+    const ssize_t length = readlink((name + "/exe").c_str(), self, sizeof self - 1);
+    FILE *maps = fopen((name + "/maps").c_str(), "r");
     if (length > 0) self[length] = 0;
     ranges.push_back({(unsigned long)__start_user_text, (unsigned long)__stop_user_text, USER});
     while (maps && fgets(line, sizeof line, maps)) {
         range_t r;
-        char    rights[8] = "";
+        char rights[8] = "";
         if (sscanf(line, "%lx-%lx %7s", &r.begin, &r.end, rights) != 3) continue;
         if (rights[2] != 'x') continue;
-        r.owner = self[0] && strstr(line, self) ? LIBRARY : strstr(line, "libcudart") ? RUNTIME
-                : strstr(line, "libcuda.so") ? DRIVER
-                : strstr(line, "/libc") || strstr(line, "/ld-") || strstr(line, "[vdso]") ||
-                  strstr(line, "/libm") || strstr(line, "/libpthread") ? NOBODY : OTHER;
+        r.owner = owner_of(line, self);
         ranges.push_back(r);
     }
     if (maps) (void)fclose(maps);
@@ -125,9 +141,9 @@ static const range_t *range_at(const std::vector<range_t> &ranges, unsigned long
 
 /* Instructions of the child's run by owner; fewer than none where that cannot be had. */
 static std::vector<double> count_run(pid_t pid) {
-    std::vector<double>  counts(NUM_OWNERS, 0.0);
+    std::vector<double> counts(NUM_OWNERS, 0.0);
     std::vector<range_t> ranges;
-    int                  status = 0, owner = LIBRARY;
+    int status = 0, owner = LIBRARY;
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) return {-1.0};
     ranges = ranges_of(pid);
     for (int begun = 0;;) {
@@ -136,7 +152,7 @@ static std::vector<double> count_run(pid_t pid) {
         if (begun && WSTOPSIG(status) == SIGSTOP) break;
         begun = 1;
         const long at = ptrace(PTRACE_PEEKUSER, pid, offsetof(struct user, regs.rip), NULL);
-        const int  here = range_at(ranges, (unsigned long)at)->owner;
+        const int here = range_at(ranges, (unsigned long)at)->owner;
         if (here != NOBODY) owner = here;
         counts[(size_t)owner] += 1.0;
     }
@@ -148,22 +164,23 @@ static std::vector<double> count_run(pid_t pid) {
 int main(void) {
     static const struct {
         size_t chunk, num_chunks;
-        int    stages;
+        int stages;
     } runs[] = {{64, 64, 1}, {1024, 64, 1}, {64, 64, 3}}; /* 16 us a step: half a minute each */
+
     int missed = 0;
     printf("instructions per chunk of the thread that runs a pipeline, one at a time\n");
     printf("%8s%8s%8s |%9s%9s%9s%9s%9s |%9s\n", "chunk", "chunks", "stages", "library", "user's",
            "runtime", "driver", "other", "library's");
     for (const auto &w : runs) {
-        const double              began = bench_now_ms();
-        const pid_t               pid = fork();
+        const double began = bench_now_ms();
+        const pid_t pid = fork();
         if (pid == 0) _exit(child(w.chunk << 10, w.num_chunks, w.stages));
         const std::vector<double> n = count_run(pid);
-        double                    all = 0.0;
+        double all = 0.0;
         if (n.size() < NUM_OWNERS) {
             if (pid > 0) (void)kill(pid, SIGKILL); /* it may stand still for ever */
-            fprintf(stderr, "steps: %s\n", n[0] < -1.0 ? "the run went wrong"
-                                                        : "no GPU, or no process may be traced");
+            fprintf(stderr, "steps: %s\n",
+                    n[0] < -1.0 ? "the run went wrong" : "no GPU, or no process may be traced");
             return n[0] < -1.0 ? 1 : BENCH_SKIP;
         }
         for (double x : n) all += x;

@@ -99,7 +99,8 @@ static size_t axis_of(const std::string &word) {
     if (word == "pinned" || word == "pageable") return 0;
     if (word == "kept" || word == "once") return 1;
     if (word.find(':') != std::string::npos) return 4;
-    return word[0] == 'k' ? 3 : word[0] == 's' ? 5 : 2;
+    if (word[0] == 'k') return 3;
+    return word[0] == 's' ? 5 : 2;
 }
 
 static int is_wanted(const row_t *r) {
@@ -126,9 +127,13 @@ static std::vector<row_t> make_rows() {
     for (size_t mib : {1, 4, 16, 64, 256, 512, 4096}) sizes.push_back(mib * BENCH_MIB);
     if (opt.quick) {
         sizes = {BENCH_MIB, 16 * BENCH_MIB, 64 * BENCH_MIB, 512 * BENCH_MIB};
-        kernels = {0.1, 1}, shapes = stages = {1};
+        kernels = {0.1, 1};
+        shapes = stages = {1};
     }
-    if (opt.smoke) sizes = {BENCH_MIB, 2 * BENCH_MIB}, kernels = {1};
+    if (opt.smoke) {
+        sizes = {BENCH_MIB, 2 * BENCH_MIB};
+        kernels = {1};
+    }
     if (opt.sweep) {
         sizes = {16 * BENCH_MIB, 64 * BENCH_MIB, 512 * BENCH_MIB};
         if (opt.smoke) sizes = {2 * BENCH_MIB};
@@ -140,8 +145,12 @@ static std::vector<row_t> make_rows() {
                 for (double kernel : kernels) {
                     for (int which = 0; which < (opt.sweep ? 1 : 4); ++which) {
                         row_t r = row_t();
-                        r.bytes = bytes, r.kernel = kernel, r.floats = floats, r.stages = s;
-                        r.kept = !(which & 1), r.pinned = !(which & 2);
+                        r.bytes = bytes;
+                        r.kernel = kernel;
+                        r.floats = floats;
+                        r.stages = s;
+                        r.kept = !(which & 1);
+                        r.pinned = !(which & 2);
                         if (is_wanted(&r)) rows.push_back(r);
                     }
                 }
@@ -154,12 +163,14 @@ static std::vector<row_t> make_rows() {
 static int warm_runs(const row_t *r) {
     if (opt.smoke) return 2;
     if (!r->kept) return 2;
-    return r->bytes >= BENCH_GIB ? 14 : r->bytes >= 256 * BENCH_MIB ? 20 : 30;
+    if (r->bytes >= BENCH_GIB) return 14;
+    return r->bytes >= 256 * BENCH_MIB ? 20 : 30;
 }
 
 static int rounds_of(const row_t *r) {
     const int mib = (int)(r->bytes / BENCH_MIB);
-    const int rounds = mib < 16 ? 31 : mib <= 64 ? 15 : mib <= 512 ? 9 : 3;
+    int rounds = mib <= 512 ? 9 : 3;
+    if (mib <= 64) rounds = mib < 16 ? 31 : 15;
     if (opt.smoke) return 3;
     if (opt.rounds) return opt.rounds;
     return opt.quick ? rounds * 2 / 3 : rounds;
@@ -193,7 +204,10 @@ static struct side {
 template <typename Function>
 static void find(void *object, const char *name, Function *f) {
     void *at = dlsym(object, name);
-    if (!at) fprintf(stderr, "versus: %s is missing: %s\n", name, dlerror()), exit(1);
+    if (!at) {
+        fprintf(stderr, "versus: %s is missing: %s\n", name, dlerror());
+        exit(1);
+    }
     memcpy((void *)f, (const void *)&at, sizeof at);
 }
 
@@ -201,11 +215,17 @@ static void find(void *object, const char *name, Function *f) {
 static void load_side(struct side *s, const char *name) {
     char at[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", at, sizeof at - 1);
-    if (n < 0) fprintf(stderr, "versus: /proc/self/exe cannot be read\n"), exit(1);
+    if (n < 0) {
+        fprintf(stderr, "versus: /proc/self/exe cannot be read\n");
+        exit(1);
+    }
     at[n] = 0;
     const std::string path = std::string(at) + "_" + name + ".so";
     void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!object) fprintf(stderr, "versus: %s\n", dlerror()), exit(1);
+    if (!object) {
+        fprintf(stderr, "versus: %s\n", dlerror());
+        exit(1);
+    }
     versus_version_t version = NULL;
     find(object, "versus_create", &s->create);
     find(object, "versus_run", &s->run);
@@ -270,7 +290,10 @@ static void create_rig(const std::vector<row_t> &rows) {
 
 static void destroy_rig() {
     for (auto &kind : rig.arrays) {
-        for (arrays_t &a : kind) bench_array_free(&a.in), bench_array_free(&a.out);
+        for (arrays_t &a : kind) {
+            bench_array_free(&a.in);
+            bench_array_free(&a.out);
+        }
     }
     CUDA(cudaFree(rig.scratch));
     CUDA(cudaStreamDestroy(rig.stream));
@@ -295,7 +318,7 @@ static struct lab {
 } lab;
 
 static void set_steps(versus_work_t *w, double steps) {
-    const unsigned all = steps < 0 ? 0 : steps > 4e6 ? 4000000u : (unsigned)(steps + 0.5);
+    const unsigned all = (unsigned)(std::min(std::max(steps, 0.0), 4e6) + 0.5);
     for (int s = 0; s < w->stages; ++s) w->steps[s] = all / (unsigned)w->stages;
     w->steps[0] += all % (unsigned)w->stages;
 }
@@ -369,10 +392,15 @@ static void calibrate_all(std::vector<row_t> *rows) {
         row_t *r = &(*rows)[k];
         const size_t bytes = std::min(r->bytes, most);
         const row_t *like = k > 0 ? &(*rows)[k - 1] : NULL;
-        r->work.floats = r->floats, r->work.stages = r->stages;
-        r->work.elementwise = 1, r->work.unknown = opt.unknown;
+        r->work.floats = r->floats;
+        r->work.stages = r->stages;
+        r->work.elementwise = 1;
+        r->work.unknown = opt.unknown;
         r->work.count = bytes / sizeof(float) / (size_t)r->floats;
-        if (bytes != copied) copy_ms = copy_in_ms(bytes), copied = bytes;
+        if (bytes != copied) {
+            copy_ms = copy_in_ms(bytes);
+            copied = bytes;
+        }
         if (like && like->bytes == r->bytes && like->floats == r->floats &&
             like->stages == r->stages && like->kernel == r->kernel) {
             memcpy(r->work.steps, like->work.steps, sizeof r->work.steps);
@@ -380,8 +408,11 @@ static void calibrate_all(std::vector<row_t> *rows) {
             calibrate(r, copy_ms);
         r->work.count = r->bytes / sizeof(float) / (size_t)r->floats;
     }
-    CUDA(cudaEventDestroy(lab.begin)), CUDA(cudaEventDestroy(lab.end));
-    CUDA(cudaFree(lab.in)), CUDA(cudaFree(lab.out)), CUDA(cudaFree(lab.between));
+    CUDA(cudaEventDestroy(lab.begin));
+    CUDA(cudaEventDestroy(lab.end));
+    CUDA(cudaFree(lab.in));
+    CUDA(cudaFree(lab.out));
+    CUDA(cudaFree(lab.between));
     CUDA(cudaFreeHost(lab.host));
     printf("kernels' lengths set in %.1f s\n", (bench_now_ms() - begin) / 1e3);
     fflush(stdout);
@@ -492,7 +523,8 @@ static void judge(row_t *r, const std::vector<double> ms[2]) {
     r->speed = r->ms[0] / r->ms[1];
     for (int again = 0; again < 400; ++again) drawn.push_back(draw_speed(r, ms));
     std::sort(drawn.begin(), drawn.end());
-    r->low = bench_quantile(drawn, 0.05), r->high = bench_quantile(drawn, 0.95);
+    r->low = bench_quantile(drawn, 0.05);
+    r->high = bench_quantile(drawn, 0.95);
     r->rounds = (int)ms[0].size();
     r->done = 1;
 }
@@ -523,9 +555,7 @@ static std::string plan_text(const versus_report_t *p) {
     (void)snprintf(chunk, sizeof chunk, kib < 1023 ? "%.0fK" : "%.3gM",
                    kib < 1023 ? kib : kib / 1024);
     (void)snprintf(text, sizeof text, "%s %s x %zu%s", p->schedule, chunk, p->depth,
-                   p->staged            ? ""
-                   : p->num_chunks == 1 ? ", whole"
-                                        : "");
+                   !p->staged && p->num_chunks == 1 ? ", whole" : "");
     std::string all = text;
     if (p->staged) all += ", " + std::to_string(p->fill) + "+" + std::to_string(p->drain);
     return all;
@@ -616,7 +646,10 @@ static int print_summary(std::vector<row_t> rows) {
 static void write_tsv(const std::vector<row_t> &rows) {
     if (opt.tsv.empty()) return;
     FILE *to = fopen(opt.tsv.c_str(), "w");
-    if (!to) fprintf(stderr, "versus: %s cannot be written\n", opt.tsv.c_str()), exit(1);
+    if (!to) {
+        fprintf(stderr, "versus: %s cannot be written\n", opt.tsv.c_str());
+        exit(1);
+    }
     fprintf(to, "memory\tlife\tbytes\tkernel\tshape\tstages\told_ms\tnew_ms\tspeed\tlow\thigh\t"
                 "old_plan\tnew_plan\n");
     for (const row_t &r : rows) {
@@ -677,8 +710,11 @@ static void create_hand() {
 
 static void destroy_hand() {
     for (auto &s : hand.slots) {
-        CUDA(cudaFree(s.in)), CUDA(cudaFree(s.out)), CUDA(cudaFree(s.between));
-        CUDA(cudaEventDestroy(s.in_done)), CUDA(cudaEventDestroy(s.done));
+        CUDA(cudaFree(s.in));
+        CUDA(cudaFree(s.out));
+        CUDA(cudaFree(s.between));
+        CUDA(cudaEventDestroy(s.in_done));
+        CUDA(cudaEventDestroy(s.done));
         CUDA(cudaEventDestroy(s.out_done));
     }
     for (cudaStream_t s : hand.streams) CUDA(cudaStreamDestroy(s));
@@ -756,7 +792,8 @@ static bench_spread_t fraction_of(const std::vector<std::vector<double>> &ms) {
 }
 
 static void sweep_row(row_t *r) {
-    const int runs = opt.smoke ? 2 : r->bytes > 64 * BENCH_MIB ? 8 : 14;
+    const int many = r->bytes > 64 * BENCH_MIB ? 8 : 14;
+    const int runs = opt.smoke ? 2 : many;
     std::vector<std::vector<double>> early, late;
     place(r);
     (void)ring_ms(r, 256 * BENCH_KIB);
@@ -819,9 +856,10 @@ static void parse(int argc, char **argv) {
     for (int k = 1; k < argc; ++k) {
         const std::string a = argv[k], name = a.substr(0, a.find('='));
         const std::string value = name.size() < a.size() ? a.substr(name.size() + 1) : "";
-        if (a == "--help" || a == "-h")
-            printf("%s", USAGE), exit(0);
-        else if (a == "--quick")
+        if (a == "--help" || a == "-h") {
+            printf("%s", USAGE);
+            exit(0);
+        } else if (a == "--quick")
             opt.quick = 1;
         else if (a == "--smoke")
             opt.smoke = 1;
@@ -866,7 +904,10 @@ int main(int argc, char **argv) {
     const double began = bench_now_ms();
     parse(argc, argv);
     std::vector<row_t> rows = make_rows();
-    if (rows.empty()) fprintf(stderr, "versus: no row is left of --only\n"), exit(2);
+    if (rows.empty()) {
+        fprintf(stderr, "versus: no row is left of --only\n");
+        exit(2);
+    }
     if (opt.list) return list(rows);
     const bench_machine_t machine = bench_machine_or_skip(opt.smoke);
     bench_machine_print(&machine, stdout);

@@ -26,7 +26,8 @@ static cudaError_t touch_stage(const spipe_chunk_t *c, void *user) {
 }
 
 #if defined(WITH_LAUNCH)
-template <typename T, int n> static __global__ void add_kernel(const T *in, T *out, size_t count) {
+template <typename T, int n>
+static __global__ void add_kernel(const T *in, T *out, size_t count) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < count) out[i] = in[i] + n;
 }

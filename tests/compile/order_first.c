@@ -8,6 +8,4 @@
 #include <stdlib.h>
 #include <string.h>
 
-int main(void) {
-    return 0;
-}
+int main(void) { return 0; }

@@ -19,6 +19,4 @@
 #include "streampipe.h"
 #include "streampipe.h"
 
-int main(void) {
-    return 0;
-}
+int main(void) { return 0; }

@@ -8,51 +8,58 @@
 #include "fuzz_scene.h"
 #include "hostcuda.h"
 
-enum { FUZZ_GUARD = 32 };
+enum {
+    FUZZ_GUARD = 32
+};
 
 typedef struct fuzz_array {
     unsigned char *base, *at;
-    size_t         bytes;
-    int            memory;
+    size_t bytes;
+    int memory;
 } fuzz_array_t;
 
 struct fuzz_world;
+
 typedef struct fuzz_part { /* what a callback is handed */
     struct fuzz_world *world;
-    int                number;
+    int number;
 } fuzz_part_t;
 
 typedef struct fuzz_world {
     fuzz_scene_t *scene;
-    size_t        count;                       /* elements of the run under way */
-    fuzz_array_t  arrays[FUZZ_MAX_BUFFERS];
-    fuzz_part_t   parts[FUZZ_MAX_BUFFERS], stages[FUZZ_MAX_STAGES];
-    size_t        got[FUZZ_MAX_BUFFERS], calls[FUZZ_MAX_BUFFERS];
-    fuzz_data_t   taken[FUZZ_MAX_BUFFERS];     /* what a sink was handed, or an array held */
-    cudaError_t   stage_hit[FUZZ_MAX_STAGES], part_hit[FUZZ_MAX_BUFFERS]; /* failed on purpose */
-    int           refused_stage;               /* whose launch the runtime refused, or -1 */
-    size_t        refused_chunk;
-    int           loose;                       /* 1 = open ends that disagree: noticed, or not */
+    size_t count; /* elements of the run under way */
+    fuzz_array_t arrays[FUZZ_MAX_BUFFERS];
+    fuzz_part_t parts[FUZZ_MAX_BUFFERS], stages[FUZZ_MAX_STAGES];
+    size_t got[FUZZ_MAX_BUFFERS], calls[FUZZ_MAX_BUFFERS];
+    fuzz_data_t taken[FUZZ_MAX_BUFFERS]; /* what a sink was handed, or an array held */
+    cudaError_t stage_hit[FUZZ_MAX_STAGES], part_hit[FUZZ_MAX_BUFFERS]; /* failed on purpose */
+    int refused_stage; /* whose launch the runtime refused, or -1 */
+    size_t refused_chunk;
+    int loose; /* 1 = open ends that disagree: noticed, or not */
 } fuzz_world_t;
 
 /* What they return when they fail on purpose: none is returned by anything else. */
 #define FUZZ_STAGE_ERROR cudaErrorNotSupported
-#define FUZZ_PART_ERROR cudaErrorOperatingSystem
+#define FUZZ_PART_ERROR  cudaErrorOperatingSystem
 
 static const char *fuzz_what = ""; /* what a failed check prints after its own words */
 
 static inline void fuzz_print(const fuzz_scene_t *s) {
     int i, k;
-    fprintf(stderr, "count %zu%s then %zu chunk %zd depth %zd threads %zd %s staging %d way %d x %d"
-            " sync %d progress %d stop %zu fixed %d once %d damage %d\n", s->count,
-            s->open_ended ? " (open)" : "", s->count_then, (ssize_t)s->chunk, (ssize_t)s->depth,
-            (ssize_t)s->threads, spipe_schedule_name(s->schedule), (int)s->staging, s->way,
-            s->num_runs, s->sync_each, s->progress, s->stop_at, s->fixed, s->once, s->damage);
+    fprintf(stderr,
+            "count %zu%s then %zu chunk %zd depth %zd threads %zd %s staging %d way %d x %d"
+            " sync %d progress %d stop %zu fixed %d once %d damage %d\n",
+            s->count, s->open_ended ? " (open)" : "", s->count_then, (ssize_t)s->chunk,
+            (ssize_t)s->depth, (ssize_t)s->threads, spipe_schedule_name(s->schedule),
+            (int)s->staging, s->way, s->num_runs, s->sync_each, s->progress, s->stop_at, s->fixed,
+            s->once, s->damage);
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
-        fprintf(stderr, "  buffer %d kind %d elem %zu memory %d halo %zu+%zu edge %d how %d"
-                " gives %zu fails %d at %zu\n", i, f->kind, f->elem_bytes, f->memory, f->before,
-                f->after, f->edge, f->how, f->gives, f->fails, f->fails_at);
+        fprintf(stderr,
+                "  buffer %d kind %d elem %zu memory %d halo %zu+%zu edge %d how %d"
+                " gives %zu fails %d at %zu\n",
+                i, f->kind, f->elem_bytes, f->memory, f->before, f->after, f->edge, f->how,
+                f->gives, f->fails, f->fails_at);
     }
     for (i = 0; i < s->num_stages; ++i) {
         const fuzz_stage_t *st = &s->stages[i];
@@ -65,6 +72,7 @@ static inline void fuzz_print(const fuzz_scene_t *s) {
         fprintf(stderr, "\n");
     }
 }
+
 #define FUZZ_CHECK(w, cond, ...)                                                                   \
     do {                                                                                           \
         if (!(cond)) {                                                                             \
@@ -81,34 +89,43 @@ static inline void fuzz_array_make(fuzz_array_t *a, size_t bytes, int memory) {
     void *p = NULL;
     a->bytes = bytes;
     a->memory = memory;
-    if (memory == FUZZ_PINNED) SPIPE_CHECK(spipe_pinned_alloc(&p, bytes + 2 * FUZZ_GUARD));
-    else if (memory == FUZZ_DEVICE) SPIPE_CHECK(cudaMalloc(&p, bytes + 2 * FUZZ_GUARD));
-    else p = malloc(bytes + 2 * FUZZ_GUARD);
+    if (memory == FUZZ_PINNED)
+        SPIPE_CHECK(spipe_pinned_alloc(&p, bytes + 2 * FUZZ_GUARD));
+    else if (memory == FUZZ_DEVICE)
+        SPIPE_CHECK(cudaMalloc(&p, bytes + 2 * FUZZ_GUARD));
+    else
+        p = malloc(bytes + 2 * FUZZ_GUARD);
     a->base = (unsigned char *)p;
     a->at = a->base + (memory == FUZZ_UNALIGNED ? FUZZ_GUARD - 1 : FUZZ_GUARD);
     if (memory != FUZZ_DEVICE) memset(p, 0x5A, bytes + 2 * FUZZ_GUARD);
 }
+
 static inline cudaError_t fuzz_array_free(fuzz_array_t *a) {
     cudaError_t e = cudaSuccess;
-    if (a->memory == FUZZ_PINNED) e = spipe_pinned_free(a->base);
-    else if (a->memory == FUZZ_DEVICE) e = cudaFree(a->base);
-    else free(a->base);
+    if (a->memory == FUZZ_PINNED)
+        e = spipe_pinned_free(a->base);
+    else if (a->memory == FUZZ_DEVICE)
+        e = cudaFree(a->base);
+    else
+        free(a->base);
     a->base = NULL;
     return e;
 }
+
 static inline int fuzz_guards_whole(const fuzz_array_t *a) {
-    const size_t   front = (size_t)(a->at - a->base);
+    const size_t front = (size_t)(a->at - a->base);
     const unsigned back = 2 * FUZZ_GUARD - (unsigned)front;
-    size_t         i, wrong = 0;
+    size_t i, wrong = 0;
     if (a->memory == FUZZ_DEVICE) return 1;
     for (i = 0; i < front; ++i) wrong += a->base[i] != 0x5A;
     for (i = 0; i < back; ++i) wrong += a->at[a->bytes + i] != 0x5A;
     return wrong == 0;
 }
+
 /* The host arrays as they are before a run, and sources and sinks at their start. */
 static void fuzz_prepare(void *user) {
     fuzz_world_t *w = (fuzz_world_t *)user;
-    int           i;
+    int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
         const fuzz_buffer_t *f = &w->scene->buffers[i];
         w->got[i] = w->calls[i] = 0;
@@ -120,6 +137,7 @@ static void fuzz_prepare(void *user) {
         }
     }
 }
+
 /* Fills them with what must not come out. */
 static inline void fuzz_spoil(fuzz_world_t *w) {
     int i;
@@ -128,6 +146,7 @@ static inline void fuzz_spoil(fuzz_world_t *w) {
         if (a->base && a->memory != FUZZ_DEVICE) memset(a->at, 0xEE, a->bytes);
     }
 }
+
 static inline void fuzz_prepare_device(fuzz_world_t *w) {
     int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
@@ -136,15 +155,17 @@ static inline void fuzz_prepare_device(fuzz_world_t *w) {
         SPIPE_CHECK(cudaMemcpy(w->arrays[i].at, given.data(), given.size(), cudaMemcpyDefault));
     }
 }
+
 /* What the host arrays hold now. */
 static void fuzz_snapshot(void *user) {
     fuzz_world_t *w = (fuzz_world_t *)user;
-    int           i;
+    int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
         const fuzz_array_t *a = &w->arrays[i];
         if (a->base && a->memory != FUZZ_DEVICE) w->taken[i].assign(a->at, a->at + a->bytes);
     }
 }
+
 static inline void fuzz_snapshot_device(fuzz_world_t *w) {
     int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
@@ -159,28 +180,29 @@ static inline void fuzz_snapshot_device(fuzz_world_t *w) {
 /* One operation on one chunk: all that the kernel needs. */
 typedef struct fuzz_work {
     const unsigned char *in;
-    unsigned char       *out;
-    unsigned            *carry, *shared;
-    size_t               in_bytes, out_bytes, before, after, first, count;
-    unsigned             salt;
+    unsigned char *out;
+    unsigned *carry, *shared;
+    size_t in_bytes, out_bytes, before, after, first, count;
+    unsigned salt;
 } fuzz_work_t;
 
 static inline void fuzz_do(const fuzz_work_t &w) {
     for (size_t e = 0; e < w.count; ++e) {
         const unsigned char *in = w.in + e * w.in_bytes;
-        unsigned char       *out = w.out + e * w.out_bytes;
-        unsigned             state = 0;
+        unsigned char *out = w.out + e * w.out_bytes;
+        unsigned state = 0;
         if (w.carry) *w.carry = state = *w.carry * 33u + in[0];
         if (w.shared) atomicAdd(&w.shared[in[0] % FUZZ_SHARED], 1u);
         for (size_t k = 0; k < w.out_bytes; ++k) {
             const unsigned char *of = in + k % w.in_bytes;
             const unsigned left = w.before ? *(of - w.before * w.in_bytes) : 0;
             const unsigned right = w.after ? of[w.after * w.in_bytes] : 0;
-            out[k] = (unsigned char)(fuzz_mix(*of, left, right, w.first + e, w.salt) +
-                                     (state >> 3));
+            out[k] =
+                (unsigned char)(fuzz_mix(*of, left, right, w.first + e, w.salt) + (state >> 3));
         }
     }
 }
+
 static __global__ void fuzz_kernel(fuzz_work_t w) { fuzz_do(w); }
 
 /* That a stage is given what it was promised. */
@@ -191,37 +213,42 @@ static inline void fuzz_check_chunk(const fuzz_world_t *w, const spipe_chunk_t *
                stage, c->first, c->count, w->count);
     if (s->chunk != SPIPE_AUTO) {
         const size_t left = w->count - c->first;
-        FUZZ_CHECK(w, c->first == c->index * s->chunk &&
-                          c->count == (left < s->chunk ? left : s->chunk),
-                   "stage %d: chunk %zu is %zu + %zu", stage, c->index, c->first, c->count);
+        FUZZ_CHECK(
+            w, c->first == c->index * s->chunk && c->count == (left < s->chunk ? left : s->chunk),
+            "stage %d: chunk %zu is %zu + %zu", stage, c->index, c->first, c->count);
     }
     FUZZ_CHECK(w, c->total == w->count || (s->open_ended && c->total == 0), "stage %d: total %zu",
                stage, c->total);
     FUZZ_CHECK(w, c->num_buffers == s->num_buffers && c->slot >= 0 && c->slot < SPIPE_MAX_DEPTH,
                "stage %d: %d buffers, slot %d", stage, c->num_buffers, c->slot);
 }
+
 static cudaError_t fuzz_run_stage(const spipe_chunk_t *c, void *user) {
-    fuzz_part_t        *part = (fuzz_part_t *)user;
-    fuzz_world_t       *w = part->world;
+    fuzz_part_t *part = (fuzz_part_t *)user;
+    fuzz_world_t *w = part->world;
     const fuzz_stage_t *st = &w->scene->stages[part->number];
-    int                 k;
+    int k;
     fuzz_check_chunk(w, c, part->number);
     if (st->fails && c->index == st->fails_at) {
         w->stage_hit[part->number] = FUZZ_STAGE_ERROR;
         return FUZZ_STAGE_ERROR;
     }
     for (k = 0; k < st->num_ops; ++k) {
-        const fuzz_op_t     *op = &st->ops[k];
+        const fuzz_op_t *op = &st->ops[k];
         const fuzz_buffer_t *in = &w->scene->buffers[op->in], *out = &w->scene->buffers[op->out];
-        const fuzz_work_t    work = {
-            (const unsigned char *)c->data[op->in], (unsigned char *)c->data[op->out],
-            op->carry < 0 ? NULL : (unsigned *)c->data[op->carry],
-            op->shared < 0 ? NULL : (unsigned *)c->data[op->shared], in->elem_bytes,
-            out->elem_bytes, in->before, in->after, c->first, c->count,
-            w->scene->salt + 13u * (unsigned)part->number};
-        const cudaError_t e =
-            st->host ? (fuzz_do(work), cudaSuccess)
-                     : SPIPE_LAUNCH(fuzz_kernel, 1, 1, 0, c->stream, work);
+        const fuzz_work_t work = {(const unsigned char *)c->data[op->in],
+                                  (unsigned char *)c->data[op->out],
+                                  op->carry < 0 ? NULL : (unsigned *)c->data[op->carry],
+                                  op->shared < 0 ? NULL : (unsigned *)c->data[op->shared],
+                                  in->elem_bytes,
+                                  out->elem_bytes,
+                                  in->before,
+                                  in->after,
+                                  c->first,
+                                  c->count,
+                                  w->scene->salt + 13u * (unsigned)part->number};
+        const cudaError_t e = st->host ? (fuzz_do(work), cudaSuccess)
+                                       : SPIPE_LAUNCH(fuzz_kernel, 1, 1, 0, c->stream, work);
         if (e == cudaSuccess) continue;
         w->refused_stage = part->number;
         w->refused_chunk = c->index;
@@ -229,13 +256,14 @@ static cudaError_t fuzz_run_stage(const spipe_chunk_t *c, void *user) {
     }
     return cudaSuccess;
 }
+
 static cudaError_t fuzz_source(void *dst, size_t max_count, size_t *count, void *user) {
-    fuzz_part_t         *part = (fuzz_part_t *)user;
-    fuzz_world_t        *w = part->world;
-    const int            i = part->number;
+    fuzz_part_t *part = (fuzz_part_t *)user;
+    fuzz_world_t *w = part->world;
+    const int i = part->number;
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    const unsigned       at_once = f->pattern[w->calls[i] % 4];
-    size_t               n = f->gives - w->got[i];
+    const unsigned at_once = f->pattern[w->calls[i] % 4];
+    size_t n = f->gives - w->got[i];
     FUZZ_CHECK(w, max_count > 0, "source %d is asked for nothing", i);
     if (f->fails && w->calls[i] == f->fails_at) return w->part_hit[i] = FUZZ_PART_ERROR;
     ++w->calls[i];
@@ -246,10 +274,11 @@ static cudaError_t fuzz_source(void *dst, size_t max_count, size_t *count, void 
     *count = n;
     return cudaSuccess;
 }
+
 static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *user) {
-    fuzz_part_t         *part = (fuzz_part_t *)user;
-    fuzz_world_t        *w = part->world;
-    const int            i = part->number;
+    fuzz_part_t *part = (fuzz_part_t *)user;
+    fuzz_world_t *w = part->world;
+    const int i = part->number;
     const fuzz_buffer_t *f = &w->scene->buffers[i];
     FUZZ_CHECK(w, count > 0 && first == w->got[i] && (w->loose || first + count <= w->count),
                "sink %d: %zu at %zu after %zu of %zu", i, count, first, w->got[i], w->count);
@@ -260,24 +289,26 @@ static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *
     w->got[i] += count;
     return cudaSuccess;
 }
+
 /* What is told to be done is there: outputs that nobody has to drain, or has drained. */
 static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
     int i;
     for (i = 0; i < w->scene->num_buffers; ++i) {
         const fuzz_buffer_t *f = &w->scene->buffers[i];
-        const fuzz_array_t  *a = &w->arrays[i];
-        const int            out = f->kind == SPIPE_OUTPUT || f->kind == SPIPE_INOUT;
+        const fuzz_array_t *a = &w->arrays[i];
+        const int out = f->kind == SPIPE_OUTPUT || f->kind == SPIPE_INOUT;
         if (!out || !f->writers || a->memory == FUZZ_DEVICE || elements > w->count) continue;
         FUZZ_CHECK(w, memcmp(a->at, f->want.data(), elements * f->elem_bytes) == 0,
                    "buffer %d: not whole when %zu elements were told to be done", i, elements);
     }
 }
+
 static int fuzz_progress(const spipe_progress_t *p, void *user) {
-    fuzz_world_t       *w = (fuzz_world_t *)user;
+    fuzz_world_t *w = (fuzz_world_t *)user;
     const fuzz_scene_t *s = w->scene;
-    FUZZ_CHECK(w, w->loose || (p->elements_done <= w->count &&
-                               (p->total == w->count || p->total == 0)),
-               "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
+    FUZZ_CHECK(
+        w, w->loose || (p->elements_done <= w->count && (p->total == w->count || p->total == 0)),
+        "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
     if (!w->loose) fuzz_check_done(w, p->elements_done);
     return s->stop_at > 0 && p->chunks_done >= s->stop_at;
 }
@@ -285,7 +316,7 @@ static int fuzz_progress(const spipe_progress_t *p, void *user) {
 /* ---- the description ----------------------------------------------------------------------- */
 static inline void fuzz_add_buffer(fuzz_world_t *w, spipe_desc_t *d, int i) {
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    fuzz_array_t        *a = &w->arrays[i];
+    fuzz_array_t *a = &w->arrays[i];
     w->parts[i].world = w;
     w->parts[i].number = i;
     if (fuzz_is_array(f) || f->kind == SPIPE_RESIDENT) {
@@ -304,10 +335,11 @@ static inline void fuzz_add_buffer(fuzz_world_t *w, spipe_desc_t *d, int i) {
         spipe_set_halo(d, i, f->before, f->after, (spipe_edge_t)f->edge);
     }
 }
+
 static inline void fuzz_add_stage(fuzz_world_t *w, spipe_desc_t *d, int i) {
     const fuzz_stage_t *st = &w->scene->stages[i];
-    unsigned            reads = 0, writes = 0;
-    int                 k, at;
+    unsigned reads = 0, writes = 0;
+    int k, at;
     w->stages[i].world = w;
     w->stages[i].number = i;
     for (k = 0; k < st->num_ops; ++k) {
@@ -324,6 +356,7 @@ static inline void fuzz_add_stage(fuzz_world_t *w, spipe_desc_t *d, int i) {
     if (w->scene->fixed) spipe_stage_replayable(d, at);
     if (w->scene->once) spipe_stage_elementwise(d, at);
 }
+
 /* Each of these breaks a rule that spipe_desc_check must know. */
 static inline void fuzz_damage(spipe_desc_t *d, int how) {
     switch (how % 14) {
@@ -343,10 +376,11 @@ static inline void fuzz_damage(spipe_desc_t *d, int how) {
     default: spipe_stage_after(d, 0, "nobody"); break;
     }
 }
+
 static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
     const fuzz_scene_t *s = w->scene;
-    spipe_desc_t        d = spipe_desc_default();
-    int                 i;
+    spipe_desc_t d = spipe_desc_default();
+    int i;
     if (!s->open_ended) d.count = s->count;
     d.chunk = s->chunk;
     d.depth = s->depth;
@@ -370,22 +404,25 @@ static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
    ends that disagree it is the nearest: the others need not be read up to theirs. */
 static inline size_t fuzz_true_count(const fuzz_scene_t *s, size_t count, int *ends_well) {
     size_t least = SPIPE_AUTO;
-    int    i;
+    int i;
     *ends_well = 1;
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
         if (f->kind != SPIPE_SOURCE) continue;
-        if (!s->open_ended) *ends_well &= f->gives >= count;
-        else if (least != SPIPE_AUTO && f->gives != least) *ends_well = 0;
+        if (!s->open_ended)
+            *ends_well &= f->gives >= count;
+        else if (least != SPIPE_AUTO && f->gives != least)
+            *ends_well = 0;
         if (f->gives < least) least = f->gives;
     }
     return s->open_ended ? least : count;
 }
+
 static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int success) {
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    const size_t         upto = (success ? w->count : whole) * f->elem_bytes;
-    const size_t         from = f->want.size();
-    size_t               at;
+    const size_t upto = (success ? w->count : whole) * f->elem_bytes;
+    const size_t from = f->want.size();
+    size_t at;
     if (w->arrays[i].base) {
         FUZZ_CHECK(w, fuzz_guards_whole(&w->arrays[i]), "buffer %d: its guard is broken", i);
     }
@@ -415,12 +452,13 @@ static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int s
         FUZZ_CHECK(w, w->taken[i][at] == f->given[at], "buffer %d: written past its end", i);
     }
 }
+
 /* The error is one that somebody gave on purpose, and it says whose. */
 static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spipe_report_t *r,
                                       int ends_well) {
-    const fuzz_scene_t    *s = w->scene;
+    const fuzz_scene_t *s = w->scene;
     const spipe_failure_t *f = &r->failure;
-    int                    i, given = 0;
+    int i, given = 0;
     for (i = 0; i < s->num_stages; ++i) {
         if (e != w->stage_hit[i]) continue;
         const int number = s->reversed ? s->num_stages - 1 - i : i;
@@ -436,11 +474,12 @@ static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spip
     FUZZ_CHECK(w, f->error == e && f->message[0], "the report says %s (%s)",
                cudaGetErrorName(f->error), f->message);
 }
+
 static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report_t *r) {
     const fuzz_scene_t *s = w->scene;
-    const size_t        chunks = r->chunk ? (w->count + r->chunk - 1) / r->chunk : 0;
-    size_t              whole = r->failure.chunks_whole * r->chunk;
-    int                 i, ends_well;
+    const size_t chunks = r->chunk ? (w->count + r->chunk - 1) / r->chunk : 0;
+    size_t whole = r->failure.chunks_whole * r->chunk;
+    int i, ends_well;
     (void)fuzz_true_count(s, w->count, &ends_well);
     if (e == cudaSuccess) {
         FUZZ_CHECK(w, ends_well || w->loose, "success, with a source that ended early");
@@ -469,6 +508,7 @@ static inline void fuzz_mend(fuzz_scene_t *s) {
     for (i = 0; i < s->num_buffers; ++i) s->buffers[i].fails = 0;
     s->stop_at = 0;
 }
+
 static inline void fuzz_start(fuzz_world_t *w, size_t count) {
     int i, ends_well;
     for (i = 0; i < w->scene->num_stages; ++i) w->stage_hit[i] = cudaSuccess;
@@ -479,6 +519,7 @@ static inline void fuzz_start(fuzz_world_t *w, size_t count) {
     fuzz_prepare(w);
     fuzz_prepare_device(w);
 }
+
 static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_report_t r;
     fuzz_start(w, w->scene->count);
@@ -487,23 +528,25 @@ static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
     fuzz_snapshot_device(w);
     fuzz_check(w, e, &r);
 }
+
 /* Another array of another kind of memory takes the place of one. */
 static inline void fuzz_move(fuzz_world_t *w, spipe_pipeline_t *p, int i) {
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    fuzz_array_t         before = w->arrays[i];
+    fuzz_array_t before = w->arrays[i];
     if (!fuzz_is_array(f) || w->scene->staging == SPIPE_STAGING_REGISTER) return;
     fuzz_array_make(&w->arrays[i], before.bytes, (before.memory + 1) % FUZZ_DEVICE);
     const cudaError_t e = spipe_pipeline_set_host(p, i, w->arrays[i].at);
     FUZZ_CHECK(w, e == cudaSuccess, "set_host: %s", cudaGetErrorName(e));
     SPIPE_CHECK(fuzz_array_free(&before));
 }
+
 static inline void fuzz_kept(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_pipeline_t *p;
-    fuzz_scene_t     *s = w->scene;
-    spipe_report_t    r;
-    size_t            count = s->count;
-    int               k;
-    cudaError_t       e = spipe_pipeline_create(&p, d, &r.failure);
+    fuzz_scene_t *s = w->scene;
+    spipe_report_t r;
+    size_t count = s->count;
+    int k;
+    cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     FUZZ_CHECK(w, e == cudaSuccess, "create: %s", r.failure.message);
     for (k = 0; k < s->num_runs; ++k) {
         if (k == 1) fuzz_mend(s);
@@ -520,13 +563,14 @@ static inline void fuzz_kept(fuzz_world_t *w, const spipe_desc_t *d) {
     e = spipe_pipeline_destroy(p);
     FUZZ_CHECK(w, e == cudaSuccess, "destroy: %s", cudaGetErrorName(e));
 }
+
 /* The arrays are filled and looked at in the order of the stream alone. */
 static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_pipeline_t *p;
-    fuzz_scene_t     *s = w->scene;
-    spipe_report_t    r;
-    cudaStream_t      stream;
-    int               k;
+    fuzz_scene_t *s = w->scene;
+    spipe_report_t r;
+    cudaStream_t stream;
+    int k;
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     FUZZ_CHECK(w, e == cudaSuccess, "create: %s", r.failure.message);
@@ -539,8 +583,8 @@ static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
         SPIPE_CHECK(spipe_host_call(stream, fuzz_snapshot, w));
         SPIPE_CHECK(cudaStreamSynchronize(stream));
         const cudaError_t waited = spipe_pipeline_wait(p, &r);
-        FUZZ_CHECK(w, e == cudaSuccess || waited == e, "enqueue: %s, wait: %s",
-                   cudaGetErrorName(e), cudaGetErrorName(waited));
+        FUZZ_CHECK(w, e == cudaSuccess || waited == e, "enqueue: %s, wait: %s", cudaGetErrorName(e),
+                   cudaGetErrorName(waited));
         fuzz_snapshot_device(w);
         fuzz_check(w, waited, &r);
     }
@@ -548,10 +592,11 @@ static inline void fuzz_enqueued(fuzz_world_t *w, const spipe_desc_t *d) {
     FUZZ_CHECK(w, e == cudaSuccess, "destroy: %s", cudaGetErrorName(e));
     SPIPE_CHECK(cudaStreamDestroy(stream));
 }
+
 /* A description that must be refused, before anything is taken. */
 static inline void fuzz_refused(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_report_t r;
-    const int      alive = hostcuda_leaks(NULL);
+    const int alive = hostcuda_leaks(NULL);
     hostcuda_calls_reset();
     const cudaError_t e = spipe_run(d, &r);
     FUZZ_CHECK(w, e == cudaErrorInvalidValue && r.failure.message[0], "not refused: %s (%s)",
@@ -563,16 +608,20 @@ static inline void fuzz_refused(fuzz_world_t *w, const spipe_desc_t *d) {
 /* One scene from its bytes to its end. */
 static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
     static fuzz_world_t fresh;
-    fuzz_scene_t       *s = new fuzz_scene_t();
-    fuzz_world_t       *w = new fuzz_world_t(fresh);
-    int                 i;
+    fuzz_scene_t *s = new fuzz_scene_t();
+    fuzz_world_t *w = new fuzz_world_t(fresh);
+    int i;
     w->scene = s;
     fuzz_make(s, data, size);
     const spipe_desc_t d = fuzz_describe(w);
-    if (s->damage || s->refused) fuzz_refused(w, &d);
-    else if (s->way == FUZZ_ONE_SHOT) fuzz_one_shot(w, &d);
-    else if (s->way == FUZZ_KEPT) fuzz_kept(w, &d);
-    else fuzz_enqueued(w, &d);
+    if (s->damage || s->refused)
+        fuzz_refused(w, &d);
+    else if (s->way == FUZZ_ONE_SHOT)
+        fuzz_one_shot(w, &d);
+    else if (s->way == FUZZ_KEPT)
+        fuzz_kept(w, &d);
+    else
+        fuzz_enqueued(w, &d);
     for (i = 0; i < s->num_buffers; ++i) {
         if (w->arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w->arrays[i]));
     }

@@ -15,14 +15,18 @@
 #include <vector>
 
 #define main y4m_main
+
 namespace y4m {
 #include "../../examples/14_y4m_filter.cu"
 }
+
 #undef main
 #define main entropy_main
+
 namespace entropy {
 #include "../../examples/20_entropy_map.cu"
 }
+
 #undef main
 
 #define READERS_CHECK(cond, ...)                                                                   \
@@ -58,14 +62,15 @@ static std::vector<size_t> frames_of(const bytes_t &b, size_t at, size_t frame_b
     }
     return frames;
 }
+
 static void check_video(const bytes_t &b, const y4m::video_t &v, const char *name, const char *out,
                         size_t out_bytes) {
-    const size_t              header = strlen(v.header), frame = v.layout.at[3];
+    const size_t header = strlen(v.header), frame = v.layout.at[3];
     const std::vector<size_t> frames = frames_of(b, header, frame);
-    y4m::filter_t             f[2];
-    const int                 steps = y4m::filter_make(f, name, &v.layout);
-    std::vector<unsigned>     once(frame);
-    size_t                    n, i;
+    y4m::filter_t f[2];
+    const int steps = y4m::filter_make(f, name, &v.layout);
+    std::vector<unsigned> once(frame);
+    size_t n, i;
     READERS_CHECK(out_bytes == header + frames.size() * (frame + 6) && v.num_read == frames.size(),
                   "%zu bytes of %zu frames, not %zu frames of %zu", out_bytes, v.num_read,
                   frames.size(), frame);
@@ -78,12 +83,13 @@ static void check_video(const bytes_t &b, const y4m::video_t &v, const char *nam
         }
     }
 }
+
 /* The source alone, asked for a frame at a time as the library does. */
 static void check_frames(const bytes_t &b, y4m::video_t *v) {
-    const size_t              frame = v->layout.at[3];
+    const size_t frame = v->layout.at[3];
     const std::vector<size_t> frames = frames_of(b, strlen(v->header), frame);
-    bytes_t                   got(frame);
-    size_t                    n, count = 1;
+    bytes_t got(frame);
+    size_t n, count = 1;
     for (n = 0; count == 1; ++n) {
         READERS_CHECK(y4m::y4m_read(got.data(), 3, &count, v) == cudaSuccess, "reading failed");
         READERS_CHECK(count == (n < frames.size() ? 1 : 0), "%zu at frame %zu of %zu", count, n,
@@ -92,13 +98,14 @@ static void check_frames(const bytes_t &b, y4m::video_t *v) {
     }
     READERS_CHECK(v->num_read == frames.size(), "%zu frames", v->num_read);
 }
+
 /* A stream that may well be one: its header and most beginnings of frames are right. */
 static bytes_t likely_video(const bytes_t &b, unsigned choice) {
     static const char *const formats[] = {"420jpeg", "422", "444", "411", "mono", "420", "410", ""};
-    char                     header[64];
-    const unsigned           width = 1 + choice % 9, height = 1 + choice / 9 % 5;
-    bytes_t                  all;
-    size_t                   at = 1, n;
+    char header[64];
+    const unsigned width = 1 + choice % 9, height = 1 + choice / 9 % 5;
+    bytes_t all;
+    size_t at = 1, n;
     const int length = snprintf(header, sizeof header, "YUV4MPEG2 W%u H%u C%s\n", width, height,
                                 formats[b.empty() ? 0 : b[0] % 8]);
     all.assign(header, header + length);
@@ -111,12 +118,13 @@ static bytes_t likely_video(const bytes_t &b, unsigned choice) {
     }
     return all;
 }
+
 static void fuzz_y4m(const bytes_t &b, unsigned choice, int whole) {
     static const char *const names[] = {"negate", "sobel", "gblur"};
-    y4m::video_t            *v = new y4m::video_t();
-    char                    *out = NULL;
-    size_t                   out_bytes = 0;
-    const char              *name = names[choice % 3];
+    y4m::video_t *v = new y4m::video_t();
+    char *out = NULL;
+    size_t out_bytes = 0;
+    const char *name = names[choice % 3];
     v->in = open_bytes(b);
     if (y4m::y4m_read_header(v) != 0) {
         READERS_CHECK(v->problem[0], "a header is refused without a word");
@@ -142,12 +150,13 @@ static void start_job(entropy::job_t *j, const bytes_t &b, size_t block) {
     j->block = block;
     j->width = 16;
 }
+
 /* Asked as a pipeline asks: blocks, then as many lengths, so many at a time. */
 static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once) {
-    entropy::job_t        j;
-    bytes_t               data(at_once * block, 0xEE);
+    entropy::job_t j;
+    bytes_t data(at_once * block, 0xEE);
     std::vector<uint32_t> lengths(at_once);
-    size_t                n = 1, m, i, k, at = 0;
+    size_t n = 1, m, i, k, at = 0;
     start_job(&j, b, block);
     while (n > 0) {
         READERS_CHECK(entropy::read_blocks(data.data(), at_once, &n, &j) == cudaSuccess &&
@@ -167,11 +176,12 @@ static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once) {
     READERS_CHECK(at == b.size() && j.bytes_read == at, "%zu of %zu bytes", at, b.size());
     fclose(j.in);
 }
+
 /* The whole program but for its command line, checked by itself as well (--check). */
 static void fuzz_map(const bytes_t &b, size_t block) {
-    static FILE       *nowhere = fopen("/dev/null", "w");
-    FILE              *before = stdout;
-    entropy::job_t     j;
+    static FILE *nowhere = fopen("/dev/null", "w");
+    FILE *before = stdout;
+    entropy::job_t j;
     unsigned long long counts[256] = {0};
     start_job(&j, b, block);
     j.check = 1;
@@ -188,13 +198,18 @@ static void fuzz_map(const bytes_t &b, size_t block) {
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     if (size < 2) return 0;
-    const bytes_t  b(data + 2, data + size);
+    const bytes_t b(data + 2, data + size);
     const unsigned choice = data[1];
     /* the whole programs are rare: their slots take 100 ms to make */
-    if (data[0] == 255) fuzz_y4m(b, choice, 1);
-    else if (data[0] == 254 && !b.empty()) fuzz_map(b, 64 + choice); /* of nothing: no check */
-    else if (data[0] % 4 == 0) fuzz_blocks(b, 64 + choice % 64, 1 + choice / 64);
-    else if (data[0] % 4 == 1) fuzz_y4m(b, choice, 0);
-    else fuzz_y4m(likely_video(b, choice), choice, 0);
+    if (data[0] == 255)
+        fuzz_y4m(b, choice, 1);
+    else if (data[0] == 254 && !b.empty())
+        fuzz_map(b, 64 + choice); /* of nothing: no check */
+    else if (data[0] % 4 == 0)
+        fuzz_blocks(b, 64 + choice % 64, 1 + choice / 64);
+    else if (data[0] % 4 == 1)
+        fuzz_y4m(b, choice, 0);
+    else
+        fuzz_y4m(likely_video(b, choice), choice, 0);
     return 0;
 }

@@ -19,7 +19,7 @@ typedef std::vector<unsigned char> fuzz_data_t;
 
 typedef struct fuzz_bytes {
     const unsigned char *at;
-    size_t               left;
+    size_t left;
 } fuzz_bytes_t;
 
 static inline unsigned fuzz_byte(fuzz_bytes_t *b) {
@@ -27,69 +27,89 @@ static inline unsigned fuzz_byte(fuzz_bytes_t *b) {
     --b->left;
     return *b->at++;
 }
+
 /* 0 .. n-1, n at most 65536; 0 where no bytes are left */
 static inline size_t fuzz_pick(fuzz_bytes_t *b, size_t n) {
     const size_t low = fuzz_byte(b);
     return n <= 256 ? low % n : (low + 256 * fuzz_byte(b)) % n;
 }
+
 static inline int fuzz_one_in(fuzz_bytes_t *b, size_t n) { return fuzz_pick(b, n) == n - 1; }
 
 enum {
-    FUZZ_MAX_BUFFERS = 7, FUZZ_MAX_STAGES = 5, FUZZ_MAX_OPS = 2, FUZZ_MAX_COUNT = 700,
+    FUZZ_MAX_BUFFERS = 7,
+    FUZZ_MAX_STAGES = 5,
+    FUZZ_MAX_OPS = 2,
+    FUZZ_MAX_COUNT = 700,
     FUZZ_SHARED = 16 /* counters in a resident buffer */
 };
-enum { FUZZ_PAGEABLE, FUZZ_PINNED, FUZZ_UNALIGNED, FUZZ_DEVICE, FUZZ_NUM_MEMORIES };
-enum { FUZZ_ONE_SHOT, FUZZ_KEPT, FUZZ_ENQUEUED, FUZZ_NUM_WAYS };
+
+enum {
+    FUZZ_PAGEABLE,
+    FUZZ_PINNED,
+    FUZZ_UNALIGNED,
+    FUZZ_DEVICE,
+    FUZZ_NUM_MEMORIES
+};
+
+enum {
+    FUZZ_ONE_SHOT,
+    FUZZ_KEPT,
+    FUZZ_ENQUEUED,
+    FUZZ_NUM_WAYS
+};
 
 typedef struct fuzz_op {
     int in, out, carry, shared; /* buffers; carry, shared: -1 = none */
 } fuzz_op_t;
 
 typedef struct fuzz_stage {
-    int       host, ordered, after_given, num_ops;
-    unsigned  after, before;   /* stages named; all that come before it */
-    int       fails;
-    size_t    fails_at;        /* chunk */
+    int host, ordered, after_given, num_ops;
+    unsigned after, before; /* stages named; all that come before it */
+    int fails;
+    size_t fails_at; /* chunk */
     fuzz_op_t ops[FUZZ_MAX_OPS];
-    char      name[16];
+    char name[16];
 } fuzz_stage_t;
 
 typedef struct fuzz_buffer {
-    int           kind, memory, edge, how;
-    size_t        elem_bytes, before, after;
-    unsigned      writers, readers;
-    size_t        gives;           /* source: elements until it ends */
-    unsigned char pattern[4];      /* source: elements a call, modulo; 0 = as many as asked for */
-    int           fails;
-    size_t        fails_at;        /* call of the source or sink */
-    fuzz_data_t   given;           /* what the host array holds before a run */
-    fuzz_data_t   want;            /* and after it, or what a sink is handed */
+    int kind, memory, edge, how;
+    size_t elem_bytes, before, after;
+    unsigned writers, readers;
+    size_t gives;             /* source: elements until it ends */
+    unsigned char pattern[4]; /* source: elements a call, modulo; 0 = as many as asked for */
+    int fails;
+    size_t fails_at;   /* call of the source or sink */
+    fuzz_data_t given; /* what the host array holds before a run */
+    fuzz_data_t want;  /* and after it, or what a sink is handed */
 } fuzz_buffer_t;
 
 typedef struct fuzz_scene {
-    int              num_buffers, num_stages, way, num_runs, reversed, fixed, damage;
-    size_t           count;        /* elements in truth */
-    int              open_ended;   /* 1 = the description leaves count to the sources */
-    size_t           chunk, depth, threads;
+    int num_buffers, num_stages, way, num_runs, reversed, fixed, damage;
+    size_t count;   /* elements in truth */
+    int open_ended; /* 1 = the description leaves count to the sources */
+    size_t chunk, depth, threads;
     spipe_schedule_t schedule;
-    spipe_staging_t  staging;
+    spipe_staging_t staging;
     spipe_priority_t priority;
-    int              sync_each, progress, once;
-    int              streamed;     /* 1 = no arrays, only sources and sinks */
-    int              refused;      /* 1 = the description must not be accepted */
-    size_t           stop_at;      /* progress: chunks after which to stop; 0 = never */
-    size_t           count_then;   /* kept: elements from the second run on */
-    unsigned         salt;
-    fuzz_buffer_t    buffers[FUZZ_MAX_BUFFERS];
-    fuzz_stage_t     stages[FUZZ_MAX_STAGES];
+    int sync_each, progress, once;
+    int streamed;      /* 1 = no arrays, only sources and sinks */
+    int refused;       /* 1 = the description must not be accepted */
+    size_t stop_at;    /* progress: chunks after which to stop; 0 = never */
+    size_t count_then; /* kept: elements from the second run on */
+    unsigned salt;
+    fuzz_buffer_t buffers[FUZZ_MAX_BUFFERS];
+    fuzz_stage_t stages[FUZZ_MAX_STAGES];
 } fuzz_scene_t;
 
 static inline int fuzz_goes_in(const fuzz_buffer_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
 }
+
 static inline int fuzz_goes_out(const fuzz_buffer_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
+
 static inline int fuzz_is_array(const fuzz_buffer_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_OUTPUT;
 }
@@ -97,13 +117,16 @@ static inline int fuzz_is_array(const fuzz_buffer_t *b) {
 /* ---- bytes to a scene ---------------------------------------------------------------------- */
 static inline void fuzz_make_sizes(fuzz_scene_t *s, fuzz_bytes_t *b) {
     static const size_t chunks[] = {16, 1, 2, 7, 32, 64, 100, 3};
-    const size_t        how = fuzz_byte(b);
-    size_t              most;
-    s->chunk = how % 16 == 15 ? SPIPE_AUTO : how % 16 < 8 ? chunks[how % 8] : 1 + how % 97;
+    const size_t how = fuzz_byte(b);
+    size_t most;
+    s->chunk = how % 16 < 8 ? chunks[how % 8] : 1 + how % 97;
+    if (how % 16 == 15) s->chunk = SPIPE_AUTO;
     s->count = fuzz_pick(b, FUZZ_MAX_COUNT + 1);
     most = fuzz_one_in(b, 12) ? 40 : 11; /* chunks: what a run costs */
-    if (s->chunk != SPIPE_AUTO) most *= s->chunk;
-    else most = FUZZ_MAX_COUNT;
+    if (s->chunk != SPIPE_AUTO)
+        most *= s->chunk;
+    else
+        most = FUZZ_MAX_COUNT;
     if (s->count > most) s->count %= most;
     if (s->chunk != SPIPE_AUTO && how & 128) s->count -= s->count % s->chunk;
     s->depth = fuzz_pick(b, 8);
@@ -117,25 +140,27 @@ static inline void fuzz_make_sizes(fuzz_scene_t *s, fuzz_bytes_t *b) {
     s->progress = fuzz_one_in(b, 6);
     s->stop_at = s->progress ? fuzz_pick(b, 12) : 0;
     s->way = (int)fuzz_pick(b, FUZZ_NUM_WAYS);
-    s->num_runs = s->way == FUZZ_ONE_SHOT ? 1 : 1 + (int)fuzz_pick(b, fuzz_one_in(b, 4) ? 5 : 2);
+    s->num_runs = 1;
+    if (s->way != FUZZ_ONE_SHOT) s->num_runs += (int)fuzz_pick(b, fuzz_one_in(b, 4) ? 5 : 2);
     s->count_then = fuzz_one_in(b, 4) ? fuzz_pick(b, FUZZ_MAX_COUNT + 1) : s->count;
     if (s->count_then > most) s->count_then %= most;
     s->reversed = fuzz_one_in(b, 4);
     s->fixed = fuzz_one_in(b, 3);
     s->salt = fuzz_byte(b);
 }
+
 static inline void fuzz_make_buffer(fuzz_scene_t *s, fuzz_buffer_t *f, fuzz_bytes_t *b) {
     static const size_t sizes[] = {1, 4, 2, 3, 8, 12, 16, 33};
-    static const int    kinds[] = {SPIPE_INPUT, SPIPE_OUTPUT, SPIPE_INOUT, SPIPE_TEMP,
-                                   SPIPE_SOURCE, SPIPE_SINK, SPIPE_INPUT, SPIPE_OUTPUT};
-    size_t              i;
+    static const int kinds[] = {SPIPE_INPUT,  SPIPE_OUTPUT, SPIPE_INOUT, SPIPE_TEMP,
+                                SPIPE_SOURCE, SPIPE_SINK,   SPIPE_INPUT, SPIPE_OUTPUT};
+    size_t i;
     f->kind = kinds[fuzz_pick(b, 8)];
     if (s->streamed && f->kind == SPIPE_INPUT) f->kind = SPIPE_SOURCE;
     if (s->streamed && fuzz_is_array(f)) f->kind = SPIPE_SINK;
     f->elem_bytes = sizes[fuzz_pick(b, 8)];
     f->memory = (int)fuzz_pick(b, FUZZ_NUM_MEMORIES);
     if ((f->kind == SPIPE_INPUT || f->kind == SPIPE_SOURCE) && fuzz_one_in(b, 3)) {
-        const size_t most = s->chunk == SPIPE_AUTO ? 5 : s->chunk < 5 ? s->chunk : 5;
+        const size_t most = s->chunk != SPIPE_AUTO && s->chunk < 5 ? s->chunk : 5;
         f->before = fuzz_pick(b, most + 1);
         f->after = fuzz_pick(b, most + 1);
         f->edge = (int)fuzz_pick(b, 2);
@@ -148,6 +173,7 @@ static inline void fuzz_make_buffer(fuzz_scene_t *s, fuzz_buffer_t *f, fuzz_byte
     }
     if (f->kind == SPIPE_SOURCE && fuzz_one_in(b, 24)) f->gives = fuzz_pick(b, s->count + 2);
 }
+
 /* A resident buffer of its own for a stage; -1 without room. */
 static inline int fuzz_make_resident(fuzz_scene_t *s, size_t bytes, fuzz_bytes_t *b) {
     fuzz_buffer_t *f = &s->buffers[s->num_buffers];
@@ -158,25 +184,28 @@ static inline int fuzz_make_resident(fuzz_scene_t *s, size_t bytes, fuzz_bytes_t
     f->memory = (int)fuzz_pick(b, FUZZ_DEVICE);
     return s->num_buffers++;
 }
+
 /* Whether a stage may read a buffer: what is there was there from the start or comes from stages
    that are over. */
 static inline int fuzz_may_read(const fuzz_scene_t *s, int stage, int i) {
     const fuzz_buffer_t *f = &s->buffers[i];
-    const unsigned       mine = s->stages[stage].before | SPIPE_BIT(stage);
+    const unsigned mine = s->stages[stage].before | SPIPE_BIT(stage);
     if (f->kind == SPIPE_RESIDENT || (f->writers & ~mine)) return 0;
     return fuzz_goes_in(f) || f->writers;
 }
+
 static inline int fuzz_may_write(const fuzz_scene_t *s, int stage, int i) {
     const fuzz_buffer_t *f = &s->buffers[i];
-    const unsigned       mine = s->stages[stage].before | SPIPE_BIT(stage);
+    const unsigned mine = s->stages[stage].before | SPIPE_BIT(stage);
     return (fuzz_goes_out(f) || f->kind == SPIPE_TEMP) && !((f->writers | f->readers) & ~mine);
 }
+
 static inline void fuzz_make_op(fuzz_scene_t *s, int stage, fuzz_bytes_t *b) {
     fuzz_stage_t *st = &s->stages[stage];
-    fuzz_op_t    *op = &st->ops[st->num_ops];
-    const int     n = s->num_buffers;
-    int           k;
-    const int     in = (int)fuzz_pick(b, (size_t)n), out = (int)fuzz_pick(b, (size_t)n);
+    fuzz_op_t *op = &st->ops[st->num_ops];
+    const int n = s->num_buffers;
+    int k;
+    const int in = (int)fuzz_pick(b, (size_t)n), out = (int)fuzz_pick(b, (size_t)n);
     op->in = op->out = op->carry = op->shared = -1;
     for (k = 0; k < n && op->in < 0; ++k) {
         if (fuzz_may_read(s, stage, (in + k) % n)) op->in = (in + k) % n;
@@ -195,9 +224,10 @@ static inline void fuzz_make_op(fuzz_scene_t *s, int stage, fuzz_bytes_t *b) {
     s->buffers[op->out].writers |= SPIPE_BIT(stage);
     ++st->num_ops;
 }
+
 static inline void fuzz_make_stage(fuzz_scene_t *s, int i, fuzz_bytes_t *b) {
     fuzz_stage_t *st = &s->stages[i];
-    int           k;
+    int k;
     snprintf(st->name, sizeof st->name, "s%d", i);
     st->host = fuzz_one_in(b, 4);
     st->ordered = fuzz_one_in(b, 5);
@@ -207,7 +237,8 @@ static inline void fuzz_make_stage(fuzz_scene_t *s, int i, fuzz_bytes_t *b) {
         st->after_given = 1;
         st->after = i > 0 ? SPIPE_BIT(i - 1) : 0;
     }
-    st->before = st->after_given ? st->after : i > 0 ? SPIPE_BIT(i - 1) : 0;
+    st->before = st->after;
+    if (!st->after_given) st->before = i > 0 ? SPIPE_BIT(i - 1) : 0;
     for (k = i - 1; k >= 0; --k) {
         if (st->before & SPIPE_BIT(k)) st->before |= s->stages[k].before;
     }
@@ -216,6 +247,7 @@ static inline void fuzz_make_stage(fuzz_scene_t *s, int i, fuzz_bytes_t *b) {
     const int wanted = (int)fuzz_pick(b, FUZZ_MAX_OPS + 1);
     for (k = 0; k < (wanted ? wanted : 1); ++k) fuzz_make_op(s, i, b);
 }
+
 static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {
     size_t i;
     d->resize(bytes);
@@ -224,10 +256,11 @@ static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {
         (*d)[i] = (unsigned char)(seed >> 24);
     }
 }
+
 /* Whatever the bytes, what comes out is consistent; a damaged description is damaged later. */
 static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t size) {
     fuzz_bytes_t b = {data, size};
-    int          i, num, sources = 0, arrays = 0, plain = 1;
+    int i, num, sources = 0, arrays = 0, plain = 1;
     fuzz_make_sizes(s, &b);
     num = 2 + (int)fuzz_pick(&b, 4);
     s->streamed = fuzz_one_in(&b, 5);
@@ -250,8 +283,8 @@ static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t 
     s->damage = fuzz_one_in(&b, 12) ? 1 + (int)fuzz_pick(&b, 255) : 0;
     for (i = 0; i < s->num_buffers; ++i) {
         fuzz_buffer_t *f = &s->buffers[i];
-        const size_t   most = s->count > s->count_then ? s->count : s->count_then;
-        const size_t   n = f->kind == SPIPE_RESIDENT ? 1 : most + 1; /* 1: a source that has more */
+        const size_t most = s->count > s->count_then ? s->count : s->count_then;
+        const size_t n = f->kind == SPIPE_RESIDENT ? 1 : most + 1; /* 1: a source that has more */
         fuzz_randomise(&f->given, n * f->elem_bytes, s->salt + 77u * (unsigned)i);
     }
 }
@@ -261,6 +294,7 @@ static inline unsigned char fuzz_mix(unsigned here, unsigned left, unsigned righ
                                      unsigned salt) {
     return (unsigned char)(here * 7u + left * 3u + right * 5u + (unsigned)(at * 31u) + salt);
 }
+
 /* Byte k of element e of the whole, e being up to a halo beyond its ends. */
 static inline unsigned fuzz_at(const fuzz_buffer_t *f, const fuzz_data_t &all, size_t count,
                                size_t e, size_t back, size_t ahead, size_t k) {
@@ -269,20 +303,23 @@ static inline unsigned fuzz_at(const fuzz_buffer_t *f, const fuzz_data_t &all, s
     e = e < back ? 0 : e - back + ahead;
     return all[(e >= count ? count - 1 : e) * f->elem_bytes + k];
 }
+
 static inline unsigned fuzz_word(const fuzz_data_t &d, size_t i) {
     unsigned value;
     memcpy(&value, &d[i * sizeof value], sizeof value);
     return value;
 }
+
 static inline void fuzz_set_word(fuzz_data_t *d, size_t i, unsigned value) {
     memcpy(&(*d)[i * sizeof value], &value, sizeof value);
 }
+
 static inline void fuzz_simulate_op(const fuzz_scene_t *s, int stage, const fuzz_op_t *op,
                                     std::vector<fuzz_data_t> &all, size_t count) {
     const fuzz_buffer_t *in = &s->buffers[op->in], *out = &s->buffers[op->out];
-    fuzz_data_t          from = all[(size_t)op->in]; /* a copy: in and out may be one buffer */
-    fuzz_data_t         *to = &all[(size_t)op->out];
-    size_t               e, k;
+    fuzz_data_t from = all[(size_t)op->in]; /* a copy: in and out may be one buffer */
+    fuzz_data_t *to = &all[(size_t)op->out];
+    size_t e, k;
     for (e = 0; e < count; ++e) {
         unsigned state = 0;
         if (op->carry >= 0) {
@@ -296,19 +333,21 @@ static inline void fuzz_simulate_op(const fuzz_scene_t *s, int stage, const fuzz
             fuzz_set_word(shared, which, fuzz_word(*shared, which) + 1);
         }
         for (k = 0; k < out->elem_bytes; ++k) {
-            const size_t   of = k % in->elem_bytes;
+            const size_t of = k % in->elem_bytes;
             const unsigned left = in->before ? fuzz_at(in, from, count, e, in->before, 0, of) : 0;
             const unsigned right = in->after ? fuzz_at(in, from, count, e, 0, in->after, of) : 0;
             (*to)[e * out->elem_bytes + k] =
                 (unsigned char)(fuzz_mix(from[e * in->elem_bytes + of], left, right, e,
-                                         s->salt + 13u * (unsigned)stage) + (state >> 3));
+                                         s->salt + 13u * (unsigned)stage) +
+                                (state >> 3));
         }
     }
 }
+
 /* From given to want, over count elements. */
 static inline void fuzz_simulate(fuzz_scene_t *s, size_t count) {
     std::vector<fuzz_data_t> all((size_t)s->num_buffers);
-    int                      i, k;
+    int i, k;
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
         all[(size_t)i] = f->given;
@@ -323,8 +362,8 @@ static inline void fuzz_simulate(fuzz_scene_t *s, size_t count) {
     }
     for (i = 0; i < s->num_buffers; ++i) {
         fuzz_buffer_t *f = &s->buffers[i];
-        const int      comes_back = fuzz_goes_out(f) ||
-                               (f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD));
+        const int comes_back =
+            fuzz_goes_out(f) || (f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD));
         f->want = comes_back ? all[(size_t)i] : f->given;
     }
 }

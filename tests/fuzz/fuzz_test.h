@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 static std::vector<std::string> fuzz_files(const std::string &folder) {
     std::vector<std::string> names;
-    DIR                     *dir = opendir(folder.c_str());
+    DIR *dir = opendir(folder.c_str());
     while (const struct dirent *entry = dir ? readdir(dir) : NULL) {
         if (entry->d_name[0] != '.') names.push_back(entry->d_name);
     }
@@ -25,20 +25,22 @@ static std::vector<std::string> fuzz_files(const std::string &folder) {
     std::sort(names.begin(), names.end());
     return names;
 }
+
 static std::vector<unsigned char> fuzz_read(const std::string &name) {
     std::vector<unsigned char> data;
-    FILE                      *f = fopen(name.c_str(), "rb");
+    FILE *f = fopen(name.c_str(), "rb");
     for (int c = f ? getc(f) : EOF; c != EOF; c = getc(f)) data.push_back((unsigned char)c);
     if (f) fclose(f);
     return data;
 }
+
 /* Each for so many ms of processor time, at least once: some faults show only now and then. */
 static void fuzz_corpus(const std::string &folder, long repeat_for) {
     const std::vector<std::string> names = fuzz_files(folder);
     for (const std::string &name : names) {
         const std::vector<unsigned char> data = fuzz_read(folder + "/" + name);
-        const clock_t                    began = clock();
-        int                              good = 1, runs = 0;
+        const clock_t began = clock();
+        int good = 1, runs = 0;
         tap_note("%s, %zu bytes", name.c_str(), data.size()); /* who it was, if it aborts */
         while (good && (clock() - began < repeat_for * CLOCKS_PER_SEC / 1000 || runs == 0)) {
             good = LLVMFuzzerTestOneInput(data.data(), data.size()) == 0;
@@ -48,12 +50,13 @@ static void fuzz_corpus(const std::string &folder, long repeat_for) {
     }
     tap_ok(!names.empty(), "%s holds %zu inputs", folder.c_str(), names.size());
 }
+
 /* So many random inputs, of which input i is always the same, or fewer when seconds are over. */
 static void fuzz_some(const char *what, unsigned long runs, double seconds) {
-    const time_t               began = time(NULL);
+    const time_t began = time(NULL);
     std::vector<unsigned char> data;
-    unsigned long              i;
-    unsigned                   x = 2463534242u;
+    unsigned long i;
+    unsigned x = 2463534242u;
     for (i = 0; i < runs && difftime(time(NULL), began) < seconds; ++i) {
         data.resize(64 + i % 200);
         for (unsigned char &byte : data) {

@@ -6,7 +6,11 @@
 #include "hostcuda.h"
 #include "pipe_common.h"
 
-enum { CHUNK = 1000, MAX_CHUNKS = 64 };
+enum {
+    CHUNK = 1000,
+    MAX_CHUNKS = 64
+};
+
 static const double t = 4000.0; /* ns: 4,000 bytes at 1 GB/s, and the kernel's time */
 
 static __global__ void copy_kernel(const float *x, float *y, size_t n) {
@@ -17,11 +21,11 @@ SPIPE_MAP_STAGE(copy_stage, copy_kernel, float, float)
 
 /* Modelled ns of one run; negative when the run or its result is wrong. */
 static double run_ns(size_t chunks, spipe_schedule_t schedule, size_t depth) {
-    pipe_array_t     x = pipe_array_new(chunks * CHUNK * sizeof(float), PIPE_PINNED);
-    pipe_array_t     y = pipe_array_new(x.bytes, PIPE_PINNED);
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(chunks * CHUNK * sizeof(float), PIPE_PINNED);
+    pipe_array_t y = pipe_array_new(x.bytes, PIPE_PINNED);
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    double           ns = -1.0;
+    double ns = -1.0;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = chunks * CHUNK;
@@ -57,14 +61,13 @@ static int is(double got, double want) {
 
 int main(void) {
     static const size_t counts[] = {1, 2, 3, 4, 8, 16, MAX_CHUNKS};
-    size_t              i;
+    size_t i;
     use_profile("ideal");
     for (i = 0; i < sizeof counts / sizeof *counts; ++i) {
         const size_t n = counts[i];
         const double serial = 3.0 * (double)n * t, best = (double)(n + 2) * t;
         tap_ok(is(run_ns(n, SPIPE_SERIAL, SPIPE_AUTO), serial), "serial takes 3 N t, N = %zu", n);
-        tap_ok(is(run_ns(n, SPIPE_ENGINES, 4), best), "engines takes (N + 2) t, N = %zu",
-               n);
+        tap_ok(is(run_ns(n, SPIPE_ENGINES, 4), best), "engines takes (N + 2) t, N = %zu", n);
         tap_ok(is(run_ns(n, SPIPE_DEPTH_FIRST, SPIPE_AUTO), best),
                "depth-first takes (N + 2) t with many hardware queues, N = %zu", n);
         if (n <= SPIPE_MAX_DEPTH) {

@@ -20,35 +20,45 @@ extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"
 
 /* Instrumented, the same is ten times as long: then some of it does. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { EVERY = 11, MIB = 6 };
+enum {
+    EVERY = 11,
+    MIB = 6
+};
 #else
-enum { EVERY = 2, MIB = 24 };
+enum {
+    EVERY = 2,
+    MIB = 24
+};
 #endif
 
 /* ---- In the order of modelled time ---------------------------------------------------------- */
 static const double never = 1e300;
+
 static struct gate {
-    std::mutex              lock;
+    std::mutex lock;
     std::condition_variable changed;
-    double                  at[SPIPE_MAX_DEVICES]; /* when each asks, in modelled ns */
-    double                  latest;                /* of the first questions */
-    int                     num, num_there;
+    double at[SPIPE_MAX_DEVICES]; /* when each asks, in modelled ns */
+    double latest;                /* of the first questions */
+    int num, num_there;
 } gate;
+
 static void gate_open(int num) {
     gate.num = num;
     gate.latest = 0.0;
     gate.num_there = 0;
     for (double &at : gate.at) at = -1.0; /* has not asked yet */
 }
+
 static int gate_is_first(int place) {
     for (int i = 0; i < gate.num; ++i) {
         if (gate.at[i] < gate.at[place] || (gate.at[i] == gate.at[place] && i < place)) return 0;
     }
     return 1;
 }
+
 static void gate_queue(int place, int last) {
     std::unique_lock<std::mutex> held(gate.lock);
-    double                       now = hostcuda_now_ns();
+    double now = hostcuda_now_ns();
     if (gate.at[place] < 0.0) { /* set up at different times, by clocks that no lock joins */
         gate.at[place] = 0.0;
         if (now > gate.latest) gate.latest = now;
@@ -80,11 +90,12 @@ static void set_speeds(const double *speeds, int num) {
         SPIPE_CHECK(hostcuda_set_profile(i, &p));
     }
 }
+
 /* Modelled seconds from the first copy to the last, of the GPU that takes longest. */
 static double modelled_span(void) {
     static hostcuda_op_t ops[40000];
-    const size_t         n = hostcuda_trace(ops, 40000);
-    double               begin[SPIPE_MAX_DEVICES], end[SPIPE_MAX_DEVICES], span = 0.0;
+    const size_t n = hostcuda_trace(ops, 40000);
+    double begin[SPIPE_MAX_DEVICES], end[SPIPE_MAX_DEVICES], span = 0.0;
     for (int i = 0; i < SPIPE_MAX_DEVICES; ++i) begin[i] = end[i] = -1.0;
     for (size_t i = 0; i < n && i < 40000; ++i) {
         const int on = ops[i].device;
@@ -95,11 +106,11 @@ static double modelled_span(void) {
     }
     return span * 1e-9;
 }
-static double run_shared(pipe_array_t x, pipe_array_t y, size_t chunk, int num,
-                         spipe_report_t *r) {
+
+static double run_shared(pipe_array_t x, pipe_array_t y, size_t chunk, int num, spipe_report_t *r) {
     static const int list[4] = {0, 1, 2, 3};
-    pipe_mix_args_t  args = {0, 1, 64};
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_mix_args_t args = {0, 1, 64};
+    spipe_desc_t d = spipe_desc_default();
     d.count = x.bytes / 64;
     d.chunk = chunk;
     spipe_add_input(&d, x.at, 64);
@@ -114,14 +125,15 @@ static double run_shared(pipe_array_t x, pipe_array_t y, size_t chunk, int num,
     SPIPE_CHECK_RUN(&d, r);
     return modelled_span();
 }
+
 /* n GPUs of these speeds against the time that the first one takes alone. */
 static void test_share(const char *name, const double *speeds, int num, size_t chunk,
                        double allowed) {
-    pipe_array_t   x = pipe_array_new((size_t)MIB << 20, PIPE_PINNED);
-    pipe_array_t   y = pipe_array_new((size_t)MIB << 20, PIPE_PINNED);
-    double         sum = 0.0, alone, ideal;
+    pipe_array_t x = pipe_array_new((size_t)MIB << 20, PIPE_PINNED);
+    pipe_array_t y = pipe_array_new((size_t)MIB << 20, PIPE_PINNED);
+    double sum = 0.0, alone, ideal;
     spipe_report_t r;
-    spipe_desc_t   d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     pipe_mix_args_t args = {0, 1, 64};
     set_speeds(speeds, num);
     pipe_randomise(x);
@@ -138,7 +150,7 @@ static void test_share(const char *name, const double *speeds, int num, size_t c
     for (int i = 0; i < num; ++i) sum += speeds[i] / speeds[0];
     ideal = alone / sum;
     const double span = run_shared(x, y, chunk, num, &r);
-    int          good = 1;
+    int good = 1;
     for (size_t i = 0; i < y.bytes; ++i) good &= y.at[i] == pipe_mix(x.at[i], i);
     tap_ok(good && span <= ideal * allowed, "%s: %.3f ms in all against %.3f ideal, modelled: %.3f",
            name, 1e3 * span, 1e3 * ideal, span / ideal);
@@ -149,21 +161,27 @@ static void test_share(const char *name, const double *speeds, int num, size_t c
 }
 
 /* ---- Failures ------------------------------------------------------------------------------- */
-enum { N = 1500, CHUNK = 100 };
+enum {
+    N = 1500,
+    CHUNK = 100
+};
+
 typedef struct world {
-    pipe_array_t    x, y;
+    pipe_array_t x, y;
     pipe_mix_args_t args;
-    size_t          given, taken;
-    int             wrong;
+    size_t given, taken;
+    int wrong;
 } world_t;
+
 static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
-    world_t     *w = (world_t *)user;
+    world_t *w = (world_t *)user;
     const size_t left = N - w->given;
     *count = left < max_count ? left : max_count;
     memcpy(dst, w->x.at + w->given, *count);
     w->given += *count;
     return cudaSuccess;
 }
+
 static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
     world_t *w = (world_t *)user;
     w->wrong |= first != w->taken;
@@ -171,14 +189,18 @@ static cudaError_t sink(const void *src, size_t count, size_t first, void *user)
     w->taken += count;
     return cudaSuccess;
 }
+
 static cudaError_t keep_first(void *into, const void *from, size_t bytes, void *user) {
-    (void)into; (void)from; (void)user;
+    (void)into;
+    (void)from;
+    (void)user;
     return bytes == 64 ? cudaSuccess : cudaErrorInvalidValue;
 }
+
 static spipe_desc_t describe(world_t *w, int what) {
     static unsigned char kept[64];
-    static const int     list[2] = {0, 1};
-    spipe_desc_t         d = spipe_desc_default();
+    static const int list[2] = {0, 1};
+    spipe_desc_t d = spipe_desc_default();
     d.chunk = CHUNK;
     d.threads = what == 0 ? 0 : 2;
     if (what == 2) {
@@ -187,8 +209,10 @@ static spipe_desc_t describe(world_t *w, int what) {
     } else {
         d.count = N;
         spipe_add_input(&d, w->x.at, 1);
-        if (what == 4) spipe_add_sink(&d, sink, w, 1);
-        else spipe_add_output(&d, w->y.at, 1);
+        if (what == 4)
+            spipe_add_sink(&d, sink, w, 1);
+        else
+            spipe_add_output(&d, w->y.at, 1);
         if (what == 3) spipe_add_resident(&d, kept, 64, SPIPE_DOWNLOAD);
     }
     spipe_add_stage(&d, "mix", pipe_mix_stage, &w->args);
@@ -196,12 +220,14 @@ static spipe_desc_t describe(world_t *w, int what) {
     spipe_devices_reduce(&d, keep_first, NULL);
     return d;
 }
+
 static int right(const world_t *w, size_t bytes) {
     for (size_t i = 0; i < bytes && i < N; ++i) {
         if (w->y.at[i] != pipe_mix(w->x.at[i], i)) return 0;
     }
     return 1;
 }
+
 static int num_alive(void) {
     for (int i = 0; i < 2; ++i) {
         SPIPE_CHECK(cudaSetDevice(i));
@@ -210,29 +236,32 @@ static int num_alive(void) {
     SPIPE_CHECK(cudaSetDevice(0));
     return hostcuda_leaks(NULL);
 }
+
 /* Each call of a run fails once. Which GPU makes it is chance; what must hold is not. */
 static void test_each_call(int what, const char *name, int memory) {
     world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0, 0};
-    long    k, tried = 0, stood_in = 0, kept = 0;
-    int     good = 1, quiet = 0;
+    long k, tried = 0, stood_in = 0, kept = 0;
+    int good = 1, quiet = 0;
     pipe_randomise(w.x);
     for (k = 1; quiet < 9 && good && k < 2000; k += EVERY) { /* how many there are differs a bit */
         const spipe_desc_t d = describe(&w, what);
-        spipe_report_t     r;
-        const int          alive = num_alive();
+        spipe_report_t r;
+        const int alive = num_alive();
         w.given = w.taken = 0;
         pipe_poison(w.y);
         hostcuda_fail_clear();
         hostcuda_fail(NULL, k, cudaErrorLaunchOutOfResources);
         const cudaError_t e = spipe_run(&d, &r);
-        const int         fired = hostcuda_fail_fired() > 0;
+        const int fired = hostcuda_fail_fired() > 0;
         hostcuda_fail_clear();
         (void)cudaGetLastError();
         tried += fired;
         quiet = fired ? 0 : quiet + 1;
         stood_in += e == cudaSuccess && r.devices_failed;
-        if (e == cudaSuccess) good &= right(&w, N) && r.chunks_done == N / CHUNK;
-        else good &= r.failure.message[0] != 0 && right(&w, r.failure.chunks_whole * CHUNK);
+        if (e == cudaSuccess)
+            good &= right(&w, N) && r.chunks_done == N / CHUNK;
+        else
+            good &= r.failure.message[0] != 0 && right(&w, r.failure.chunks_whole * CHUNK);
         if (what == 2 || what == 4) good &= !w.wrong && (e != cudaSuccess || w.taken == N);
         const int stuck = e != cudaSuccess || r.devices_failed || r.failure.message[0];
         const int more = num_alive() - alive;
@@ -245,27 +274,31 @@ static void test_each_call(int what, const char *name, int memory) {
     }
     tap_ok(good && tried > 100 / EVERY && (what == 2 || stood_in > 20 / EVERY),
            "%s (%s): %ld calls failed one by one, in %ld runs the other GPU did the rest; none "
-           "leaked or lied (%ld failed frees kept theirs)", name, pipe_memory_names[memory], tried,
-           stood_in, kept);
+           "leaked or lied (%ld failed frees kept theirs)",
+           name, pipe_memory_names[memory], tried, stood_in, kept);
     pipe_free(&w.x);
     pipe_free(&w.y);
 }
+
 static int broken_device = -1;
+
 static cudaError_t breaking_stage(const spipe_chunk_t *c, void *user) {
     int device = -1;
     SPIPE_TRY(cudaGetDevice(&device));
     if (device == broken_device && c->index > 2) hostcuda_break_device(cudaErrorIllegalAddress);
     return pipe_mix_stage(c, user);
 }
+
 static cudaError_t refusing_stage(const spipe_chunk_t *c, void *user) {
     int device = -1;
     SPIPE_TRY(cudaGetDevice(&device));
     return device == broken_device ? cudaErrorNotSupported : pipe_mix_stage(c, user);
 }
+
 static void test_one_device_fails(void) {
-    world_t        w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
-                        {0, 1, 1}, 0, 0, 0};
-    spipe_desc_t   d = describe(&w, 0);
+    world_t w = {
+        pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED), {0, 1, 1}, 0, 0, 0};
+    spipe_desc_t d = describe(&w, 0);
     spipe_report_t r;
     pipe_randomise(w.x);
     pipe_poison(w.y);
@@ -291,13 +324,15 @@ static void test_one_device_fails(void) {
     pipe_free(&w.x);
     pipe_free(&w.y);
 }
+
 /* The GPU in question does one chunk less than so many; the others have something on their way when
    it fails, for they are held in their first chunk until then. */
 static struct turn {
-    std::mutex              lock;
+    std::mutex lock;
     std::condition_variable changed;
-    int                     left, broken;
+    int left, broken;
 } hold;
+
 static cudaError_t held_stage(const spipe_chunk_t *c, void *user) {
     int device = -1;
     SPIPE_TRY(cudaGetDevice(&device));
@@ -311,19 +346,21 @@ static cudaError_t held_stage(const spipe_chunk_t *c, void *user) {
     held.unlock();
     return pipe_mix_stage(c, user);
 }
+
 static cudaError_t counting_stage(const spipe_chunk_t *c, void *user) {
     std::unique_lock<std::mutex> held(hold.lock);
     if (--hold.left == 0) hostcuda_break_device(cudaErrorIllegalAddress);
     held.unlock();
     return pipe_mix_stage(c, user);
 }
+
 /* To a sink. Whichever chunk the one that fails had, each of the others has later ones in hand. */
 static void test_sink_survives(void) {
     static const int list[3] = {0, 1, 2};
-    int              good = 1, k;
-    world_t          w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
-                          {0, 1, 1}, 0, 0, 0};
-    spipe_report_t   r;
+    int good = 1, k;
+    world_t w = {
+        pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED), {0, 1, 1}, 0, 0, 0};
+    spipe_report_t r;
     pipe_randomise(w.x);
     for (k = 0; k < 30 && good; ++k) {
         spipe_desc_t d = describe(&w, 4);
@@ -345,10 +382,15 @@ static void test_sink_survives(void) {
     pipe_free(&w.x);
     pipe_free(&w.y);
 }
+
 static void test_sink_ends(void) {
-    int            good = 1, k;
-    world_t        w = {pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE),
-                        {0, 1, 1}, 0, 0, 0}; /* a reset ends what is pinned */
+    int good = 1, k;
+    world_t w = {pipe_array_new(N, PIPE_PAGEABLE),
+                 pipe_array_new(N, PIPE_PAGEABLE),
+                 {0, 1, 1},
+                 0,
+                 0,
+                 0}; /* a reset ends what is pinned */
     spipe_report_t r;
     pipe_randomise(w.x);
     for (k = 1; k < N / CHUNK && good; ++k) {
@@ -365,8 +407,10 @@ static void test_sink_ends(void) {
             SPIPE_CHECK(cudaDeviceReset());
         }
     }
-    tap_ok(good, "an error that ends CUDA's work ends a run with a sink, which has had what is "
-           "whole: %s", r.failure.message);
+    tap_ok(good,
+           "an error that ends CUDA's work ends a run with a sink, which has had what is "
+           "whole: %s",
+           r.failure.message);
     pipe_free(&w.x);
     pipe_free(&w.y);
 }

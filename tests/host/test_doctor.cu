@@ -4,6 +4,7 @@
 #include "tap.h"
 
 static __global__ void work(int *x) { (void)x; }
+
 static unsigned blocks = 1;
 
 static cudaError_t launch(cudaStream_t stream, void *user) {
@@ -16,21 +17,23 @@ static spipe_doctor_desc_t small_probe(size_t bytes) {
     d.probe_bytes = bytes;
     return d;
 }
+
 static spipe_checkup_t examine(const hostcuda_profile_t *p, const spipe_doctor_desc_t *given) {
     const spipe_doctor_desc_t small = small_probe((size_t)2 << 20);
-    spipe_checkup_t           c;
+    spipe_checkup_t c;
     SPIPE_CHECK(hostcuda_set_profile(0, p));
     hostcuda_kernel_time(work, 1e6, 0.0);
     SPIPE_CHECK(spipe_doctor(given ? given : &small, &c, NULL));
     return c;
 }
+
 static int looks(const spipe_checkup_t *c, spipe_finding_t f) {
     return c->verdict[f] == SPIPE_VERDICT_LOOK;
 }
 
 static void test_devices(void) {
     hostcuda_profile_t p = hostcuda_profile("h200");
-    spipe_checkup_t    c = examine(&p, NULL);
+    spipe_checkup_t c = examine(&p, NULL);
     tap_ok(c.num_look == 0 && c.copies_overlap > 0.85 && c.order_overlap > 0.85 && c.in_ms > 0.03,
            "h200: nothing to look at; %.0f %% of a copy is hidden", 100.0 * c.copies_overlap);
     tap_ok(c.kernels_overlap < 0.0 && c.verdict[SPIPE_FIND_TWO_KERNELS] == SPIPE_VERDICT_NONE,
@@ -66,8 +69,8 @@ static void test_devices(void) {
 
 static void test_streams(void) {
     const hostcuda_profile_t p = hostcuda_profile("h200");
-    spipe_doctor_desc_t      d = small_probe((size_t)2 << 20);
-    cudaStream_t             s[2] = {NULL, NULL};
+    spipe_doctor_desc_t d = small_probe((size_t)2 << 20);
+    cudaStream_t s[2] = {NULL, NULL};
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
     d.streams = s;
     d.num_streams = 2;
@@ -90,7 +93,7 @@ static void test_streams(void) {
 }
 
 static void test_kernels(void) {
-    hostcuda_profile_t  p = hostcuda_profile("h200");
+    hostcuda_profile_t p = hostcuda_profile("h200");
     spipe_doctor_desc_t d = small_probe((size_t)2 << 20);
     p.sm_count = 4;
     d.launch = launch;
@@ -104,10 +107,14 @@ static void test_kernels(void) {
 }
 
 static void test_failures(void) {
-    static const char *const calls[] = {"cudaMalloc", "cudaHostAlloc", "cudaEventCreate",
-                                        "cudaMemcpyAsync", "cudaStreamCreateWithPriority",
-                                        "cudaEventElapsedTime", "cudaGetDeviceProperties"};
-    const hostcuda_profile_t  p = hostcuda_profile("h200");
+    static const char *const calls[] = {"cudaMalloc",
+                                        "cudaHostAlloc",
+                                        "cudaEventCreate",
+                                        "cudaMemcpyAsync",
+                                        "cudaStreamCreateWithPriority",
+                                        "cudaEventElapsedTime",
+                                        "cudaGetDeviceProperties"};
+    const hostcuda_profile_t p = hostcuda_profile("h200");
     const spipe_doctor_desc_t d = small_probe((size_t)64 << 10);
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
     for (const char *call : calls) {
@@ -126,10 +133,10 @@ static void test_failures(void) {
 }
 
 static void test_text(void) {
-    hostcuda_profile_t  p = hostcuda_profile("ideal1");
+    hostcuda_profile_t p = hostcuda_profile("ideal1");
     spipe_doctor_desc_t d = small_probe((size_t)1 << 20);
-    char                text[8192] = "";
-    FILE               *f = tmpfile();
+    char text[8192] = "";
+    FILE *f = tmpfile();
     if (!f) exit(99);
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
     SPIPE_CHECK(spipe_doctor(&d, NULL, f));
@@ -139,15 +146,14 @@ static void test_text(void) {
     tap_ok(strstr(text, "LOOK HERE 1 copy engine: one direction at a time") != NULL &&
                strstr(text, "cure: ") != NULL && strstr(text, "(modelled)") != NULL,
            "the text says what, and what to do; the device is named as modelled");
-    for (const char *question : {"1 pinned", "2 non-blocking", "3 different", "4 synchronisation",
-                                 "5 overlap?"}) {
+    for (const char *question :
+         {"1 pinned", "2 non-blocking", "3 different", "4 synchronisation", "5 overlap?"}) {
         tap_ok(strstr(text, question) != NULL, "the checklist asks: %s ...", question);
     }
     f = fopen("/dev/full", "w");
     if (f) {
         setvbuf(f, NULL, _IONBF, 0);
-        tap_ok(spipe_doctor(&d, NULL, f) == cudaErrorOperatingSystem,
-               "a full device is an error");
+        tap_ok(spipe_doctor(&d, NULL, f) == cudaErrorOperatingSystem, "a full device is an error");
         fclose(f);
     } else {
         tap_skip("a full device is an error", "there is no /dev/full");

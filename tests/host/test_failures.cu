@@ -11,16 +11,19 @@
 extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
 #endif
 
-enum { N = 1500, CHUNK = 200 };
+enum {
+    N = 1500,
+    CHUNK = 200
+};
 
 typedef struct world {
-    pipe_array_t    x, y;
+    pipe_array_t x, y;
     pipe_mix_args_t args;
-    size_t          given, taken;
+    size_t given, taken;
 } world_t;
 
 static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
-    world_t     *w = (world_t *)user;
+    world_t *w = (world_t *)user;
     const size_t left = N - w->given;
     *count = left < max_count ? left : max_count;
     memcpy(dst, w->x.at + w->given, *count);
@@ -83,19 +86,23 @@ static int num_alive(void) {
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { STEP = 3 }; /* dear there, and tests/torture has its share, too */
+enum {
+    STEP = 3
+}; /* dear there, and tests/torture has its share, too */
 #else
-enum { STEP = 1 };
+enum {
+    STEP = 1
+};
 #endif
 static void test_runs(int what, const char *name, int memory) {
     world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0};
-    long    k, tried = 0, kept = 0;
-    int     good = 1, fired = 1;
+    long k, tried = 0, kept = 0;
+    int good = 1, fired = 1;
     pipe_randomise(w.x);
     for (k = 1; fired && good; k += STEP) {
         const spipe_desc_t d = describe(&w, what);
-        spipe_report_t     r;
-        const int          alive = num_alive();
+        spipe_report_t r;
+        const int alive = num_alive();
         start(&w);
         hostcuda_fail_clear();
         hostcuda_fail(NULL, k, cudaErrorLaunchOutOfResources);
@@ -105,8 +112,10 @@ static void test_runs(int what, const char *name, int memory) {
         (void)cudaGetLastError();
         tried += fired;
         /* a run that copes with a failed call must be whole; one that does not must say so */
-        if (e == cudaSuccess) good &= right(&w, N);
-        else good &= r.failure.message[0] != 0;
+        if (e == cudaSuccess)
+            good &= right(&w, N);
+        else
+            good &= r.failure.message[0] != 0;
         if (e != cudaSuccess) {
             const size_t whole = r.failure.chunks_whole * CHUNK;
             good &= right(&w, whole < w.y.bytes ? whole : w.y.bytes);
@@ -133,13 +142,13 @@ static void test_runs(int what, const char *name, int memory) {
 
 /* Without a plan there is nothing to tell of but why. */
 static void test_plans(void) {
-    world_t            w = {pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE),
-                            {0, 1, 1}, 0, 0};
+    world_t w = {
+        pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE), {0, 1, 1}, 0, 0};
     const spipe_desc_t d = describe(&w, 6);
-    long               k, tried = 0;
-    int                good = 1, fired = 1;
+    long k, tried = 0;
+    int good = 1, fired = 1;
     for (k = 1; fired && good; ++k) {
-        spipe_plan_t    plan, none;
+        spipe_plan_t plan, none;
         spipe_failure_t f;
         memset(&plan, 0xEE, sizeof plan);
         memset(&none, 0, sizeof none);
@@ -150,8 +159,10 @@ static void test_plans(void) {
         (void)cudaGetLastError();
         tried += e != cudaSuccess;
         good &= e == f.error;
-        if (e == cudaSuccess) good &= plan.depth <= SPIPE_MAX_DEPTH && plan.why_staging != NULL;
-        else good &= f.message[0] && memcmp(&plan, &none, sizeof plan) == 0;
+        if (e == cudaSuccess)
+            good &= plan.depth <= SPIPE_MAX_DEPTH && plan.why_staging != NULL;
+        else
+            good &= f.message[0] && memcmp(&plan, &none, sizeof plan) == 0;
     }
     tap_ok(good && tried > 2, "a plan that fails, %ld calls one by one, tells why and nothing else",
            tried);
@@ -161,12 +172,12 @@ static void test_plans(void) {
 
 /* A longer whole that there is no room for leaves the pipeline as it was. */
 static void test_no_room(void) {
-    world_t           w = {pipe_array_new(8 * N, PIPE_PINNED), pipe_array_new(8 * N, PIPE_PINNED),
-                           {0, 1, 1}, 0, 0};
-    spipe_desc_t      d = spipe_desc_default();
+    world_t w = {
+        pipe_array_new(8 * N, PIPE_PINNED), pipe_array_new(8 * N, PIPE_PINNED), {0, 1, 1}, 0, 0};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p;
-    cudaError_t       e;
-    size_t            left = 0, total = 0;
+    cudaError_t e;
+    size_t left = 0, total = 0;
     d.count = N;
     spipe_add_input(&d, w.x.at, 1);
     spipe_add_output(&d, w.y.at, 1);
@@ -196,9 +207,8 @@ static void test_no_room(void) {
 }
 
 static void test_async(void) {
-    world_t        w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED),
-                        {0, 1, 1}, 0, 0};
-    spipe_desc_t   d = describe(&w, 0);
+    world_t w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED), {0, 1, 1}, 0, 0};
+    spipe_desc_t d = describe(&w, 0);
     spipe_report_t r;
     pipe_randomise(w.x);
     start(&w);

@@ -36,6 +36,7 @@ struct kit_t { /* what most rules need */
     cudaEvent_t e;
     char *dev, *pinned;
     std::vector<char> pageable;
+
     explicit kit_t(unsigned flags = cudaStreamNonBlocking)
         : a(), b(), e(), dev(), pinned(), pageable(2 * BYTES) {
         cudaStreamCreateWithFlags(&a, flags);
@@ -45,6 +46,7 @@ struct kit_t { /* what most rules need */
         cudaMallocHost(&pinned, BYTES);
         memset(pinned, 1, BYTES);
     }
+
     ~kit_t() {
         cudaFree(dev);
         cudaFreeHost(pinned);
@@ -52,6 +54,7 @@ struct kit_t { /* what most rules need */
         cudaStreamDestroy(b);
         cudaEventDestroy(e);
     }
+
     kit_t(const kit_t &) = delete;
     kit_t &operator=(const kit_t &) = delete;
 };
@@ -59,7 +62,9 @@ struct kit_t { /* what most rules need */
 /* Holds a stream until opened. */
 struct gate_t {
     std::atomic<bool> open;
+
     gate_t() : open(false) {}
+
     static void wait(void *self) {
         while (!static_cast<gate_t *>(self)->open.load()) std::this_thread::yield();
     }
@@ -483,8 +488,12 @@ static void test_capture_refusals() {
     REFUSED(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal),
             cudaErrorStreamCaptureUnsupported, "the legacy stream cannot be captured");
     REFUSED(cudaStreamEndCapture(k.a, &g), cudaErrorIllegalState, "nor an end without a begin");
-    const auto begin = [&] { cudaStreamBeginCapture(k.a, cudaStreamCaptureModeGlobal); };
-    const auto end = [&] { return cudaStreamEndCapture(k.a, &g); };
+    const auto begin = [&] {
+        cudaStreamBeginCapture(k.a, cudaStreamCaptureModeGlobal);
+    };
+    const auto end = [&] {
+        return cudaStreamEndCapture(k.a, &g);
+    };
     begin();
     REFUSED(cudaStreamSynchronize(k.a), cudaErrorStreamCaptureUnsupported,
             "no synchronisation in a capture");

@@ -28,6 +28,7 @@ struct bench_t {
     char *host, *dev;
     std::vector<cudaStream_t> streams;
     cudaEvent_t start, stop;
+
     explicit bench_t(int n)
         : chunks(n), host(), dev(), streams(static_cast<size_t>(n)), start(), stop() {
         cudaMallocHost(&host, CHUNK * static_cast<size_t>(n));
@@ -37,6 +38,7 @@ struct bench_t {
         cudaEventCreate(&stop);
         hostcuda_clock_reset();
     }
+
     ~bench_t() {
         for (cudaStream_t s : streams) cudaStreamDestroy(s);
         cudaEventDestroy(start);
@@ -44,12 +46,16 @@ struct bench_t {
         cudaFree(dev);
         cudaFreeHost(host);
     }
+
     bench_t(const bench_t &) = delete;
     bench_t &operator=(const bench_t &) = delete;
+
     size_t at(int i) const { return CHUNK * static_cast<size_t>(i); }
+
     void in(int i, cudaStream_t s) {
         cudaMemcpyAsync(dev + at(i), host + at(i), CHUNK, cudaMemcpyHostToDevice, s);
     }
+
     void kernel(int i, cudaStream_t s, unsigned blocks = 1) {
         cudaLaunchConfig_t c = {};
         c.gridDim = dim3(blocks);
@@ -57,14 +63,18 @@ struct bench_t {
         c.stream = s;
         cudaLaunchKernelEx(&c, stage, dev + at(i));
     }
+
     void out(int i, cudaStream_t s) {
         cudaMemcpyAsync(host + at(i), dev + at(i), CHUNK, cudaMemcpyDeviceToHost, s);
     }
+
     cudaStream_t stream(int i) const { return streams[static_cast<size_t>(i)]; }
+
     double wait() {
         cudaDeviceSynchronize();
         return hostcuda_now_ns();
     }
+
     double depth_first() {
         hostcuda_clock_reset();
         for (int i = 0; i < chunks; i++) {
@@ -74,6 +84,7 @@ struct bench_t {
         }
         return wait();
     }
+
     double breadth_first() {
         hostcuda_clock_reset();
         for (int i = 0; i < chunks; i++) in(i, stream(i));
@@ -81,6 +92,7 @@ struct bench_t {
         for (int i = 0; i < chunks; i++) out(i, stream(i));
         return wait();
     }
+
     double serial() {
         hostcuda_clock_reset();
         for (int i = 0; i < chunks; i++) {
@@ -90,6 +102,7 @@ struct bench_t {
         }
         return wait();
     }
+
     double engines() { /* a stream for each stage, joined by events */
         std::vector<cudaEvent_t> e(static_cast<size_t>(2 * chunks));
         for (cudaEvent_t &x : e) cudaEventCreateWithFlags(&x, cudaEventDisableTiming);

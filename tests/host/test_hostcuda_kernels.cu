@@ -15,15 +15,20 @@ static cudaLaunchConfig_t config(dim3 grid, dim3 block, size_t shared = 0) {
 }
 
 /* Memory that the kernel writes and the test reads. */
-template <typename T> struct mapped_t {
+template <typename T>
+struct mapped_t {
     T *p;
+
     explicit mapped_t(size_t n, T v = T()) : p() {
         cudaMallocHost(&p, n * sizeof(T));
         for (size_t i = 0; i < n; i++) p[i] = v;
     }
+
     ~mapped_t() { cudaFreeHost(p); }
+
     mapped_t(const mapped_t &) = delete;
     mapped_t &operator=(const mapped_t &) = delete;
+
     T &operator[](size_t i) { return p[i]; }
 };
 
@@ -126,7 +131,8 @@ static __global__ void never_meet(int *out) {
     out[0] = 1;
 }
 
-template <typename T> static __global__ void axpy(T a, const T *__restrict__ x, T *y, int n) {
+template <typename T>
+static __global__ void axpy(T a, const T *__restrict__ x, T *y, int n) {
     const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) y[i] += a * x[i];
 }
@@ -174,8 +180,8 @@ static void test_warps() {
     for (int t = 0; t < 32; t++) {
         const size_t i = static_cast<size_t>(t);
         sh = sh && o[i] == 50 && o[32 + i] == (t < 3 ? t : t - 3) && o[64 + i] == (t ^ 1) &&
-             o[96 + i] == t / 8 * 8 + 1 &&
-             o[224 + i] == static_cast<int>(1.5 * (t < 30 ? t + 2 : t));
+             o[96 + i] == t / 8 * 8 + 1;
+        sh = sh && o[224 + i] == static_cast<int>(1.5 * (t < 30 ? t + 2 : t));
         vote = vote && o[128 + i] == 0x49249249 && o[160 + i] == 1 && o[192 + i] == 496;
         halves = halves && static_cast<unsigned>(o[256 + i]) == (t < 16 ? 0xffffu : 0xaaaa0000u);
     }

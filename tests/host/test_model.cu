@@ -17,11 +17,13 @@ static spipe_model_t even(size_t chunks, spipe_schedule_t schedule) {
     m.schedule = schedule;
     return m;
 }
+
 static double ms_of(const spipe_model_t *m) {
     double ms = -1.0;
     SPIPE_CHECK(spipe_model_run(m, NULL, &ms));
     return ms;
 }
+
 static int is(double got, double want) {
     if (got == want) return 1; /* exactly: all of these are whole numbers */
     tap_note("%.17g where the closed form says %.17g", got, want);
@@ -33,7 +35,7 @@ static void test_closed_forms(void) {
     int serial = 1, engines = 1, deep = 1, broad = 1, one = 1, waves = 1;
     for (size_t n : counts) {
         spipe_model_t m = even(n, SPIPE_SERIAL);
-        const double  N = (double)n;
+        const double N = (double)n;
         serial &= is(ms_of(&m), 3.0 * N);
         m = even(n, SPIPE_ENGINES);
         engines &= is(ms_of(&m), N + 2.0);
@@ -130,10 +132,10 @@ static void test_host_work(void) {
     m.drain_threads = 1;
     tap_ok(is(ms_of(&m), 64 * 4.0 + 7.0), "and one that drains is the limit beside four that fill");
     m.drain_threads = 4;
-    spipe_span_t     spans[64 * 5];
+    spipe_span_t spans[64 * 5];
     spipe_timeline_t t = spipe_timeline_default();
-    double           drained[64], copied[64];
-    int              waits = 1;
+    double drained[64], copied[64];
+    int waits = 1;
     for (int i = 0; i < 64; ++i) drained[i] = copied[i] = 1e300; /* not yet */
     t.spans = spans;
     t.capacity = 64 * 5;
@@ -160,7 +162,7 @@ static void test_host_work(void) {
     t.num_spans = 0;
     SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
     double until = 0.0;
-    int    overlap = 0;
+    int overlap = 0;
     for (size_t i = 0; i < t.num_spans; ++i) {
         const spipe_span_t *s = &t.spans[i];
         if (s->kind != SPIPE_SPAN_FILL && s->kind != SPIPE_SPAN_DRAIN) continue;
@@ -189,7 +191,7 @@ static void test_host_work(void) {
 
 static void test_refusals(void) {
     spipe_model_t m = even(4, SPIPE_ZERO_COPY);
-    const double  nan = strtod("nan", NULL);
+    const double nan = strtod("nan", NULL);
     tap_ok(spipe_model_run(&m, NULL, NULL) == cudaErrorNotSupported, "mapped is not modelled");
     tap_ok(spipe_model_run(NULL, NULL, NULL) == cudaErrorInvalidValue, "no model is refused");
     int refused = 1;
@@ -216,10 +218,11 @@ static void test_refusals(void) {
 /* Whether the spans obey what the description asks for. */
 static int obeys(const spipe_timeline_t *t, size_t chunks, size_t depth) {
     double *end = (double *)calloc(chunks * 3, sizeof *end);
-    int     good = end != NULL;
+    int good = end != NULL;
     for (size_t i = 0; i < t->num_spans && good; ++i) { /* in the order of their ends */
         const spipe_span_t *s = &t->spans[i];
-        const int k = s->kind == SPIPE_SPAN_IN ? 0 : s->kind == SPIPE_SPAN_STAGE ? 1 : 2;
+        int k = s->kind == SPIPE_SPAN_IN ? 0 : 2;
+        if (s->kind == SPIPE_SPAN_STAGE) k = 1;
         if (k > 0) good &= s->begin_ms >= end[3 * s->chunk + (size_t)k - 1];
         if (k > 0) good &= end[3 * s->chunk + (size_t)k - 1] > 0.0;
         if (k == 0 && s->chunk >= depth) good &= s->begin_ms >= end[3 * (s->chunk - depth) + 2];
@@ -233,11 +236,11 @@ static int obeys(const spipe_timeline_t *t, size_t chunks, size_t depth) {
 static void test_timeline(void) {
     static const spipe_schedule_t schedules[] = {SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                                  SPIPE_BREADTH_FIRST, SPIPE_ENGINES};
-    static spipe_span_t           spans[3000];
+    static spipe_span_t spans[3000];
     for (spipe_schedule_t schedule : schedules) {
         spipe_timeline_t t = spipe_timeline_default();
-        spipe_model_t    m = even(1000, schedule);
-        double           ms = 0.0;
+        spipe_model_t m = even(1000, schedule);
+        double ms = 0.0;
         m.device = spipe_model_preset("h200");
         m.stage_ms[0] = 0.17;
         t.spans = spans;
@@ -258,7 +261,7 @@ static void test_timeline(void) {
 /* Told, not tested: it depends on the machine and on who else uses it. */
 static void tell_speed(void) {
     spipe_model_t m = even(1000, SPIPE_ENGINES);
-    double        best = 1e9;
+    double best = 1e9;
     m.device = spipe_model_preset("h200");
     for (int i = 0; i < 20; ++i) {
         const double began = spipe_priv_seconds();
@@ -272,17 +275,18 @@ static void tell_speed(void) {
 /* ---- Of a plan ------------------------------------------------------------------------------- */
 
 static cudaError_t no_stage(const spipe_chunk_t *c, void *user) {
-    (void)c, (void)user;
+    (void)c;
+    (void)user;
     return cudaSuccess;
 }
 
 static void test_plan(void) {
-    pipe_array_t   x = pipe_array_new(3000, PIPE_PINNED), y = pipe_array_new(2000, PIPE_PINNED);
-    spipe_desc_t   d = spipe_desc_default();
-    spipe_plan_t   plan;
+    pipe_array_t x = pipe_array_new(3000, PIPE_PINNED), y = pipe_array_new(2000, PIPE_PINNED);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_plan_t plan;
     spipe_report_t ran;
-    spipe_model_t  m;
-    double         ms = 0.0;
+    spipe_model_t m;
+    double ms = 0.0;
     d.count = 1000;
     d.chunk = 100;
     d.depth = 3;
@@ -301,11 +305,11 @@ static void test_plan(void) {
            "a plan's model has its chunks, slots, bytes, copies and stages");
     tap_ok(spipe_model_run(&m, NULL, &ms) == cudaSuccess && ms > 0.0, "and can be run as it is");
     spipe_timeline_t t = spipe_timeline_default();
-    spipe_span_t     spans[] = {{SPIPE_SPAN_FILL, -1, 0, 0, 0.0, 2.0},
-                                {SPIPE_SPAN_FILL, -1, 0, 1, 1.0, 5.0},
-                                {SPIPE_SPAN_IN, -1, 0, 0, 2.0, 3.0},
-                                {SPIPE_SPAN_IN, -1, 0, 9, 3.0, 99.0}, /* the last chunk's */
-                                {SPIPE_SPAN_DRAIN, -1, 0, 0, 5.0, 9.0}};
+    spipe_span_t spans[] = {{SPIPE_SPAN_FILL, -1, 0, 0, 0.0, 2.0},
+                            {SPIPE_SPAN_FILL, -1, 0, 1, 1.0, 5.0},
+                            {SPIPE_SPAN_IN, -1, 0, 0, 2.0, 3.0},
+                            {SPIPE_SPAN_IN, -1, 0, 9, 3.0, 99.0}, /* the last chunk's */
+                            {SPIPE_SPAN_DRAIN, -1, 0, 0, 5.0, 9.0}};
     t.spans = spans;
     t.num_spans = 5;
     d.timeline = &t;
@@ -325,18 +329,23 @@ static void test_plan(void) {
     tap_ok(m.fill_threads == 5 && m.drain_threads == 3, "and so many threads fill and drain");
     d.timeline = NULL;
     spipe_stage_after(&d, 1, NULL);
-    tap_ok(spipe_plan_model(&d, &plan, NULL).num_stages == 0, "stages side by side have no such model");
+    tap_ok(spipe_plan_model(&d, &plan, NULL).num_stages == 0,
+           "stages side by side have no such model");
     d.stages[1].after_given = 0;
     plan.schedule = SPIPE_ZERO_COPY;
     tap_ok(spipe_plan_model(&d, &plan, NULL).num_stages == 0, "nor has a run without copies");
-    tap_ok(spipe_plan_model(NULL, &plan, NULL).num_stages == 0 && spipe_plan_model(&d, NULL, NULL).count == 0,
+    tap_ok(spipe_plan_model(NULL, &plan, NULL).num_stages == 0 &&
+               spipe_plan_model(&d, NULL, NULL).count == 0,
            "nor has nothing");
     pipe_free(&x);
     pipe_free(&y);
 }
 
 /* ---- Beside the modelled clock: streampipe runs there, the model only says so --------------- */
-enum { CHUNK = 64 * 1024, SMS = 4 }; /* floats: a thread each is more than so many SMs take */
+enum {
+    CHUNK = 64 * 1024,
+    SMS = 4
+}; /* floats: a thread each is more than so many SMs take */
 
 static __global__ void touch(const float *x, float *y, size_t n) {
     if (blockIdx.x == 0 && threadIdx.x == 0) y[0] = x[0] + (float)n;
@@ -344,10 +353,10 @@ static __global__ void touch(const float *x, float *y, size_t n) {
 SPIPE_MAP_STAGE(touch_stage, touch, float, float)
 
 static double run_ms(size_t count, size_t depth, spipe_schedule_t schedule) {
-    pipe_array_t      x = pipe_array_new(count * sizeof(float), PIPE_PINNED);
-    pipe_array_t      y = pipe_array_new(count * sizeof(float), PIPE_PINNED);
+    pipe_array_t x = pipe_array_new(count * sizeof(float), PIPE_PINNED);
+    pipe_array_t y = pipe_array_new(count * sizeof(float), PIPE_PINNED);
     spipe_pipeline_t *p = NULL;
-    spipe_desc_t      d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     memset(x.at, 0, x.bytes);
     d.count = count;
     d.chunk = CHUNK;
@@ -368,10 +377,10 @@ static double run_ms(size_t count, size_t depth, spipe_schedule_t schedule) {
 
 /* The largest distance over N, stage times, depths and a short last chunk. */
 static double furthest(const char *profile, spipe_schedule_t schedule) {
-    static const size_t   counts[] = {1, 2, 3, 4, 8, 16, 40};
-    static const double   stages[] = {0.1, 0.5, 1.0, 3.0}; /* of the copy in */
-    hostcuda_profile_t    p = hostcuda_profile(profile);
-    double                worst = 0.0;
+    static const size_t counts[] = {1, 2, 3, 4, 8, 16, 40};
+    static const double stages[] = {0.1, 0.5, 1.0, 3.0}; /* of the copy in */
+    hostcuda_profile_t p = hostcuda_profile(profile);
+    double worst = 0.0;
     p.sm_count = SMS;
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
     for (size_t n : counts) {
@@ -382,7 +391,7 @@ static double furthest(const char *profile, spipe_schedule_t schedule) {
             m.device.copy_lost_us = p.copy_lost * 1e-3;
             m.device.launch_latency_us = p.kernel_latency * 1e-3;
             m.device.copy_latency_us = 0.0; /* nor of that */
-            m.device.return_us = 0.0;   /* it knows no such thing */
+            m.device.return_us = 0.0;       /* it knows no such thing */
             m.count = n * CHUNK - (n % 2) * (CHUNK / 4);
             m.chunk = CHUNK;
             m.in_bytes = m.out_bytes = CHUNK * sizeof(float);
@@ -424,17 +433,19 @@ static void test_against_clock(void) {
    copies, losses and calls were measured by themselves, kernel_fill in the last row's last run. */
 static void test_against_h200(void) {
     static const double kernels[] = {0.1, 0.5, 1.0, 1.2, 3.0}; /* of the copy in */
+
     static const struct {
-        const char      *what;
+        const char *what;
         spipe_schedule_t schedule;
-        size_t           mib;
-        int              streams;
-        double           measured[5];
+        size_t mib;
+        int streams;
+        double measured[5];
     } rows[] = {{"serial", SPIPE_SERIAL, 512, 1, {0.52, 0.44, 0.37, 0.37, 0.60}},
                 {"four quarters", SPIPE_DEPTH_FIRST, 128, 1, {0.81, 0.77, 0.70, 0.73, 0.89}},
                 {"engines, 4 MiB", SPIPE_ENGINES, 4, 1, {0.95, 0.96, 0.945, 0.94, 0.955}},
                 {"engines, 8 MiB", SPIPE_ENGINES, 8, 1, {0.96, 0.97, 0.95, 0.93, 0.954}},
                 {"and two kernel streams", SPIPE_ENGINES, 8, 2, {0.96, 0.97, 0.95, 1.03, 1.06}}};
+
     for (const auto &row : rows) {
         double worst = 0.0;
         for (int i = 0; i < 5; ++i) {

@@ -12,7 +12,9 @@
 extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
 #endif
 
-enum { N = 200000 };
+enum {
+    N = 200000
+};
 
 static spipe_desc_t describe(pipe_array_t x, pipe_array_t y, pipe_mix_args_t *args) {
     spipe_desc_t d = spipe_desc_default();
@@ -22,6 +24,7 @@ static spipe_desc_t describe(pipe_array_t x, pipe_array_t y, pipe_mix_args_t *ar
     spipe_add_stage(&d, "mix", pipe_mix_stage, args);
     return d;
 }
+
 static int right(pipe_array_t x, pipe_array_t y) {
     for (size_t i = 0; i < N; ++i) {
         if (y.at[i] != pipe_mix(x.at[i], i)) return 0;
@@ -31,13 +34,13 @@ static int right(pipe_array_t x, pipe_array_t y) {
 
 /* The caller is on device 1 while objects of device 0 are used; device 1 must still be current. */
 static void test_two(pipe_array_t x, pipe_array_t y) {
-    pipe_mix_args_t   args = {0, 1, 1};
-    spipe_desc_t      d = describe(x, y, &args);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t d = describe(x, y, &args);
     spipe_pipeline_t *p = NULL;
-    spipe_report_t    r;
-    cudaStream_t      s;
-    spipe_device_t    facts;
-    int               device = -1;
+    spipe_report_t r;
+    cudaStream_t s;
+    spipe_device_t facts;
+    int device = -1;
     SPIPE_CHECK(cudaSetDevice(0));
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
@@ -49,7 +52,8 @@ static void test_two(pipe_array_t x, pipe_array_t y) {
     tap_ok(device == 1, "and device 1 still is, afterwards");
     tap_ok(spipe_pipeline_set_host(p, 0, x.at) == cudaSuccess &&
                spipe_pipeline_set_count(p, N) == cudaSuccess &&
-               spipe_pipeline_enqueue(p, s) == cudaSuccess && spipe_pipeline_wait(p, NULL) == cudaSuccess &&
+               spipe_pipeline_enqueue(p, s) == cudaSuccess &&
+               spipe_pipeline_wait(p, NULL) == cudaSuccess &&
                spipe_pipeline_destroy(p) == cudaSuccess && cudaGetDevice(&device) == cudaSuccess &&
                device == 1,
            "so do set, enqueue, wait and destroy");
@@ -62,11 +66,11 @@ static void test_two(pipe_array_t x, pipe_array_t y) {
 }
 
 static void test_little_memory(pipe_array_t x, pipe_array_t y) {
-    pipe_mix_args_t          args = {0, 1, 1};
-    spipe_desc_t             d = describe(x, y, &args);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t d = describe(x, y, &args);
     const hostcuda_profile_t whole = hostcuda_get_profile(0);
-    spipe_report_t           r;
-    hostcuda_profile_t       little = whole;
+    spipe_report_t r;
+    hostcuda_profile_t little = whole;
     little.memory = 256 << 10;
     SPIPE_CHECK(hostcuda_set_profile(0, &little));
     pipe_poison(y);
@@ -80,7 +84,7 @@ static void test_little_memory(pipe_array_t x, pipe_array_t y) {
 /* ---- Each call that a small function makes fails once ---------------------------------------- */
 static cudaError_t use_pool(void) {
     spipe_stream_pool_t p;
-    cudaStream_t        s[3];
+    cudaStream_t s[3];
     SPIPE_TRY(spipe_stream_pool_create(&p, 2, SPIPE_PRIORITY_HIGH));
     cudaError_t e = spipe_stream_acquire(&p, &s[0]);
     if (e == cudaSuccess) spipe_priv_keep_error(&e, spipe_stream_release(&p, s[0]));
@@ -88,9 +92,10 @@ static cudaError_t use_pool(void) {
     spipe_priv_keep_error(&e, spipe_stream_pool_destroy(&p));
     return e;
 }
+
 static cudaError_t use_wait(void) {
     cudaStream_t s[2] = {NULL, NULL};
-    cudaError_t  e = spipe_stream_create(&s[0], SPIPE_PRIORITY_LOW);
+    cudaError_t e = spipe_stream_create(&s[0], SPIPE_PRIORITY_LOW);
     if (e == cudaSuccess) e = spipe_stream_create(&s[1], SPIPE_PRIORITY_MEDIUM);
     if (e == cudaSuccess) e = spipe_stream_wait(s[1], s[0]);
     for (cudaStream_t k : s) {
@@ -98,10 +103,11 @@ static cudaError_t use_wait(void) {
     }
     return e;
 }
+
 static cudaError_t use_memory(void) {
     static char bytes[4096];
-    void       *p = NULL;
-    int         pinned = -1;
+    void *p = NULL;
+    int pinned = -1;
     SPIPE_TRY(spipe_pinned_alloc(&p, 100));
     cudaError_t e = spipe_is_pinned(p, 100, &pinned);
     spipe_priv_keep_error(&e, spipe_pinned_free(p));
@@ -112,9 +118,10 @@ static cudaError_t use_memory(void) {
     }
     return e;
 }
+
 static cudaError_t use_timer(void) {
     spipe_timer_t t;
-    float         ms;
+    float ms;
     SPIPE_TRY(spipe_timer_create(&t));
     cudaError_t e = spipe_timer_start(&t, NULL);
     if (e == cudaSuccess) e = spipe_timer_stop(&t, NULL);
@@ -122,9 +129,10 @@ static cudaError_t use_timer(void) {
     spipe_priv_keep_error(&e, spipe_timer_destroy(&t));
     return e;
 }
+
 static cudaError_t use_channel(void) {
     spipe_channel_t c;
-    char            in[64] = "a", out[64] = "b";
+    char in[64] = "a", out[64] = "b";
     SPIPE_TRY(spipe_channel_create(&c, 64, 2));
     cudaError_t e = spipe_channel_send(&c, NULL, in);
     if (e == cudaSuccess) e = spipe_channel_recv(&c, NULL, out);
@@ -132,33 +140,38 @@ static cudaError_t use_channel(void) {
     spipe_priv_keep_error(&e, spipe_channel_destroy(&c));
     return e;
 }
+
 static cudaError_t use_events(void) {
     spipe_event_pool_t p;
-    cudaEvent_t        event;
+    cudaEvent_t event;
     SPIPE_TRY(spipe_event_pool_create(&p));
     cudaError_t e = spipe_event_acquire(&p, &event);
     if (e == cudaSuccess) spipe_priv_keep_error(&e, spipe_event_release(&p, event));
     spipe_priv_keep_error(&e, spipe_event_pool_destroy(&p));
     return e;
 }
+
 static cudaError_t use_scope(void) {
     spipe_stream_pool_t p;
-    spipe_scope_t       scope;
+    spipe_scope_t scope;
     SPIPE_TRY(spipe_stream_pool_create(&p, 2, SPIPE_PRIORITY_DEFAULT));
     cudaError_t e = spipe_scope_begin(&scope, &p, NULL);
     if (e == cudaSuccess) e = spipe_scope_end(&scope);
     spipe_priv_keep_error(&e, spipe_stream_pool_destroy(&p));
     return e;
 }
+
 static void call_back(cudaError_t e, void *user) { *(cudaError_t *)user = e; }
+
 static cudaError_t use_worker(void) {
     spipe_worker_t w;
-    cudaError_t    told = cudaSuccess;
+    cudaError_t told = cudaSuccess;
     SPIPE_TRY(spipe_worker_create(&w));
     cudaError_t e = spipe_worker_call(&w, NULL, call_back, &told);
     (void)spipe_worker_destroy(&w);
     return e == cudaSuccess ? told : e;
 }
+
 static cudaError_t use_device(void) {
     spipe_device_t facts;
     return spipe_device_get(&facts, -1);
@@ -169,7 +182,7 @@ static void test_calls(const char *name, cudaError_t (*use)(void)) {
     for (long k = 1;; ++k) {
         hostcuda_fail(NULL, k, cudaErrorLaunchOutOfResources);
         const cudaError_t e = use();
-        const long        fired = hostcuda_fail_fired();
+        const long fired = hostcuda_fail_fired();
         hostcuda_fail_clear();
         (void)cudaGetLastError();
         if (fired == 0) {

@@ -5,12 +5,17 @@
 
 /* The library's allocations, counted; the one whose turn it is fails. */
 static long due, made;
-static int  fails(void) { return ++made == due; }
+
+static int fails(void) { return ++made == due; }
+
 static void *short_malloc(size_t bytes) { return fails() ? NULL : malloc(bytes); }
+
 static void *short_calloc(size_t n, size_t bytes) { return fails() ? NULL : calloc(n, bytes); }
+
 static void *short_realloc(void *p, size_t bytes) { return fails() ? NULL : realloc(p, bytes); }
-#define malloc(bytes) short_malloc(bytes)
-#define calloc(n, bytes) short_calloc(n, bytes)
+
+#define malloc(bytes)     short_malloc(bytes)
+#define calloc(n, bytes)  short_calloc(n, bytes)
 #define realloc(p, bytes) short_realloc(p, bytes)
 
 #include "hostcuda.h"
@@ -20,12 +25,17 @@ static void *short_realloc(void *p, size_t bytes) { return fails() ? NULL : real
 #undef realloc
 #include "pipe_common.h"
 
-enum { N = 3000, CHUNK = 100 };
+enum {
+    N = 3000,
+    CHUNK = 100
+};
+
 static pipe_array_t x, y;
 
 static cudaError_t host_stage(const spipe_chunk_t *c, void *) {
     return c->data[1] ? cudaSuccess : cudaErrorInvalidValue;
 }
+
 static cudaError_t run(const spipe_desc_t *d) {
     spipe_report_t r;
     pipe_poison(y);
@@ -39,7 +49,7 @@ static cudaError_t run(const spipe_desc_t *d) {
 /* Each piece of work as a function: 0 with memory enough, cudaErrorMemoryAllocation without. */
 static cudaError_t arrays(void) {
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = N;
     d.chunk = CHUNK;
     d.threads = 2;
@@ -50,11 +60,12 @@ static cudaError_t arrays(void) {
     spipe_add_host_stage(&d, "host", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
     return run(&d);
 }
+
 static cudaError_t kept(void) {
-    pipe_mix_args_t   args = {0, 1, 1};
-    spipe_desc_t      d = spipe_desc_default();
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p = NULL;
-    spipe_plan_t      plan;
+    spipe_plan_t plan;
     d.count = N;
     d.chunk = CHUNK;
     d.depth = 2;
@@ -67,32 +78,37 @@ static cudaError_t kept(void) {
     (void)spipe_pipeline_destroy(p);
     return e;
 }
+
 static cudaError_t pool(void) {
     spipe_stream_pool_t p;
     SPIPE_TRY(spipe_stream_pool_create(&p, 2, SPIPE_PRIORITY_DEFAULT));
     return spipe_stream_pool_destroy(&p);
 }
+
 static void add_one(cudaError_t e, void *user) { *(int *)user += e == cudaSuccess; }
+
 static cudaError_t worker(void) {
     spipe_worker_t w;
-    int            ran = 0;
+    int ran = 0;
     memset(&w, 0, sizeof w);
     SPIPE_TRY(spipe_worker_create(&w));
     cudaError_t e = spipe_worker_call(&w, NULL, add_one, &ran);
     spipe_priv_keep_error(&e, spipe_worker_destroy(&w));
     return e == cudaSuccess && ran != 1 ? cudaErrorUnknown : e;
 }
+
 static cudaError_t channel(void) {
     spipe_channel_t c;
     SPIPE_TRY(spipe_channel_create(&c, 64, 2));
     return spipe_channel_destroy(&c);
 }
+
 static cudaError_t events(void) {
     spipe_event_pool_t p;
-    cudaEvent_t        event[3];
+    cudaEvent_t event[3];
     SPIPE_TRY(spipe_event_pool_create(&p));
     cudaError_t e = cudaSuccess;
-    int         n = 0;
+    int n = 0;
     while (n < 3 && e == cudaSuccess) {
         e = spipe_event_acquire(&p, &event[n]);
         n += e == cudaSuccess;
@@ -101,18 +117,20 @@ static cudaError_t events(void) {
     spipe_priv_keep_error(&e, spipe_event_pool_destroy(&p));
     return e;
 }
+
 static cudaError_t files(void) {
-    const char    *path = "build/no_memory.json"; /* /dev/null is no file: written in place */
+    const char *path = "build/no_memory.json"; /* /dev/null is no file: written in place */
     spipe_report_t r;
     memset(&r, 0, sizeof r);
     const cudaError_t e = spipe_report_write_json(&r, path);
     (void)remove(path);
     return e;
 }
+
 static cudaError_t pictures(void) {
-    spipe_span_t     spans[2];
+    spipe_span_t spans[2];
     spipe_timeline_t t = spipe_timeline_default();
-    FILE            *to = fopen("/dev/null", "w");
+    FILE *to = fopen("/dev/null", "w");
     if (!to) exit(99);
     memset(spans, 0, sizeof spans);
     spans[0].end_ms = 1.0;

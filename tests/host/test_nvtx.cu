@@ -4,15 +4,19 @@
 #include "../pipe_common.h"
 #include "streampipe_timeline.h"
 
-enum { N = 10000, CHUNK = 1000, CHUNKS = N / CHUNK };
+enum {
+    N = 10000,
+    CHUNK = 1000,
+    CHUNKS = N / CHUNK
+};
 
 int main(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
-    pipe_mix_args_t  args;
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_mix_args_t args;
     spipe_timeline_t t = spipe_timeline_default();
-    spipe_report_t   r;
-    spipe_desc_t     d = spipe_desc_default();
-    size_t           before;
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
+    size_t before;
     memset(&args, 0, sizeof args);
     args.out = 1;
     args.elem_bytes = 1;
@@ -28,11 +32,13 @@ int main(void) {
     tap_ok(hostcuda_ranges(NULL) == 0, "a run that nobody watches opens no range");
     d.timeline = &t;
     SPIPE_CHECK_RUN(&d, &r);
-    tap_ok(hostcuda_ranges(NULL) == 5 * CHUNKS, "a chunk is filled, copied in, worked on, copied "
-           "out and drained: %zu ranges", hostcuda_ranges(NULL));
+    tap_ok(hostcuda_ranges(NULL) == 5 * CHUNKS,
+           "a chunk is filled, copied in, worked on, copied "
+           "out and drained: %zu ranges",
+           hostcuda_ranges(NULL));
     tap_ok(hostcuda_ranges("mix 0") == 1 && hostcuda_ranges("mix 9") == 1 &&
-           hostcuda_ranges("copy in 3") == 1 && hostcuda_ranges("copy out 9") == 1 &&
-           hostcuda_ranges("fill 0") == 1 && hostcuda_ranges("drain 9") == 1,
+               hostcuda_ranges("copy in 3") == 1 && hostcuda_ranges("copy out 9") == 1 &&
+               hostcuda_ranges("fill 0") == 1 && hostcuda_ranges("drain 9") == 1,
            "their names tell what and which chunk");
     tap_ok(hostcuda_ranges_open() == 0, "all of them are closed");
     before = hostcuda_ranges(NULL);

@@ -10,35 +10,45 @@
 #include "pipe_common.h"
 #include "streampipe_tools.h"
 
-enum { STREAMS = 4, BLOCK = 256 };
+enum {
+    STREAMS = 4,
+    BLOCK = 256
+};
+
 static const size_t count = (size_t)4 << 20, part = count / STREAMS; /* floats: 16 MiB */
 
 typedef struct published {
     const char *name;
-    double      sequential, v1, v2; /* ms */
+    double sequential, v1, v2; /* ms */
 } published_t;
+
 static const published_t table[] = {
-    {"c1060", 12.92381, 13.63690, 8.84588}, /* one copy engine, one queue: V1 cannot overlap */
+    {"c1060", 12.92381, 13.63690, 8.84588},  /* one copy engine, one queue: V1 cannot overlap */
     {"c2050", 9.984512, 5.735584, 7.597984}, /* two, one queue: V2 is told late of kernels */
     {"k20c", 7.101760, 3.974144, 3.967616}}; /* two, many queues: the order does not matter */
-enum { NUM_CARDS = 3 };
+
+enum {
+    NUM_CARDS = 3
+};
 
 static __global__ void work(float *a, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) a[i] += 1.0f;
 }
+
 static cudaError_t launch(float *a, size_t n, cudaStream_t s) {
     return SPIPE_LAUNCH(work, spipe_blocks(n, BLOCK), BLOCK, 0, s, a, n);
 }
+
 static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return launch(SPIPE_BUF(c, 0, float), c->count, c->stream);
 }
 
 typedef struct bench {
-    float       *host, *device;
+    float *host, *device;
     cudaStream_t streams[STREAMS];
-    cudaEvent_t  begin, end;
+    cudaEvent_t begin, end;
 } bench_t;
 
 static cudaError_t bench_create(bench_t *b) {
@@ -48,6 +58,7 @@ static cudaError_t bench_create(bench_t *b) {
     SPIPE_TRY(cudaEventCreate(&b->begin));
     return cudaEventCreate(&b->end);
 }
+
 static cudaError_t bench_destroy(bench_t *b) {
     for (cudaStream_t s : b->streams) SPIPE_TRY(cudaStreamDestroy(s));
     SPIPE_TRY(cudaEventDestroy(b->begin));
@@ -60,10 +71,12 @@ static cudaError_t copy_in(const bench_t *b, size_t i) {
     return cudaMemcpyAsync(b->device + i * part, b->host + i * part, part * sizeof(float),
                            cudaMemcpyHostToDevice, b->streams[i]);
 }
+
 static cudaError_t copy_out(const bench_t *b, size_t i) {
     return cudaMemcpyAsync(b->host + i * part, b->device + i * part, part * sizeof(float),
                            cudaMemcpyDeviceToHost, b->streams[i]);
 }
+
 static cudaError_t kernel(const bench_t *b, size_t i) {
     return launch(b->device + i * part, part, b->streams[i]);
 }
@@ -73,6 +86,7 @@ static cudaError_t sequential(const bench_t *b) {
     SPIPE_TRY(launch(b->device, count, NULL));
     return cudaMemcpy(b->host, b->device, count * sizeof(float), cudaMemcpyDeviceToHost);
 }
+
 static cudaError_t v1(const bench_t *b) {
     for (size_t i = 0; i < STREAMS; ++i) {
         SPIPE_TRY(copy_in(b, i));
@@ -81,6 +95,7 @@ static cudaError_t v1(const bench_t *b) {
     }
     return cudaSuccess;
 }
+
 static cudaError_t v2(const bench_t *b) {
     for (size_t i = 0; i < STREAMS; ++i) SPIPE_TRY(copy_in(b, i));
     for (size_t i = 0; i < STREAMS; ++i) SPIPE_TRY(kernel(b, i));
@@ -116,7 +131,7 @@ static size_t picture(hostcuda_op_t *ops, size_t max) {
 /* streampipe's run of the same work; modelled ms, and its picture in ops. */
 static double piped(const bench_t *b, spipe_schedule_t schedule, hostcuda_op_t *ops, size_t *n) {
     spipe_pipeline_t *p = NULL;
-    spipe_desc_t      d = spipe_desc_default();
+    spipe_desc_t d = spipe_desc_default();
     d.count = count;
     d.chunk = part;
     d.depth = STREAMS;
@@ -154,7 +169,7 @@ static int same_picture(const hostcuda_op_t *a, size_t na, const hostcuda_op_t *
 /* What spipe_model says of the same device, with no runtime at all. */
 static double by_model(const published_t *row, double kernel_ms, spipe_schedule_t schedule) {
     spipe_model_t m = spipe_model_default();
-    double        ms = -1.0;
+    double ms = -1.0;
     m.device = spipe_model_preset(row->name);
     m.count = count;
     m.chunk = part;
@@ -175,16 +190,18 @@ static double set_kernel(const bench_t *b, const published_t *row) {
 }
 
 static void test_card(const published_t *row) {
-    hostcuda_op_t      plain[64], pipe[64];
-    size_t             num_plain, num_pipe;
-    bench_t            b;
+    hostcuda_op_t plain[64], pipe[64];
+    size_t num_plain, num_pipe;
+    bench_t b;
     hostcuda_profile_t profile = hostcuda_profile(row->name);
     SPIPE_CHECK(hostcuda_set_profile(0, &profile));
     SPIPE_CHECK(bench_create(&b));
     memset(b.host, 0, count * sizeof(float));
     const double kernel_ms = set_kernel(&b, row);
-    tap_ok(near(timed(&b, sequential), row->sequential, 1e-3), "%s: sequential, which gives the "
-           "kernel's %.3f ms", row->name, kernel_ms);
+    tap_ok(near(timed(&b, sequential), row->sequential, 1e-3),
+           "%s: sequential, which gives the "
+           "kernel's %.3f ms",
+           row->name, kernel_ms);
     for (int v = 1; v <= 2; ++v) {
         const spipe_schedule_t schedule = v == 1 ? SPIPE_DEPTH_FIRST : SPIPE_BREADTH_FIRST;
         const double published = v == 1 ? row->v1 : row->v2;
@@ -205,10 +222,10 @@ static void test_card(const published_t *row) {
 /* How much of the K20c's outcome hangs on the one constant with no round figure behind it. */
 static void note_sensitivity(void) {
     static const double factors[] = {0.90, 0.95, 1.0};
-    const published_t  *row = &table[2];
+    const published_t *row = &table[2];
     for (double f : factors) {
         hostcuda_profile_t p = hostcuda_profile(row->name);
-        bench_t            b;
+        bench_t b;
         p.both_ways = f;
         SPIPE_CHECK(hostcuda_set_profile(0, &p));
         SPIPE_CHECK(bench_create(&b));

@@ -6,7 +6,11 @@
 
 #include <math.h>
 
-enum { CHUNK = 1 << 20, CHUNKS = 8, N = CHUNK * CHUNKS };
+enum {
+    CHUNK = 1 << 20,
+    CHUNKS = 8,
+    N = CHUNK * CHUNKS
+};
 
 static __global__ void touch(const unsigned char *x, unsigned char *y, size_t n) {
     if (blockIdx.x == 0 && threadIdx.x == 0) y[0] = (unsigned char)(x[0] + n);
@@ -23,10 +27,10 @@ static void use_profile(const char *name, double kernel_us) {
 }
 
 static spipe_report_t run(spipe_schedule_t schedule) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     spipe_timeline_t t = spipe_timeline_default();
-    spipe_desc_t     d = spipe_desc_default();
-    spipe_report_t   r;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
     memset(x.at, 0, x.bytes);
     d.count = N;
     d.chunk = CHUNK;
@@ -42,6 +46,7 @@ static spipe_report_t run(spipe_schedule_t schedule) {
     pipe_free(&y);
     return r;
 }
+
 /* Event times come in half microseconds. */
 static int is(double got, double want) {
     if (fabs(got - want) <= 8e-3 * want) return 1;

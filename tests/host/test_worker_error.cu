@@ -10,16 +10,17 @@ static void hear(cudaError_t status, void *user) { *(cudaError_t *)user = status
 
 static void test_worker_after_error(void) {
     spipe_worker_t worker;
-    cudaStream_t   s;
-    cudaError_t    heard = cudaSuccess;
-    int            called = 0;
+    cudaStream_t s;
+    cudaError_t heard = cudaSuccess;
+    int called = 0;
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_worker_create(&worker));
     hostcuda_fail_async("memset", 1, cudaErrorIllegalAddress);
     void *memory = NULL;
     SPIPE_CHECK(cudaMalloc(&memory, 64));
     SPIPE_CHECK(cudaMemsetAsync(memory, 0, 64, s));
-    SPIPE_CHECK(spipe_host_call(s, [](void *user) { ++*(int *)user; }, &called));
+    SPIPE_CHECK(spipe_host_call(
+        s, [](void *user) { ++*(int *)user; }, &called));
     SPIPE_CHECK(spipe_worker_call(&worker, s, hear, &heard));
     SPIPE_CHECK(spipe_worker_wait(&worker));
     tap_ok(heard == cudaErrorIllegalAddress && called == 0,

@@ -11,7 +11,7 @@ function bare(s) {
 }
 function judge(s) {
     s = bare(s)
-    gsub(/<[A-Za-z0-9_:,* ]*>/, "", s)
+    while (gsub(/<[A-Za-z0-9_:,* ]*>/, "", s));
     if (s !~ /,/) return
     # `int a, b`, `T *a, b`, `ns::type a, b`: a type and a name stand before the first comma, = or (.
     if (s ~ /^return[^A-Za-z0-9_]/) fault("a comma after return: make two statements of it")

@@ -14,27 +14,38 @@
 #include <vector>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SANITIZED = 1 };
+enum {
+    SANITIZED = 1
+};
 #else
-enum { SANITIZED = 0 };
+enum {
+    SANITIZED = 0
+};
 #endif
-enum { THREADS = 8, N = 1500, CHUNK = 100, LEASERS = 4 };
-static int  num_rounds = SANITIZED ? 4 : 10, num_pipelines = SANITIZED ? 300 : 1000;
+enum {
+    THREADS = 8,
+    N = 1500,
+    CHUNK = 100,
+    LEASERS = 4
+};
+
+static int num_rounds = SANITIZED ? 4 : 10, num_pipelines = SANITIZED ? 300 : 1000;
 static long num_leases = SANITIZED ? 20000 : 100000;
 
 /* ---- eight threads ------------------------------------------------------------------------- */
 typedef struct shared {
     spipe_stream_pool_t pool;
-    spipe_worker_t      worker;
-    std::atomic<int>    wrong;
-    int                 calls; /* by the worker alone, so no lock */
+    spipe_worker_t worker;
+    std::atomic<int> wrong;
+    int calls; /* by the worker alone, so no lock */
 } shared_t;
+
 typedef struct job { /* what one thread asks of the worker */
-    shared_t     *shared;
-    cudaStream_t  stream;
+    shared_t *shared;
+    cudaStream_t stream;
     pipe_array_t *y;
     unsigned char copy[64];
-    int           done;
+    int done;
 } job_t;
 
 /* Runs on the worker when the stream got here; calls CUDA, as it may. */
@@ -46,13 +57,13 @@ static void look(cudaError_t status, void *user) {
     j->shared->wrong += cudaStreamQuery(j->stream) == cudaErrorInvalidResourceHandle;
     j->done = 1;
 }
+
 static cudaError_t keep_running(spipe_desc_t *d, int round, pipe_array_t *x, pipe_array_t *y,
                                 job_t *j, pipe_mix_args_t *args) {
-    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY,
-                                                 SPIPE_SERIAL};
-    spipe_pipeline_t             *p;
-    cudaError_t                   e;
+    static const spipe_schedule_t schedules[] = {
+        SPIPE_ENGINES, SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY, SPIPE_SERIAL};
+    spipe_pipeline_t *p;
+    cudaError_t e;
     *d = spipe_desc_default();
     d->count = N;
     d->chunk = CHUNK;
@@ -78,15 +89,16 @@ static cudaError_t keep_running(spipe_desc_t *d, int round, pipe_array_t *x, pip
     spipe_priv_keep_error(&e, spipe_pipeline_destroy(p));
     return e;
 }
+
 static void one_thread(shared_t *s, int number) {
     pipe_array_t x = pipe_array_new(N, number % PIPE_NUM_MEMORIES);
     pipe_array_t y = pipe_array_new(N, (number + 1) % PIPE_NUM_MEMORIES);
-    int          round;
-    size_t       i;
+    int round;
+    size_t i;
     for (i = 0; i < N; ++i) x.at[i] = (unsigned char)(i * 7 + (size_t)number);
     for (round = 0; round < num_rounds; ++round) {
-        job_t           j;
-        spipe_desc_t    d;
+        job_t j;
+        spipe_desc_t d;
         pipe_mix_args_t args = {0, 1, 1};
         memset(&j, 0, sizeof j);
         j.shared = s;
@@ -99,10 +111,11 @@ static void one_thread(shared_t *s, int number) {
     pipe_free(&x);
     pipe_free(&y);
 }
+
 static void test_eight_threads(void) {
-    static shared_t          s;
+    static shared_t s;
     std::vector<std::thread> threads;
-    int                      i;
+    int i;
     SPIPE_CHECK(spipe_stream_pool_create(&s.pool, 3, SPIPE_PRIORITY_DEFAULT)); /* so some wait */
     SPIPE_CHECK(spipe_worker_create(&s.worker));
     for (i = 0; i < THREADS; ++i) threads.push_back(std::thread(one_thread, &s, i));
@@ -117,14 +130,14 @@ static void test_eight_threads(void) {
 
 /* ---- leases -------------------------------------------------------------------------------- */
 static spipe_stream_pool_t pool;
-static std::atomic<int>    holders[3], doubly;
-static long                held[3]; /* without a lock: whoever has the lease is alone */
+static std::atomic<int> holders[3], doubly;
+static long held[3]; /* without a lock: whoever has the lease is alone */
 
 static void lease(long times, int number) {
     long i;
     for (i = 0; i < times; ++i) {
         cudaStream_t stream = NULL;
-        int          k = 0;
+        int k = 0;
         if ((i + number) % 16 == 0) {
             while (spipe_stream_try_acquire(&pool, &stream) == cudaErrorNotReady) {
                 std::this_thread::yield();
@@ -139,9 +152,10 @@ static void lease(long times, int number) {
         doubly += spipe_stream_release(&pool, stream) != cudaSuccess;
     }
 }
+
 static void test_leases(void) {
     std::vector<std::thread> threads;
-    int                      i;
+    int i;
     SPIPE_CHECK(spipe_stream_pool_create(&pool, 3, SPIPE_PRIORITY_DEFAULT));
     for (i = 0; i < LEASERS; ++i) threads.push_back(std::thread(lease, num_leases / LEASERS, i));
     for (std::thread &t : threads) t.join();
@@ -153,20 +167,22 @@ static void test_leases(void) {
 /* ---- turns --------------------------------------------------------------------------------- */
 /* A source and a sink that take their time, so that a second caller would be met inside. */
 typedef struct slow {
-    pipe_array_t     *x, *y;
-    size_t            given, taken;
-    std::atomic<int>  reading, writing, wrong;
-    std::atomic<int> *stopped;  /* the source: from chunk wait_from on it waits for this */
-    size_t            wait_from;
+    pipe_array_t *x, *y;
+    size_t given, taken;
+    std::atomic<int> reading, writing, wrong;
+    std::atomic<int> *stopped; /* the source: from chunk wait_from on it waits for this */
+    size_t wait_from;
 } slow_t;
+
 static void take_a_while(void) {
     const struct timespec a_while = {0, 1000000};
     nanosleep(&a_while, NULL);
 }
+
 static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void *user) {
-    slow_t      *s = (slow_t *)user;
+    slow_t *s = (slow_t *)user;
     const size_t left = N - s->given, n = left < max_count ? left : max_count;
-    int          patience = 2000;
+    int patience = 2000;
     s->wrong += s->reading++ != 0;
     take_a_while();
     while (s->stopped && s->given >= s->wait_from * CHUNK && !*s->stopped && --patience) {
@@ -178,6 +194,7 @@ static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void 
     --s->reading;
     return cudaSuccess;
 }
+
 static cudaError_t slow_sink(const void *src, size_t count, size_t first, void *user) {
     slow_t *s = (slow_t *)user;
     s->wrong += s->writing++ != 0;
@@ -188,13 +205,14 @@ static cudaError_t slow_sink(const void *src, size_t count, size_t first, void *
     --s->writing;
     return cudaSuccess;
 }
+
 static void test_turns(void) {
-    pipe_array_t    x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
-    pipe_array_t    a = pipe_array_new(N, PIPE_PAGEABLE), b = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_array_t a = pipe_array_new(N, PIPE_PAGEABLE), b = pipe_array_new(N, PIPE_PAGEABLE);
     pipe_mix_args_t args[2] = {{0, 1, 1}, {2, 3, 1}};
-    spipe_desc_t    d = spipe_desc_default();
-    slow_t          s = {&x, &y, 0, 0, {0}, {0}, {0}, NULL, 0};
-    size_t          i;
+    spipe_desc_t d = spipe_desc_default();
+    slow_t s = {&x, &y, 0, 0, {0}, {0}, {0}, NULL, 0};
+    size_t i;
     pipe_randomise(x);
     pipe_randomise(a);
     d.count = N;
@@ -218,6 +236,7 @@ static void test_turns(void) {
     pipe_free(&a);
     pipe_free(&b);
 }
+
 /* It fails while the run asks again and again whether something has. */
 static cudaError_t failing_source(void *dst, size_t max_count, size_t *count, void *user) {
     slow_t *s = (slow_t *)user;
@@ -226,13 +245,14 @@ static cudaError_t failing_source(void *dst, size_t max_count, size_t *count, vo
     if (s->given >= 2 * CHUNK) return cudaErrorOperatingSystem;
     return slow_source(dst, max_count, count, user);
 }
+
 static void test_late_failure(void) {
-    pipe_array_t    x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
-    slow_t          s = {&x, &y, 0, 0, {0}, {0}, {0}, NULL, 0};
-    spipe_report_t  r;
-    int             round, heard = 0;
+    spipe_desc_t d = spipe_desc_default();
+    slow_t s = {&x, &y, 0, 0, {0}, {0}, {0}, NULL, 0};
+    spipe_report_t r;
+    int round, heard = 0;
     d.count = N;
     d.chunk = CHUNK;
     d.threads = 1;
@@ -243,25 +263,27 @@ static void test_late_failure(void) {
         s.given = s.taken = 0;
         heard += spipe_run(&d, &r) == cudaErrorOperatingSystem && r.failure.chunk == 2;
     }
-    tap_ok(heard == 20 && s.wrong == 0,
-           "a failure on another thread is heard: %s", r.failure.message);
+    tap_ok(heard == 20 && s.wrong == 0, "a failure on another thread is heard: %s",
+           r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
 }
+
 static int stop_at_once(const spipe_progress_t *p, void *user) {
     std::atomic<int> *stopped = (std::atomic<int> *)user;
     if (p->chunks_done > 0) *stopped = 1;
     return *stopped;
 }
+
 /* The stop comes while a later chunk of the wave is being filled: it and those after are not. */
 static void test_stop_in_a_wave(void) {
-    pipe_array_t     x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
-    pipe_mix_args_t  args = {0, 1, 1};
-    spipe_desc_t     d = spipe_desc_default();
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_mix_args_t args = {0, 1, 1};
+    spipe_desc_t d = spipe_desc_default();
     std::atomic<int> stopped(0);
-    slow_t           s = {&x, &y, 0, 0, {0}, {0}, {0}, &stopped, 5};
-    spipe_report_t   r;
-    size_t           i;
+    slow_t s = {&x, &y, 0, 0, {0}, {0}, {0}, &stopped, 5};
+    spipe_report_t r;
+    size_t i;
     pipe_randomise(x);
     pipe_poison(y);
     d.count = N;
@@ -287,13 +309,13 @@ static void test_stop_in_a_wave(void) {
 /* Runs of one pipeline follow each other whatever their streams, and wait is for all of them. */
 static void test_two_streams(void) {
     spipe_pipeline_t *p;
-    pipe_array_t    x = pipe_array_new(N, PIPE_PINNED);
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED);
     pipe_mix_args_t args = {0, 0, 1};
-    spipe_desc_t    d = spipe_desc_default();
-    cudaStream_t    streams[2];
-    unsigned char   want[N];
-    int             k, round, wrong = 0, refused = 0;
-    size_t          i;
+    spipe_desc_t d = spipe_desc_default();
+    cudaStream_t streams[2];
+    unsigned char want[N];
+    int k, round, wrong = 0, refused = 0;
+    size_t i;
     d.count = N;
     d.chunk = CHUNK;
     d.depth = 3;
@@ -312,8 +334,10 @@ static void test_two_streams(void) {
         refused += spipe_pipeline_wait(p, NULL) != cudaSuccess;
         for (i = 0; i < N; ++i) wrong += x.at[i] != want[i];
     }
-    tap_ok(refused == 0 && wrong == 0, "runs enqueued on two streams in turn follow each other, "
-           "and wait waits for all: %d wrong", wrong);
+    tap_ok(refused == 0 && wrong == 0,
+           "runs enqueued on two streams in turn follow each other, "
+           "and wait waits for all: %d wrong",
+           wrong);
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     SPIPE_CHECK(cudaStreamDestroy(streams[0]));
     SPIPE_CHECK(cudaStreamDestroy(streams[1]));
@@ -322,20 +346,21 @@ static void test_two_streams(void) {
 
 /* ---- ten thousand -------------------------------------------------------------------------- */
 static long resident_kib(void) {
-    long  pages = 0, all;
+    long pages = 0, all;
     FILE *f = fopen("/proc/self/statm", "r");
     if (!f || fscanf(f, "%ld %ld", &all, &pages) != 2) pages = 0;
     if (f) fclose(f);
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
+
 static void test_many(void) {
     spipe_pipeline_t *p;
-    pipe_array_t    x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PAGEABLE);
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PAGEABLE);
     pipe_mix_args_t args = {0, 1, 1};
-    spipe_desc_t    d = spipe_desc_default();
-    long            before = 0, after;
-    int             i, wrong = 0;
-    size_t          k;
+    spipe_desc_t d = spipe_desc_default();
+    long before = 0, after;
+    int i, wrong = 0;
+    size_t k;
     pipe_randomise(x);
     d.count = N;
     d.chunk = 500;
@@ -356,9 +381,11 @@ static void test_many(void) {
     tap_note("%ld KiB resident after %d, %ld KiB after %d", before, num_pipelines / 10, after,
              num_pipelines);
     tap_ok(wrong == 0, "%d pipelines are made, run and destroyed", num_pipelines);
-    if (SANITIZED) tap_skip("memory stays flat", "a sanitizer keeps what is freed");
-    else tap_ok(before > 0 && after - before < 512, "memory stays flat: %ld KiB more",
-                after - before);
+    if (SANITIZED)
+        tap_skip("memory stays flat", "a sanitizer keeps what is freed");
+    else
+        tap_ok(before > 0 && after - before < 512, "memory stays flat: %ld KiB more",
+               after - before);
     (void)cudaDeviceSynchronize();
     pipe_free(&x);
     pipe_free(&y);

@@ -8,17 +8,19 @@
     usage: test_torture [--all] [--case NAME]     without --all every so many-th fault is tried   */
 #include "torture_faults.h"
 
-enum { OTHER_DEVICE = 1 }; /* kept pipelines are of this one, and 0 is current when they run */
+enum {
+    OTHER_DEVICE = 1
+}; /* kept pipelines are of this one, and 0 is current when they run */
 
 /* ---- one attempt --------------------------------------------------------------------------- */
 /* After one step of a scenario; the value says whether the scenario can go on. */
-static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_report_t *r,
-                 int ran, int may_swallow) {
-    const fuzz_scene_t    *s = w->scene;
+static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_report_t *r, int ran,
+                 int may_swallow) {
+    const fuzz_scene_t *s = w->scene;
     const spipe_failure_t *why = &r->failure;
-    const long             fired = hostcuda_fail_fired() + torture_fired.load();
-    size_t                 whole = ran && r->chunk ? why->chunks_whole * r->chunk : 0, chunks = 0;
-    int                    i;
+    const long fired = hostcuda_fail_fired() + torture_fired.load();
+    size_t whole = ran && r->chunk ? why->chunks_whole * r->chunk : 0, chunks = 0;
+    int i;
     if (r->chunk) chunks = (w->count + r->chunk - 1) / r->chunk;
     if (e == cudaSuccess) {
         FUZZ_CHECK(w, !fired || may_pass(f) || may_swallow, "a fault that nobody heard of");
@@ -42,9 +44,9 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
         const int copies = f.what == "cudaMemcpyAsync" || f.what == "cudaMemcpyBatchAsync" ||
                            f.what == "cudaLaunchKernelExC";
         const int before_all = strstr(why->message, "enqueuing failed") != NULL;
-        FUZZ_CHECK(w, !(ran && f.sort == FAULT_CALL && copies) || why->chunk != SPIPE_AUTO ||
-                          before_all,
-                   "no chunk is named: %s", why->message);
+        FUZZ_CHECK(
+            w, !(ran && f.sort == FAULT_CALL && copies) || why->chunk != SPIPE_AUTO || before_all,
+            "no chunk is named: %s", why->message);
         if (f.sort == FAULT_WORK) broken = 1;
     }
     if (!ran) return e == cudaSuccess;
@@ -61,6 +63,7 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
     }
     return !broken;
 }
+
 /* Whether a kept pipeline may have taken a fault without a word: it goes on without a graph, and
    with one way only where another cannot be arranged or there is no room for it. */
 static int may_give_up(const spipe_pipeline_t *pipeline, const fault_t &f, int way) {
@@ -70,11 +73,12 @@ static int may_give_up(const spipe_pipeline_t *pipeline, const fault_t &f, int w
     if (way == WAY_REPLAYED && p->trial.graph_failed) return 1;
     return p->trial.num == 1 && (memory || p->trial.over);
 }
+
 /* Runs of a pipeline that is there; 0 when the scenario cannot go on. */
 static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int way, int runs,
                     size_t count) {
     spipe_report_t r;
-    int            k, going = 1;
+    int k, going = 1;
     for (k = 0; k < runs && going; ++k) {
         const long before = hostcuda_fail_fired() + torture_fired.load();
         fuzz_start(w, count);
@@ -86,10 +90,11 @@ static int run_some(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, int 
     }
     return going;
 }
+
 /* The array of buffer 0 gives way to another; both are there before anything fails. */
 static int move_host(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, fuzz_array_t *other) {
     const fuzz_array_t before = w->arrays[0];
-    cudaError_t        e = spipe_pipeline_set_host(p, 0, other->at);
+    cudaError_t e = spipe_pipeline_set_host(p, 0, other->at);
     w->arrays[0] = *other;
     *other = before;
     FUZZ_CHECK(w, e == cudaSuccess || (e == f.error && hostcuda_fail_fired() + torture_fired > 0),
@@ -99,19 +104,22 @@ static int move_host(fuzz_world_t *w, spipe_pipeline_t *p, const fault_t &f, fuz
     fuzz_start(w, COUNT);
     poison(&r);
     e = spipe_pipeline_run(p, &r);
-    FUZZ_CHECK(w, e == cudaErrorInvalidResourceHandle && r.failure.error == e &&
-                      strstr(r.failure.message, "set it again"),
+    FUZZ_CHECK(w,
+               e == cudaErrorInvalidResourceHandle && r.failure.error == e &&
+                   strstr(r.failure.message, "set it again"),
                "after a failed set_host: %s", cudaGetErrorName(e));
     e = broken ? f.error : spipe_pipeline_set_host(p, 0, w->arrays[0].at);
     FUZZ_CHECK(w, e == cudaSuccess || broken, "set_host again: %s", cudaGetErrorName(e));
     return !broken;
 }
+
 /* Made once, run several times. */
 static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int way) {
-    spipe_pipeline_t       *p;
-    spipe_report_t          r;
-    fuzz_array_t            others[2];
-    int                     i, going;
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    fuzz_array_t others[2];
+    int i, going, runs = way >= WAY_REPLAYED ? 5 : 2;
+    if (way == WAY_CHANGED) runs = 1;
     fuzz_start(w, COUNT);
     poison(&r);
     for (i = 0; i < 2; ++i) {
@@ -121,16 +129,15 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     arm(f);
     cudaError_t e = spipe_pipeline_create(&p, d, &r.failure);
     while (cudaSetDevice(0) != cudaSuccess) continue; /* if the fault was meant for this one */
-    going = judge(w, f, e, &r, 0, may_give_up(p, f, way)) &&
-            run_some(w, p, f, way, way >= WAY_REPLAYED ? 5 : way == WAY_CHANGED ? 1 : 2, COUNT);
+    going = judge(w, f, e, &r, 0, may_give_up(p, f, way)) && run_some(w, p, f, way, runs, COUNT);
     for (i = 0; i < 2 && going && way == WAY_CHANGED; ++i) {
         going = move_host(w, p, f, &others[i]) && run_some(w, p, f, way, 1, COUNT);
     }
     if (going && way == WAY_CHANGED) {
         /* a count that cannot be had leaves the one before */
         e = spipe_pipeline_set_count(p, COUNT - 47);
-        FUZZ_CHECK(w, e == cudaSuccess ||
-                          (e == f.error && hostcuda_fail_fired() + torture_fired > 0),
+        FUZZ_CHECK(w,
+                   e == cudaSuccess || (e == f.error && hostcuda_fail_fired() + torture_fired > 0),
                    "set_count: %s", cudaGetErrorName(e));
         if (e == cudaSuccess || !broken) {
             (void)run_some(w, p, f, way, 1, e == cudaSuccess ? COUNT - 47 : COUNT);
@@ -144,11 +151,12 @@ static void kept(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f, int w
     disarm_now();
     for (i = 0; i < 2; ++i) (void)fuzz_array_free(&others[i]);
 }
+
 static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
-    spipe_pipeline_t       *p;
-    spipe_report_t          r;
-    cudaStream_t            stream;
-    int                     k, going = 1;
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    cudaStream_t stream;
+    int k, going = 1;
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     poison(&r);
     fuzz_start(w, COUNT);
@@ -161,11 +169,12 @@ static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
         poison(&r);
         e = spipe_pipeline_enqueue(p, stream);
         const cudaError_t waited = spipe_pipeline_wait(p, &r);
-        FUZZ_CHECK(w, e == cudaSuccess || waited == e || f.sort == FAULT_WORK ||
-                          f.what == "cudaGetDevice" || f.what == "cudaStreamIsCapturing" ||
-                          f.what == "cudaStreamSynchronize",
+        FUZZ_CHECK(w,
+                   e == cudaSuccess || waited == e || f.sort == FAULT_WORK ||
+                       f.what == "cudaGetDevice" || f.what == "cudaStreamIsCapturing" ||
+                       f.what == "cudaStreamSynchronize",
                    "enqueue: %s, wait: %s", cudaGetErrorName(e), cudaGetErrorName(waited));
-        if (e != cudaSuccess && waited == cudaSuccess) continue; /* nothing was enqueued */
+        if (e != cudaSuccess && waited == cudaSuccess) continue;        /* nothing was enqueued */
         if (waited != cudaSuccess) (void)cudaStreamSynchronize(stream); /* it has not waited */
         going = judge(w, f, waited, &r, 1, before > 0);
     }
@@ -174,12 +183,13 @@ static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
     disarm_now();
     (void)cudaStreamDestroy(stream);
 }
+
 static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) {
     static fuzz_world_t fresh;
-    fuzz_scene_t        s = fuzz_scene_t();
-    fuzz_world_t        w(fresh);
-    spipe_report_t      r;
-    int                 i;
+    fuzz_scene_t s = fuzz_scene_t();
+    fuzz_world_t w(fresh);
+    spipe_report_t r;
+    int i;
     w.scene = &s;
     torture_scene(&s, c);
     const spipe_desc_t d = fuzz_describe(&w);
@@ -203,7 +213,7 @@ static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) 
 /* One fault, what it leaves, and the same pipeline once more without. 0: there is no such fault. */
 static int attempt(const torture_case_t *c, const fault_t &f) {
     const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
-    long          fired, again;
+    long fired, again;
     what_now = std::string("\n  ") + c->name + ": " + sort_names[f.sort] + " " + f.what +
                " number " + std::to_string(f.k);
     fuzz_what = what_now.c_str();
@@ -223,7 +233,7 @@ static long num_faults, step = 1, turn; /* every step-th fault is tried, in turn
 static long try_all(const torture_case_t *c, int sort, const char *what, cudaError_t error,
                     long most) {
     fault_t f = {sort, what, 1, error};
-    long    tried = 0;
+    long tried = 0;
     for (; f.k <= most; ++f.k) {
         if (turn++ % step != 0) continue;
         if (!attempt(c, f)) break;
@@ -231,12 +241,13 @@ static long try_all(const torture_case_t *c, int sort, const char *what, cudaErr
     }
     return tried;
 }
+
 /* One of the user's own functions fails at one chunk; fuzz_check knows what must come of it. */
 static void attempt_user(const torture_case_t *c, int number, size_t at) {
     static fuzz_world_t fresh;
-    fuzz_scene_t        s = fuzz_scene_t();
-    fuzz_world_t        w(fresh);
-    int                 i;
+    fuzz_scene_t s = fuzz_scene_t();
+    fuzz_world_t w(fresh);
+    int i;
     w.scene = &s;
     torture_scene(&s, c);
     if (number < s.num_stages) {
@@ -249,18 +260,22 @@ static void attempt_user(const torture_case_t *c, int number, size_t at) {
     s.num_runs = 2; /* the second is right */
     s.fixed = 0;    /* a stage that fails at times is not fixed */
     const spipe_desc_t d = fuzz_describe(&w);
-    if (c->way == WAY_RUN) fuzz_one_shot(&w, &d);
-    else if (c->way == WAY_ENQUEUED) fuzz_enqueued(&w, &d);
-    else fuzz_kept(&w, &d);
+    if (c->way == WAY_RUN)
+        fuzz_one_shot(&w, &d);
+    else if (c->way == WAY_ENQUEUED)
+        fuzz_enqueued(&w, &d);
+    else
+        fuzz_kept(&w, &d);
     for (i = 0; i < s.num_buffers; ++i) {
         if (w.arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w.arrays[i]));
     }
 }
+
 static long try_user(const torture_case_t *c) {
     const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
-    fuzz_scene_t  s = fuzz_scene_t();
-    long          tried = 0;
-    int           i;
+    fuzz_scene_t s = fuzz_scene_t();
+    long tried = 0;
+    int i;
     torture_scene(&s, c);
     const size_t chunk = s.chunk == SPIPE_AUTO ? (size_t)COUNT : s.chunk;
     const size_t chunks = (COUNT + chunk - 1) / chunk;
@@ -279,12 +294,13 @@ static long try_user(const torture_case_t *c) {
     }
     return tried;
 }
+
 static void torture(const torture_case_t *c) {
     static const char *const work[] = {"kernel", "copy", "memset", "host"};
-    const fault_t            none = {FAULT_NONE, "", 0, cudaSuccess};
-    long                     tried[NUM_SORTS] = {0}, fired, all = 0, calls = 0, i;
+    const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
+    long tried[NUM_SORTS] = {0}, fired, all = 0, calls = 0, i;
     std::vector<std::string> names;
-    std::vector<long>        counts;
+    std::vector<long> counts;
     turn = -((c - torture_cases) * 13 % step); /* not the same ones of every case */
     attempt_one(c, none, &fired);              /* counts the calls */
     check_clean(c, none, 0);
@@ -295,8 +311,9 @@ static void torture(const torture_case_t *c) {
     }
     for (i = 0; i < (long)names.size(); ++i) {
         /* how often it polls is a matter of time; beyond what was counted there may be more */
-        const int  polls = names[(size_t)i] == "cudaEventQuery";
-        const long most = polls ? 40 : step > 1 ? counts[(size_t)i] : 99999;
+        const int polls = names[(size_t)i] == "cudaEventQuery";
+        const long seen = step > 1 ? counts[(size_t)i] : 99999;
+        const long most = polls ? 40 : seen;
         tried[FAULT_CALL] += try_all(c, FAULT_CALL, names[(size_t)i].c_str(), CALL_ERROR, most);
     }
     for (const char *name : work) {
@@ -311,23 +328,26 @@ static void torture(const torture_case_t *c) {
     for (long n : tried) all += n;
     num_faults += all;
     /* calls that were not made to fail are the test's own: its arrays, its waiting */
-    tap_ok(all > 0, "%s: %ld faults (%ld of %ld calls of %zu functions, %ld on the GPU, "
-           "%ld mallocs, %ld threads, %ld of the user's)", c->name, all, tried[FAULT_CALL], calls,
-           names.size(), tried[FAULT_WORK], tried[FAULT_MALLOC], tried[FAULT_THREAD],
-           tried[FAULT_USER]);
+    tap_ok(all > 0,
+           "%s: %ld faults (%ld of %ld calls of %zu functions, %ld on the GPU, "
+           "%ld mallocs, %ld threads, %ld of the user's)",
+           c->name, all, tried[FAULT_CALL], calls, names.size(), tried[FAULT_WORK],
+           tried[FAULT_MALLOC], tried[FAULT_THREAD], tried[FAULT_USER]);
 }
 
 int main(int argc, char **argv) {
     const char *only = NULL;
-    int         i;
+    int i;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     step = 30;
 #else
     step = 8;
 #endif
     for (i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--all") == 0) step = 1;
-        else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) only = argv[++i];
+        if (strcmp(argv[i], "--all") == 0)
+            step = 1;
+        else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc)
+            only = argv[++i];
     }
     last_device = OTHER_DEVICE;
     SPIPE_CHECK(hostcuda_set_devices(OTHER_DEVICE + 1));

@@ -17,80 +17,148 @@
 
 #include <map>
 
-enum { DEVICES = 3, CALLER = 1 }; /* CALLER is current when a run begins, and after it */
-enum { LIKE_THAT, SINK, UPLOADED, EMPTY, SOURCE };
+enum {
+    DEVICES = 3,
+    CALLER = 1
+}; /* CALLER is current when a run begins, and after it */
+
+enum {
+    LIKE_THAT,
+    SINK,
+    UPLOADED,
+    EMPTY,
+    SOURCE
+};
 
 typedef struct devices_case {
     torture_case_t c;
-    int            num, list[DEVICES], also; /* num 0 = all; also: what torture_scene does not do */
+    int num, list[DEVICES], also; /* num 0 = all; also: what torture_scene does not do */
 } devices_case_t;
 
 #define CASE(name, shape, schedule, staging, memory, threads)                                      \
-    {name, shape, WAY_RUN, schedule, staging, memory, threads, 3, 0, 0}
+    { name, shape, WAY_RUN, schedule, staging, memory, threads, 3, 0, 0 }
 static const devices_case_t cases[] = {
     {CASE("pinned", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 0, {0}, LIKE_THAT},
     {CASE("pinned, two pipelines on one GPU", SHAPE_MAP, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PINNED, 0),
-     2, {2, 2}, LIKE_THAT},
-    {CASE("pinned, one GPU of a list", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 1, {2},
+     2,
+     {2, 2},
      LIKE_THAT},
-    {CASE("staged by threads", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 6), 0, {0},
+    {CASE("pinned, one GPU of a list", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0),
+     1,
+     {2},
      LIKE_THAT},
-    {CASE("staged by the GPUs' own", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_UNALIGNED, 0), 2,
-     {2, 0}, LIKE_THAT},
-    {CASE("pinned in place", SHAPE_MAP, SPIPE_ENGINES, T_REGISTER, FUZZ_PAGEABLE, 1), 2, {0, 2},
+    {CASE("staged by threads", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 6),
+     0,
+     {0},
      LIKE_THAT},
-    {CASE("left to CUDA", SHAPE_MANY, SPIPE_ENGINES, T_DIRECT, FUZZ_PAGEABLE, 0), 0, {0},
+    {CASE("staged by the GPUs' own", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_UNALIGNED, 0),
+     2,
+     {2, 0},
+     LIKE_THAT},
+    {CASE("pinned in place", SHAPE_MAP, SPIPE_ENGINES, T_REGISTER, FUZZ_PAGEABLE, 1),
+     2,
+     {0, 2},
+     LIKE_THAT},
+    {CASE("left to CUDA", SHAPE_MANY, SPIPE_ENGINES, T_DIRECT, FUZZ_PAGEABLE, 0),
+     0,
+     {0},
      LIKE_THAT},
     {CASE("mapped", SHAPE_MAP, SPIPE_ZERO_COPY, T_COPY, FUZZ_PAGEABLE, 1), 2, {0, 1}, LIKE_THAT},
     {CASE("halo", SHAPE_HALO, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2, {1, 2}, LIKE_THAT},
-    {CASE("in/out and temporary", SHAPE_CHAIN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 0, {0},
+    {CASE("in/out and temporary", SHAPE_CHAIN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0),
+     0,
+     {0},
      LIKE_THAT},
-    {CASE("in/out, staged", SHAPE_CHAIN, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 1), 2, {0, 1},
+    {CASE("in/out, staged", SHAPE_CHAIN, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 1),
+     2,
+     {0, 1},
      LIKE_THAT},
     {CASE("counts from zero, reduced", SHAPE_COUNTS, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_PINNED, 0),
-     0, {0}, LIKE_THAT},
-    {CASE("counts uploaded, reduced", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 1), 2,
-     {0, 1}, UPLOADED},
-    {CASE("counts of nothing", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2, {0, 1},
-     EMPTY},
-    {CASE("source and sink", SHAPE_STREAM, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3), 0, {0},
+     0,
+     {0},
      LIKE_THAT},
-    {CASE("source and sink beside arrays", SHAPE_MIXED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2,
-     {1, 0}, LIKE_THAT},
-    {CASE("source and sink, mapped", SHAPE_STREAM, SPIPE_ZERO_COPY, T_COPY, FUZZ_PAGEABLE, 1), 0,
+    {CASE("counts uploaded, reduced", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 1),
+     2,
+     {0, 1},
+     UPLOADED},
+    {CASE("counts of nothing", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0),
+     2,
+     {0, 1},
+     EMPTY},
+    {CASE("source and sink", SHAPE_STREAM, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3),
+     0,
+     {0},
+     LIKE_THAT},
+    {CASE("source and sink beside arrays", SHAPE_MIXED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0),
+     2,
+     {1, 0},
+     LIKE_THAT},
+    {CASE("source and sink, mapped", SHAPE_STREAM, SPIPE_ZERO_COPY, T_COPY, FUZZ_PAGEABLE, 1),
+     0,
      {0},
      LIKE_THAT},
     {CASE("source beside arrays, no threads", SHAPE_MIXED, SPIPE_BREADTH_FIRST, T_COPY,
-          FUZZ_PAGEABLE, 0), 0, {0}, LIKE_THAT},
+          FUZZ_PAGEABLE, 0),
+     0,
+     {0},
+     LIKE_THAT},
     {CASE("source and array", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2, {0, 1}, SOURCE},
     {CASE("two sources and staged arrays", SHAPE_MANY, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 2),
-     0, {0}, SOURCE},
-    {CASE("counts of a source", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1), 0, {0},
+     0,
+     {0},
+     SOURCE},
+    {CASE("counts of a source", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1),
+     0,
+     {0},
      SOURCE},
     {CASE("array and sink", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 2), 0, {0}, SINK},
-    {CASE("arrays and two sinks", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_PAGEABLE, 6), 0,
-     {0}, SINK},
-    {CASE("arrays and two sinks, no threads", SHAPE_MANY, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2,
-     {1, 1}, SINK},
-    {CASE("host stage and sink", SHAPE_HOST, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3), 0, {0},
+    {CASE("arrays and two sinks", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_PAGEABLE, 6),
+     0,
+     {0},
      SINK},
-    {CASE("counts beside a sink", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1), 2, {0, 1},
+    {CASE("arrays and two sinks, no threads", SHAPE_MANY, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0),
+     2,
+     {1, 1},
+     SINK},
+    {CASE("host stage and sink", SHAPE_HOST, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3),
+     0,
+     {0},
+     SINK},
+    {CASE("counts beside a sink", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1),
+     2,
+     {0, 1},
      SINK},
     {CASE("host stage", SHAPE_HOST, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 3), 0, {0}, LIKE_THAT},
-    {CASE("host stage, no threads", SHAPE_HOST, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 0), 2,
-     {0, 2}, LIKE_THAT},
-    {CASE("stages in a graph", SHAPE_DIAMOND, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0), 2, {0, 1},
+    {CASE("host stage, no threads", SHAPE_HOST, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE, 0),
+     2,
+     {0, 2},
+     LIKE_THAT},
+    {CASE("stages in a graph", SHAPE_DIAMOND, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0),
+     2,
+     {0, 1},
      LIKE_THAT},
     {{"every step waited for", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 1, 0},
-     2, {0, 1}, LIKE_THAT},
-    {{"progress told", SHAPE_CHAIN, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 0, 1}, 0,
-     {0}, LIKE_THAT},
+     2,
+     {0, 1},
+     LIKE_THAT},
+    {{"progress told", SHAPE_CHAIN, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 0, 1},
+     0,
+     {0},
+     LIKE_THAT},
     {{"progress told, staged", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 2, 3, 0,
-      1}, 2, {0, 1}, LIKE_THAT},
+      1},
+     2,
+     {0, 1},
+     LIKE_THAT},
     {{"progress told, sink", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3, 3, 0, 1},
-     0, {0}, SINK},
+     0,
+     {0},
+     SINK},
 };
-enum { NUM = (int)(sizeof cases / sizeof *cases) };
+
+enum {
+    NUM = (int)(sizeof cases / sizeof *cases)
+};
 
 static void make_scene(fuzz_scene_t *s, const devices_case_t *c) {
     int i;
@@ -104,8 +172,11 @@ static void make_scene(fuzz_scene_t *s, const devices_case_t *c) {
         if (f->kind == SPIPE_RESIDENT && c->also == UPLOADED) f->how |= SPIPE_UPLOAD;
     }
 }
+
 static int num_of(const devices_case_t *c) { return c->num ? c->num : DEVICES; }
+
 static size_t chunks_of(const fuzz_world_t *w) { return (w->count + CHUNK - 1) / CHUNK; }
+
 /* Whether others may do what a GPU had begun. */
 static int may_stand_in(const fuzz_scene_t *s) {
     int i, may = 1, flows = 0, reduced = 0;
@@ -119,13 +190,19 @@ static int may_stand_in(const fuzz_scene_t *s) {
 }
 
 /* ---- the user's functions ------------------------------------------------------------------ */
-enum { STAGES = 0, BUFFERS = FUZZ_MAX_STAGES, REDUCE = BUFFERS + FUZZ_MAX_BUFFERS, PROGRESS };
-static const fault_t    *user_fault;    /* its k-th call of this function fails, or NULL */
-static int               user_function, user_starves; /* and then there is no memory left */
+enum {
+    STAGES = 0,
+    BUFFERS = FUZZ_MAX_STAGES,
+    REDUCE = BUFFERS + FUZZ_MAX_BUFFERS,
+    PROGRESS
+};
+
+static const fault_t *user_fault;       /* its k-th call of this function fails, or NULL */
+static int user_function, user_starves; /* and then there is no memory left */
 static std::atomic<long> user_calls[PROGRESS + 1];
-static std::atomic<int>  user_gone;     /* a source or a sink has failed: it is not called again */
-static fuzz_world_t     *world;
-static size_t            told;
+static std::atomic<int> user_gone; /* a source or a sink has failed: it is not called again */
+static fuzz_world_t *world;
+static size_t told;
 
 static int user_fails(int function) {
     const long n = ++user_calls[function];
@@ -135,6 +212,7 @@ static int user_fails(int function) {
     if (user_starves) torture_lasts = torture_malloc_fails = 1;
     return 1;
 }
+
 static cudaError_t stage(const spipe_chunk_t *c, void *user) {
     const int number = ((const fuzz_part_t *)user)->number;
     if (!user_fails(STAGES + number)) return fuzz_run_stage(c, user);
@@ -143,35 +221,40 @@ static cudaError_t stage(const spipe_chunk_t *c, void *user) {
     world->refused_chunk = c->index;
     return user_fault->error;
 }
+
 static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
     static std::atomic<int> inside[FUZZ_MAX_STAGES];
-    const int               number = ((const fuzz_part_t *)user)->number;
+    const int number = ((const fuzz_part_t *)user)->number;
     FUZZ_CHECK(world, inside[number]++ == 0, "stage %d: two at a time", number);
     const cudaError_t e = stage(c, user);
     --inside[number];
     return e;
 }
+
 static int part_fails(const void *user) {
     const int function = BUFFERS + ((const fuzz_part_t *)user)->number;
     FUZZ_CHECK(world, !user_fault || function != user_function || !user_gone,
                "buffer %d: called after it failed", function - BUFFERS);
     return user_gone |= user_fails(function);
 }
+
 static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
     if (part_fails(user)) return user_fault->error;
     return fuzz_source(dst, max_count, count, user);
 }
+
 static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
     FUZZ_CHECK(world, first % CHUNK == 0, "a sink is called at %zu", first);
     if (part_fails(user)) return user_fault->error;
     return fuzz_sink(src, count, first, user);
 }
+
 /* Counts are added; all start from what is uploaded, and one start remains. */
 static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *user) {
     const fuzz_buffer_t *f = (const fuzz_buffer_t *)user;
-    unsigned            *a = (unsigned *)into;
-    const unsigned      *b = (const unsigned *)from;
-    size_t               i;
+    unsigned *a = (unsigned *)into;
+    const unsigned *b = (const unsigned *)from;
+    size_t i;
     FUZZ_CHECK(world, bytes == f->elem_bytes, "%zu bytes to reduce", bytes);
     if (user_fails(REDUCE)) return user_fault->error;
     for (i = 0; i < bytes / sizeof *a; ++i) {
@@ -179,13 +262,16 @@ static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *
     }
     return cudaSuccess;
 }
+
 static int progress(const spipe_progress_t *p, void *user) {
-    FUZZ_CHECK(world, p->chunks_done >= told && p->chunks_done <= chunks_of(world) &&
-                      p->total == COUNT && p->elements_done <= COUNT && user == &told,
+    FUZZ_CHECK(world,
+               p->chunks_done >= told && p->chunks_done <= chunks_of(world) && p->total == COUNT &&
+                   p->elements_done <= COUNT && user == &told,
                "%zu chunks done after %zu, %zu elements", p->chunks_done, told, p->elements_done);
     told = p->chunks_done;
     return user_fails(PROGRESS);
 }
+
 static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) {
     int i;
     *d = fuzz_describe(w);
@@ -198,8 +284,10 @@ static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) 
     }
     if (c->c.progress) d->progress = progress;
     d->progress_user = &told;
-    if (c->num) spipe_devices_list(d, c->list, c->num);
-    else spipe_devices_all(d);
+    if (c->num)
+        spipe_devices_list(d, c->list, c->num);
+    else
+        spipe_devices_all(d);
 }
 
 /* ---- one attempt --------------------------------------------------------------------------- */
@@ -210,22 +298,25 @@ static int may_pass_here(const devices_case_t *c, const fault_t &f) {
            f.what == "cudaEventSynchronize" || /* for a free slot: the streams wait anyway */
            (f.what == "cudaPointerGetAttributes" && c->c.staging == T_REGISTER); /* then staged */
 }
+
 /* Whether it has a chunk; what is copied out after the last one has none. */
 static int copies(const fault_t &f, const char *text) {
     return !strstr(text, "copying a resident buffer out") && f.sort == FAULT_CALL &&
            (f.what == "cudaMemcpyAsync" || f.what == "cudaMemcpyBatchAsync" ||
             f.what == "cudaLaunchKernelExC");
 }
+
 /* Where memory runs out when a stage fails, which of the two comes first is a matter of time. */
 static int no_memory(const fault_t &f, const spipe_report_t *r) {
     return f.sort == FAULT_USER && user_starves && r->failure.error == cudaErrorMemoryAllocation;
 }
+
 /* Who left is named, and where it happened. */
 static void judge_words(const fuzz_world_t *w, const fault_t &f, const spipe_report_t *r) {
     const fuzz_scene_t *s = w->scene;
-    const char         *text = r->failure.message;
-    char                chunk[40];
-    int                 i, device = -1, named = 0;
+    const char *text = r->failure.message;
+    char chunk[40];
+    int i, device = -1, named = 0;
     if (sscanf(text, "device %d: ", &device) == 1) {
         for (i = 0; i < r->num_devices; ++i) {
             named |= r->device_numbers[i] == device && (r->devices_failed & SPIPE_BIT(i));
@@ -240,9 +331,10 @@ static void judge_words(const fuzz_world_t *w, const fault_t &f, const spipe_rep
     FUZZ_CHECK(w, strstr(text, s->stages[w->refused_stage].name) && strstr(text, chunk),
                "it was stage %d of chunk %zu: %s", w->refused_stage, w->refused_chunk, text);
 }
+
 static void judge_success(const fuzz_world_t *w, const devices_case_t *c, const fault_t &f,
                           const spipe_report_t *r, long fired) {
-    const size_t   chunks = chunks_of(w);
+    const size_t chunks = chunks_of(w);
     const unsigned failed = r->devices_failed;
     FUZZ_CHECK(w, !fired || (failed && f.sort != FAULT_WORK) || may_pass_here(c, f),
                "a fault that nobody heard of, or that no GPU can go on after");
@@ -250,20 +342,21 @@ static void judge_success(const fuzz_world_t *w, const devices_case_t *c, const 
                "devices %x failed, and it says '%s'", failed, r->failure.message);
     FUZZ_CHECK(w, failed || !r->failure.message[0], "words: %s", r->failure.message);
     FUZZ_CHECK(w, f.lasts || (failed & (failed - 1)) == 0, "one failed, not %x", failed);
-    FUZZ_CHECK(w, r->failure.error == cudaSuccess && r->failure.stage == -1 &&
-                      r->failure.chunk == SPIPE_AUTO && r->num_chunks == chunks &&
-                      r->chunks_done == chunks && r->failure.chunks_whole == chunks &&
-                      r->count_done == w->count && r->total == w->count,
+    FUZZ_CHECK(w,
+               r->failure.error == cudaSuccess && r->failure.stage == -1 &&
+                   r->failure.chunk == SPIPE_AUTO && r->num_chunks == chunks &&
+                   r->chunks_done == chunks && r->failure.chunks_whole == chunks &&
+                   r->count_done == w->count && r->total == w->count,
                "%zu, %zu, %zu of %zu chunks, %zu of %zu elements: %s", r->failure.chunks_whole,
-               r->chunks_done, r->num_chunks, chunks, r->count_done, r->total,
-               r->failure.message);
+               r->chunks_done, r->num_chunks, chunks, r->count_done, r->total, r->failure.message);
     if (failed) judge_words(w, f, r);
 }
+
 static void judge_failure(const fuzz_world_t *w, const devices_case_t *c, const fault_t &f,
                           cudaError_t e, const spipe_report_t *r, long fired) {
-    const fuzz_scene_t    *s = w->scene;
+    const fuzz_scene_t *s = w->scene;
     const spipe_failure_t *why = &r->failure;
-    const char            *text = why->message;
+    const char *text = why->message;
     const int num = num_of(c), of_one = num > 1 && strncmp(text, "device ", 7) == 0;
     const int lacks = f.what == "cudaDeviceGetAttribute" && e == cudaErrorNotSupported;
     const int given = e == f.error || lacks || no_memory(f, r);
@@ -289,23 +382,27 @@ static void judge_failure(const fuzz_world_t *w, const devices_case_t *c, const 
     }
     if (f.sort == FAULT_WORK) broken = 1;
 }
+
 static void judge(fuzz_world_t *w, const devices_case_t *c, const fault_t &f, cudaError_t e,
                   const spipe_report_t *r, long fired) {
     /* what could not be put back after the run does not make the run undone */
     const int done = e == cudaSuccess || strstr(r->failure.message, "after the run") != NULL;
-    size_t    sum = 0, whole = r->failure.chunks_whole * CHUNK;
-    int       i;
+    size_t sum = 0, whole = r->failure.chunks_whole * CHUNK;
+    int i;
     for (i = 0; i < r->num_devices; ++i) sum += r->device_chunks[i];
-    FUZZ_CHECK(w, (r->num_devices == num_of(c) || (e != cudaSuccess && !r->num_devices)) &&
-                      r->devices_failed < SPIPE_BIT(num_of(c)), "%d devices, %x failed: %s",
-               r->num_devices, r->devices_failed, r->failure.message);
+    FUZZ_CHECK(w,
+               (r->num_devices == num_of(c) || (e != cudaSuccess && !r->num_devices)) &&
+                   r->devices_failed < SPIPE_BIT(num_of(c)),
+               "%d devices, %x failed: %s", r->num_devices, r->devices_failed, r->failure.message);
     FUZZ_CHECK(w, sum == r->chunks_done && r->failure.chunks_whole <= sum && sum <= chunks_of(w),
                "the devices did %zu, all %zu chunks, %zu whole: %s", sum, r->chunks_done,
                r->failure.chunks_whole, r->failure.message);
-    if (e == cudaSuccess) judge_success(w, c, f, r, fired);
-    else judge_failure(w, c, f, e, r, fired);
-    FUZZ_CHECK(w, !done || r->failure.chunks_whole == chunks_of(w),
-               "%zu chunks are whole: %s", r->failure.chunks_whole, r->failure.message);
+    if (e == cudaSuccess)
+        judge_success(w, c, f, r, fired);
+    else
+        judge_failure(w, c, f, e, r, fired);
+    FUZZ_CHECK(w, !done || r->failure.chunks_whole == chunks_of(w), "%zu chunks are whole: %s",
+               r->failure.chunks_whole, r->failure.message);
     if (whole > w->count) whole = w->count;
     fuzz_snapshot(w);
     for (i = 0; i < w->scene->num_buffers; ++i) {
@@ -314,10 +411,14 @@ static void judge(fuzz_world_t *w, const devices_case_t *c, const fault_t &f, cu
         fuzz_check_values(w, i, whole, done);
     }
 }
+
 /* What the last run asked for: the runtime's functions, memory, threads. */
 static std::map<std::string, long> calls_made;
-static long                        mallocs_made, threads_made;
-enum { MANY = 1000000 };
+static long mallocs_made, threads_made;
+
+enum {
+    MANY = 1000000
+};
 
 static cudaError_t run(const spipe_desc_t *d, const fault_t &f, spipe_report_t *r) {
     int i;
@@ -342,11 +443,11 @@ static cudaError_t run(const spipe_desc_t *d, const fault_t &f, spipe_report_t *
 
 static void attempt_one(const devices_case_t *c, const fault_t &f, long *fired) {
     static fuzz_world_t fresh;
-    fuzz_scene_t        s = fuzz_scene_t();
-    fuzz_world_t        w(fresh);
-    spipe_report_t      r;
-    spipe_desc_t        d;
-    int                 i, device = -1;
+    fuzz_scene_t s = fuzz_scene_t();
+    fuzz_world_t w(fresh);
+    spipe_report_t r;
+    spipe_desc_t d;
+    int i, device = -1;
     w.scene = &s;
     world = &w;
     make_scene(&s, c);
@@ -370,7 +471,7 @@ static long num_faults, num_missed, step = 1, turn; /* every step-th, in turn ov
 /* One fault, what it leaves, and the same run once more without. 0: it was not reached. */
 static int attempt(const devices_case_t *c, const fault_t &f) {
     const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
-    long          fired, again;
+    long fired, again;
     what_now = std::string("\n  ") + c->c.name + ": " + sort_names[f.sort] + " " + f.what +
                " number " + std::to_string(f.k) + (f.lasts ? " and all after it" : "");
     fuzz_what = what_now.c_str();
@@ -383,6 +484,7 @@ static int attempt(const devices_case_t *c, const fault_t &f) {
     check_clean(&c->c, none, 0);
     return 1;
 }
+
 /* most: as many as there were when nothing failed. */
 static long try_all(const devices_case_t *c, fault_t f, long most) {
     long tried = 0;
@@ -394,15 +496,16 @@ static long try_all(const devices_case_t *c, fault_t f, long most) {
     }
     return tried;
 }
+
 static long try_user(const devices_case_t *c, const std::vector<long> &made) {
     long tried = 0;
     for (user_function = 0; user_function <= PROGRESS; ++user_function) {
-        const long        n = made[(size_t)user_function];
-        const cudaError_t error = user_function == PROGRESS ? SPIPE_STOPPED
-                                                            : cudaErrorOperatingSystem;
+        const long n = made[(size_t)user_function];
+        const cudaError_t error =
+            user_function == PROGRESS ? SPIPE_STOPPED : cudaErrorOperatingSystem;
         if (user_function >= BUFFERS) {
-            const char *const name = user_function < REDUCE ? "source or sink"
-                                   : user_function == REDUCE ? "reduce" : "progress";
+            const char *name = user_function == REDUCE ? "reduce" : "progress";
+            if (user_function < REDUCE) name = "source or sink";
             tried += try_all(c, {FAULT_USER, name, 0, error}, n);
             continue;
         }
@@ -415,20 +518,21 @@ static long try_user(const devices_case_t *c, const std::vector<long> &made) {
     user_function = -1;
     return tried;
 }
+
 static void torture(const devices_case_t *c) {
     const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
-    const long    missed = num_missed;
-    long          tried[NUM_SORTS] = {0}, fired, all = 0;
-    int           lasts;
+    const long missed = num_missed;
+    long tried[NUM_SORTS] = {0}, fired, all = 0;
+    int lasts;
     what_now = std::string("\n  ") + c->c.name + ": nothing fails";
     fuzz_what = what_now.c_str();
     turn = -((c - cases) * 13 % step); /* not the same ones of every case */
     attempt_one(c, none, &fired);      /* counts */
     check_clean(&c->c, none, 0);
     std::map<std::string, long> made = calls_made;
-    const size_t                functions = made.size();
-    const std::vector<long>     user_made(user_calls, user_calls + PROGRESS + 1);
-    const long                  mallocs = mallocs_made, threads = threads_made;
+    const size_t functions = made.size();
+    const std::vector<long> user_made(user_calls, user_calls + PROGRESS + 1);
+    const long mallocs = mallocs_made, threads = threads_made;
     for (const auto &call : made) {
         /* how often it polls is a matter of time */
         const long most = call.first == "cudaEventQuery" ? 40 : call.second;
@@ -449,23 +553,26 @@ static void torture(const devices_case_t *c) {
     tried[FAULT_USER] = try_user(c, user_made);
     for (long n : tried) all += n;
     num_faults += all;
-    tap_ok(all > 0, "%s: %ld faults (%ld of calls of %zu functions, %ld on the GPU, %ld mallocs, "
-           "%ld threads, %ld of the user's), %ld more not reached", c->c.name, all,
-           tried[FAULT_CALL], functions, tried[FAULT_WORK], tried[FAULT_MALLOC],
+    tap_ok(all > 0,
+           "%s: %ld faults (%ld of calls of %zu functions, %ld on the GPU, %ld mallocs, "
+           "%ld threads, %ld of the user's), %ld more not reached",
+           c->c.name, all, tried[FAULT_CALL], functions, tried[FAULT_WORK], tried[FAULT_MALLOC],
            tried[FAULT_THREAD], tried[FAULT_USER], num_missed - missed);
 }
 
 int main(int argc, char **argv) {
     const char *only = NULL;
-    int         i;
+    int i;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     step = 48;
 #else
     step = 12;
 #endif
     for (i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--all") == 0) step = 1;
-        else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) only = argv[++i];
+        if (strcmp(argv[i], "--all") == 0)
+            step = 1;
+        else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc)
+            only = argv[++i];
     }
     last_device = DEVICES - 1;
     SPIPE_CHECK(hostcuda_set_devices(DEVICES));
@@ -476,7 +583,8 @@ int main(int argc, char **argv) {
         if (!only || strcmp(only, cases[i].c.name) == 0) torture(&cases[i]);
     }
     tap_note("%ld faults in all, and after each of them the same run was right; %ld more were not "
-             "reached", num_faults, num_missed);
+             "reached",
+             num_faults, num_missed);
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */

@@ -18,22 +18,30 @@ enum {
     SHAPE_DIAMOND, /* one stage, two side by side, one that joins them, by names */
     SHAPE_SMALL    /* chunks so small that several travel together */
 };
-enum { WAY_RUN, WAY_KEPT, WAY_CHANGED, WAY_ENQUEUED, WAY_REPLAYED, WAY_TURNS };
+
+enum {
+    WAY_RUN,
+    WAY_KEPT,
+    WAY_CHANGED,
+    WAY_ENQUEUED,
+    WAY_REPLAYED,
+    WAY_TURNS
+};
 
 typedef struct torture_case {
-    const char      *name;
-    int              shape, way;
+    const char *name;
+    int shape, way;
     spipe_schedule_t schedule;
-    spipe_staging_t  staging;
-    int              memory;
-    size_t           threads, depth;
-    int              sync_each, progress;
+    spipe_staging_t staging;
+    int memory;
+    size_t threads, depth;
+    int sync_each, progress;
 } torture_case_t;
 
-#define T_AUTO SPIPE_AUTO
-#define T_COPY SPIPE_STAGING_COPY
+#define T_AUTO     SPIPE_AUTO
+#define T_COPY     SPIPE_STAGING_COPY
 #define T_REGISTER SPIPE_STAGING_REGISTER
-#define T_DIRECT SPIPE_STAGING_DIRECT
+#define T_DIRECT   SPIPE_STAGING_DIRECT
 static const torture_case_t torture_cases[] = {
     {"pinned, engines", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 0, 0},
     {"pinned, serial", SHAPE_MAP, WAY_RUN, SPIPE_SERIAL, T_COPY, FUZZ_PINNED, 0, T_AUTO, 0, 0},
@@ -97,7 +105,12 @@ static const torture_case_t torture_cases[] = {
     {"every step waited for", SHAPE_MAP, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 1, 0},
     {"progress told", SHAPE_CHAIN, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 0, 3, 0, 1},
 };
-enum { NUM_CASES = (int)(sizeof torture_cases / sizeof *torture_cases), CHUNK = 20, COUNT = 150 };
+
+enum {
+    NUM_CASES = (int)(sizeof torture_cases / sizeof *torture_cases),
+    CHUNK = 20,
+    COUNT = 150
+};
 
 static int torture_buffer(fuzz_scene_t *s, int kind, size_t elem_bytes, int memory) {
     fuzz_buffer_t *f = &s->buffers[s->num_buffers];
@@ -109,6 +122,7 @@ static int torture_buffer(fuzz_scene_t *s, int kind, size_t elem_bytes, int memo
     f->pattern[1] = 7; /* as much as asked for and seven elements in turn */
     return s->num_buffers++;
 }
+
 static void torture_stage(fuzz_scene_t *s, int in, int out, int host, int carry, int shared) {
     fuzz_stage_t *st = &s->stages[s->num_stages];
     snprintf(st->name, sizeof st->name, "step%d", s->num_stages);
@@ -123,11 +137,13 @@ static void torture_stage(fuzz_scene_t *s, int in, int out, int host, int carry,
     s->buffers[out].writers |= SPIPE_BIT(s->num_stages);
     ++s->num_stages;
 }
+
 static void torture_halo(fuzz_scene_t *s, int i) {
     s->buffers[i].before = 2;
     s->buffers[i].after = 3;
     s->buffers[i].edge = i % 2;
 }
+
 static void torture_many(fuzz_scene_t *s, int memory) {
     const int a = torture_buffer(s, SPIPE_INPUT, 1, memory);
     const int b = torture_buffer(s, SPIPE_INPUT, 12, memory);
@@ -140,6 +156,7 @@ static void torture_many(fuzz_scene_t *s, int memory) {
     s->stages[1].ops[1].in = c;
     s->stages[1].num_ops = 2;
 }
+
 static void torture_diamond(fuzz_scene_t *s, int memory) {
     const int x = torture_buffer(s, SPIPE_INPUT, 4, memory);
     const int y = torture_buffer(s, SPIPE_OUTPUT, 4, memory);
@@ -150,9 +167,10 @@ static void torture_diamond(fuzz_scene_t *s, int memory) {
     torture_stage(s, a, z, 0, -1, -1);
     torture_stage(s, z, y, 0, -1, -1);
     s->stages[2].after_given = s->stages[3].after_given = 1;
-    s->stages[2].after = 1;     /* beside step1 */
+    s->stages[2].after = 1; /* beside step1 */
     s->stages[3].after = 2 | 4;
 }
+
 /* Fills in a case's buffers and stages. */
 static void torture_shape(fuzz_scene_t *s, const torture_case_t *c) {
     int x, y, t;
@@ -188,6 +206,7 @@ static void torture_shape(fuzz_scene_t *s, const torture_case_t *c) {
     torture_stage(s, y, y, 1, -1, -1);
     torture_stage(s, y, y, 0, -1, -1);
 }
+
 static void torture_scene(fuzz_scene_t *s, const torture_case_t *c) {
     int i;
     s->count = s->count_then = COUNT;

@@ -17,22 +17,31 @@
 extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
 #endif
 
-enum { FAULT_NONE, FAULT_CALL, FAULT_WORK, FAULT_MALLOC, FAULT_THREAD, FAULT_USER, NUM_SORTS };
+enum {
+    FAULT_NONE,
+    FAULT_CALL,
+    FAULT_WORK,
+    FAULT_MALLOC,
+    FAULT_THREAD,
+    FAULT_USER,
+    NUM_SORTS
+};
+
 static const char *const sort_names[] = {"none", "call", "GPU", "malloc", "thread", "user"};
 
 typedef struct fault {
-    int         sort;
+    int sort;
     std::string what; /* the function, or the sort of work */
-    long        k;
+    long k;
     cudaError_t error;
-    int         lasts = 0; /* malloc, thread: all after the k-th fail, too */
+    int lasts = 0; /* malloc, thread: all after the k-th fail, too */
 } fault_t;
 
 static const cudaError_t CALL_ERROR = cudaErrorLaunchOutOfResources;
 static const cudaError_t WORK_ERROR = cudaErrorIllegalAddress; /* sticky, as on a GPU */
-static std::string       what_now;    /* for whoever reads a failure */
-static int               broken;      /* the GPU's error has surfaced: only a reset helps */
-static int               last_device; /* of those that are used, the first being 0 */
+static std::string what_now;                                   /* for whoever reads a failure */
+static int broken;      /* the GPU's error has surfaced: only a reset helps */
+static int last_device; /* of those that are used, the first being 0 */
 
 static void arm(const fault_t &f) {
     hostcuda_fail_clear();
@@ -44,33 +53,39 @@ static void arm(const fault_t &f) {
     if (f.sort == FAULT_MALLOC) torture_malloc_fails = f.k;
     if (f.sort == FAULT_THREAD) torture_thread_fails = f.k;
 }
+
 /* From here on the calls are the test's own, and must not fail. */
 static void disarm_now(void) {
     torture_fired += hostcuda_fail_fired();
     torture_malloc_fails = torture_thread_fails = torture_lasts = 0;
     hostcuda_fail_clear();
 }
+
 static long disarm(void) {
     disarm_now();
     (void)cudaGetLastError();
     return torture_fired;
 }
+
 /* Faults that a run may take without a word, because there is another way or nobody needs it. */
 static int may_pass(const fault_t &f) {
     static const char *const calls[] = {
-        "cudaHostRegister",            /* failing to pin is never fatal */
-        "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaRuntimeGetVersion",
-        "cudaDriverGetVersion", "cudaDeviceGetPCIBusId", /* facts that are only told */
-        "cudaSetDevice", "cudaGetDevice", /* of a helper thread; on the way out */
-        "cudaEventQuery",              /* asked again */
-        "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
-        "cudaGraphUpload", "cudaGraphDestroy"};
+        "cudaHostRegister", /* failing to pin is never fatal */
+        "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange",
+        "cudaRuntimeGetVersion",  "cudaDriverGetVersion",
+        "cudaDeviceGetPCIBusId",                   /* facts that are only told */
+        "cudaSetDevice",          "cudaGetDevice", /* of a helper thread; on the way out */
+        "cudaEventQuery",                          /* asked again */
+        "cudaStreamBeginCapture", "cudaStreamEndCapture",
+        "cudaGraphInstantiate",   "cudaGraphUpload",
+        "cudaGraphDestroy"};
     if (f.sort == FAULT_MALLOC || f.sort == FAULT_THREAD) return 1;
     for (const char *name : calls) {
         if (f.sort == FAULT_CALL && f.what == name) return 1;
     }
     return 0;
 }
+
 /* What a failed one of these keeps is the one thing that may be left over. */
 static int frees(const fault_t &f) {
     return f.sort == FAULT_CALL &&
@@ -91,7 +106,7 @@ static int num_threads_idle, num_alive_idle; /* when nothing is under way */
 static void check_clean(const torture_case_t *c, const fault_t &f, long fired) {
     fuzz_scene_t s = fuzz_scene_t();
     fuzz_world_t w = fuzz_world_t(), *at = &w;
-    int          device = -1, wait, alive, threads;
+    int device = -1, wait, alive, threads;
     w.scene = &s;
     torture_scene(&s, c);
     SPIPE_CHECK(cudaGetDevice(&device));

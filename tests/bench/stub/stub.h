@@ -4,12 +4,12 @@
 #define STUB_H
 
 typedef struct stub_count {
-    const char   *name;
+    const char *name;
     unsigned long calls;
 } stub_count_t;
 
 /* All counters, the last one with name NULL; all zero after stub_reset. */
 const stub_count_t *stub_counts(void);
-void                stub_reset(void);
+void stub_reset(void);
 
 #endif /* STUB_H */

@@ -3,15 +3,18 @@
 
 static cudaError_t copy_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return cudaMemcpyAsync(c->data[1], c->data[0], c->count * sizeof(int),
-                           cudaMemcpyDeviceToDevice, c->stream);
+    return cudaMemcpyAsync(c->data[1], c->data[0], c->count * sizeof(int), cudaMemcpyDeviceToDevice,
+                           c->stream);
 }
 
 int main(void) {
-    enum { N = 100003 };
-    static int   x[N], y[N];
+    enum {
+        N = 100003
+    };
+
+    static int x[N], y[N];
     spipe_desc_t d = spipe_desc_default();
-    int          i;
+    int i;
     for (i = 0; i < N; ++i) x[i] = i;
     d.count = N;
     d.chunk = 1000;
@@ -19,7 +22,8 @@ int main(void) {
     spipe_add_output(&d, y, sizeof *y);
     spipe_add_stage(&d, "copy", copy_stage, NULL);
     SPIPE_CHECK_RUN(&d, NULL);
-    for (i = 0; i < N; ++i) if (y[i] != i) return 1;
+    for (i = 0; i < N; ++i)
+        if (y[i] != i) return 1;
     printf("all %d are right\n", (int)N);
     return 0;
 }

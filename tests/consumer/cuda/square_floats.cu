@@ -8,7 +8,10 @@ static __global__ void square(const float *x, float *y, size_t n) {
 SPIPE_MAP_STAGE(square_stage, square, float, float)
 
 int main(void) {
-    enum { N = 100003 };
+    enum {
+        N = 100003
+    };
+
     static float x[N], y[N];
     for (int i = 0; i < N; ++i) x[i] = (float)(i % 1000);
     spipe_desc_t d = spipe_desc_default();
@@ -18,7 +21,8 @@ int main(void) {
     spipe_add_output(&d, y, sizeof *y);
     spipe_add_stage(&d, "square", square_stage, NULL);
     SPIPE_CHECK_RUN(&d, NULL);
-    for (int i = 0; i < N; ++i) if (y[i] != x[i] * x[i]) return 1;
+    for (int i = 0; i < N; ++i)
+        if (y[i] != x[i] * x[i]) return 1;
     printf("all %d are right\n", (int)N);
     return 0;
 }

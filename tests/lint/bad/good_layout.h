@@ -31,4 +31,8 @@ static int good_all(const good_t *g, int n) {
     return good_call(n > 0 ? sum : list[0], n < 0 ? 1 : 2) + (text[0] == ';');
 }
 
+#ifdef __cplusplus
+static std::map<std::pair<int, std::pair<int, int>>, int> good_map, another_map;
+#endif
+
 #endif
