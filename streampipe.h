@@ -2650,7 +2650,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : 
 SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
-    return w->count == 0 ? 1.0 : (double)((w->count - 1) / batch + 1);
+    const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
+    return (double)full + 1.0;
 }
 
 SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
@@ -2959,7 +2960,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     const double fill = in > 0.0 ? in / p->costs->fill + wake : 0.0;
     const double drain = out > 0.0 ? out / p->costs->drain + wake : 0.0;
     const double share = fill / (fill + drain);
-    y->fill_threads = fill > 0.0 ? (size_t)((double)threads * share + 0.5) : 0;
+    y->fill_threads = 0;
+    if (fill > 0.0) y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2; /* nearest */
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
@@ -3052,8 +3054,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     const int compared = p->num_compared;
-    size_t parts;
-    double bytes;
+    size_t parts, bytes;
     y.chunk = p->desc->chunk;
     if (y.chunk != SPIPE_AUTO) {
         spipe_priv_consider_chunk(p, y);
@@ -3064,10 +3065,10 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         y.chunk = spipe_priv_part_of(w, parts);
         spipe_priv_consider_chunk(p, y);
     }
-    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
-        y.chunk = spipe_priv_chunk_of(w, bytes);
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2) {
+        y.chunk = spipe_priv_chunk_of(w, (double)bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
-        y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
+        y.chunk = spipe_priv_chunk_of(w, 1.5 * (double)bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
     if (p->num_compared == compared) { /* one element, or its halo, exceeds the ladder */
@@ -5810,6 +5811,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
     size_t num, k;
+    memset((void *)ways, 0, sizeof ways);
     w = spipe_priv_request_work(r, kernel_s);
     if (spipe_priv_staged_bytes(&w) > 0.0) {
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
@@ -5979,6 +5981,7 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_planner_t planner;
     size_t num, k;
+    memset((void *)ways, 0, sizeof ways);
     memset(&planner, 0, sizeof planner);
     planner.costs = &p->request.costs;
     planner.work = &w;
@@ -6238,7 +6241,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *befo
     }
     if (e == cudaSuccess) return e;
     if (report) memset(report, 0, sizeof *report);
-    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
+    (void)spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
+    return e;
 }
 
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
@@ -6389,7 +6393,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     cudaError_t e;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
-    SPIPE_TRY(spipe_desc_check(d, failure));
+    e = spipe_desc_check(d, failure);
+    if (e != cudaSuccess || !d) return e;
     if (d->hooks && d->hooks->run) {
         return spipe_priv_refuse(failure, cudaErrorNotSupported,
                                  "several devices are for spipe_run; of pipelines that are kept, "
@@ -6476,7 +6481,8 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     if (p && (p->run.running_enqueued || p->run.ran_now)) {
         SPIPE_TRY(spipe_pipeline_wait(pipeline, report));
     }
-    SPIPE_TRY(spipe_priv_enter(p, &before, report));
+    e = spipe_priv_enter(p, &before, report);
+    if (e != cudaSuccess || !p) return e;
     e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)

@@ -632,8 +632,10 @@ static __global__ void spipe_u8_to_chw_kernel(float *out, const unsigned char *i
             for (unsigned c = 0; c < C; c++) {
                 const float2 line = lines.line[c];
                 spipe_priv_pack_t<float> y;
-                for (unsigned k = 0; k < 4; k++)
-                    y.v[k] = fmaf((float)x[(C * k + c) / 4].v[(C * k + c) % 4], line.x, line.y);
+                for (unsigned k = 0; k < 4; k++) {
+                    const unsigned char sample = x[(C * k + c) / 4].v[(C * k + c) % 4];
+                    y.v[k] = fmaf((float)sample, line.x, line.y);
+                }
                 spipe_priv_store4(to + c * pixels, y, i, pixels, wide);
             }
         }
@@ -1435,10 +1437,10 @@ static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 4)
         spipe_priv_count_span(n, table, in + i * block_bytes + begin,
                               left < part_bytes ? left : part_bytes, lane);
         for (unsigned v = 0; v < 8; v++) {
-            uint32_t *at = counts + 256 * i + lane + SPIPE_PRIV_WARP * v;
+            const size_t at = 256 * i + lane + SPIPE_PRIV_WARP * v;
             sum[v] += n[v];
-            if (counts != NULL && parts == 1) *at = n[v];
-            if (counts != NULL && parts > 1 && n[v] > 0) atomicAdd(at, n[v]);
+            if (counts != NULL && parts == 1) counts[at] = n[v];
+            if (counts != NULL && parts > 1 && n[v] > 0) atomicAdd(&counts[at], n[v]);
         }
     }
     spipe_priv_add_total(total, sum, lane);

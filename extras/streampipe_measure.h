@@ -680,13 +680,14 @@ SPIPE_API cudaError_t spipe_priv_measure_link(spipe_priv_measure_t *m) {
 
 /* A ring of n chunks takes (n + 1) x (copy_s + chunk / rate): two sizes give both. */
 SPIPE_API cudaError_t spipe_priv_measure_ring(spipe_priv_measure_t *m) {
-    const size_t bytes = SPIPE_PRIV_MEASURE_COPY, small = (size_t)256 << 10,
-                 large = (size_t)2 << 20;
+    const size_t bytes = SPIPE_PRIV_MEASURE_COPY;
+    const size_t small = (size_t)256 << 10, num_small = bytes / small;
+    const size_t large = (size_t)2 << 20, num_large = bytes / large;
     double small_s = 0.0, large_s = 0.0, fixed, rate;
     SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_ring, small, m->in, m->out, &small_s));
     SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_ring, large, m->in, m->out, &large_s));
-    small_s /= (double)(bytes / small + 1);
-    large_s /= (double)(bytes / large + 1);
+    small_s /= (double)(num_small + 1);
+    large_s /= (double)(num_large + 1);
     spipe_priv_measure_solve((double)small, small_s, (double)large, large_s, &fixed, &rate);
     spipe_priv_measure_set(&m->costs->copy_s, fixed, 0.2e-6, 50e-6);
     return cudaSuccess;

@@ -67,7 +67,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *befo
     }
     if (e == cudaSuccess) return e;
     if (report) memset(report, 0, sizeof *report);
-    return spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
+    (void)spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
+    return e;
 }
 
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it

@@ -74,7 +74,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     cudaError_t e;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
-    SPIPE_TRY(spipe_desc_check(d, failure));
+    e = spipe_desc_check(d, failure);
+    if (e != cudaSuccess || !d) return e;
     if (d->hooks && d->hooks->run) {
         return spipe_priv_refuse(failure, cudaErrorNotSupported,
                                  "several devices are for spipe_run; of pipelines that are kept, "
@@ -161,7 +162,8 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     if (p && (p->run.running_enqueued || p->run.ran_now)) {
         SPIPE_TRY(spipe_pipeline_wait(pipeline, report));
     }
-    SPIPE_TRY(spipe_priv_enter(p, &before, report));
+    e = spipe_priv_enter(p, &before, report);
+    if (e != cudaSuccess || !p) return e;
     e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)

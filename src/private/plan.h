@@ -128,7 +128,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     const double fill = in > 0.0 ? in / p->costs->fill + wake : 0.0;
     const double drain = out > 0.0 ? out / p->costs->drain + wake : 0.0;
     const double share = fill / (fill + drain);
-    y->fill_threads = fill > 0.0 ? (size_t)((double)threads * share + 0.5) : 0;
+    y->fill_threads = 0;
+    if (fill > 0.0) y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2; /* nearest */
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
@@ -221,8 +222,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     const int compared = p->num_compared;
-    size_t parts;
-    double bytes;
+    size_t parts, bytes;
     y.chunk = p->desc->chunk;
     if (y.chunk != SPIPE_AUTO) {
         spipe_priv_consider_chunk(p, y);
@@ -233,10 +233,10 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         y.chunk = spipe_priv_part_of(w, parts);
         spipe_priv_consider_chunk(p, y);
     }
-    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2.0) {
-        y.chunk = spipe_priv_chunk_of(w, bytes);
+    for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2) {
+        y.chunk = spipe_priv_chunk_of(w, (double)bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
-        y.chunk = spipe_priv_chunk_of(w, 1.5 * bytes);
+        y.chunk = spipe_priv_chunk_of(w, 1.5 * (double)bytes);
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
     if (p->num_compared == compared) { /* one element, or its halo, exceeds the ladder */

@@ -41,7 +41,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : 
 SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
-    return w->count == 0 ? 1.0 : (double)((w->count - 1) / batch + 1);
+    const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
+    return (double)full + 1.0;
 }
 
 SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {

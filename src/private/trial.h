@@ -32,6 +32,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
     size_t num, k;
+    memset((void *)ways, 0, sizeof ways);
     w = spipe_priv_request_work(r, kernel_s);
     if (spipe_priv_staged_bytes(&w) > 0.0) {
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
@@ -201,6 +202,7 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_planner_t planner;
     size_t num, k;
+    memset((void *)ways, 0, sizeof ways);
     memset(&planner, 0, sizeof planner);
     planner.costs = &p->request.costs;
     planner.work = &w;
