@@ -2961,7 +2961,9 @@ SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_pri
     const double drain = out > 0.0 ? out / p->costs->drain + wake : 0.0;
     const double share = fill / (fill + drain);
     y->fill_threads = 0;
-    if (fill > 0.0) y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2; /* nearest */
+    if (fill > 0.0) { /* the nearest whole number */
+        y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2;
+    }
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;

@@ -50,6 +50,9 @@ END EXAMPLE
 #define STREAMPIPE_MEASURE_H
 
 #include "streampipe.h"
+#if SPIPE_VERSION != 200
+#error "streampipe_measure.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#endif
 
 /* ============================================================================================
    >>api    every public type and function
