@@ -3035,7 +3035,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
     else
         spipe_priv_consider_ring(p, y);
     if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
-    if (spipe_priv_num_batches(p->work, &y) > SPIPE_PRIV_MAX_REPLAY) return;
+    if (spipe_priv_num_batches(p->work, &y) > (double)SPIPE_PRIV_MAX_REPLAY) return;
     if (spipe_priv_num_batches(p->work, &y) < 2.0) return;
     y.replay = 1;
     spipe_priv_consider_ring(p, y);
@@ -3573,7 +3573,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
 /* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
 SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
-    if (r->cache > 0 || (!r->kept && staged_bytes < SPIPE_PRIV_ASK_CACHE)) return;
+    if (r->cache > 0 || (!r->kept && staged_bytes < (double)SPIPE_PRIV_ASK_CACHE)) return;
     r->cache = spipe_priv_cache_bytes();
 }
 

@@ -128,7 +128,7 @@ struct spipe_priv_measure;
 typedef void (*spipe_priv_job_fn)(struct spipe_priv_measure *m, size_t number);
 
 /* Threads that rest until they are given a job, and all do it once. */
-typedef struct spipe_priv_team {
+typedef struct spipe_priv_measure_team {
     spipe_priv_sync_t *sync;
     void *threads[SPIPE_PRIV_MEASURE_HANDS];
     size_t num;     /* threads */
@@ -141,7 +141,7 @@ typedef struct spipe_priv_team {
     int node;                    /* the device's NUMA node, -1 = not known */
     int stop;                    /* 1 = the job of copying ends */
     int quit;
-} spipe_priv_team_t;
+} spipe_priv_measure_team_t;
 
 /* The whole measurement. The pinned block has four areas: two rings that threads copy into and out
    of, and two that only the device copies. */
@@ -155,7 +155,7 @@ typedef struct spipe_priv_measure {
     cudaStream_t in, out;
     cudaEvent_t begin, end; /* with time stamps */
     cudaEvent_t in_done[SPIPE_PRIV_MEASURE_SLOTS], out_done[SPIPE_PRIV_MEASURE_SLOTS];
-    spipe_priv_team_t team;
+    spipe_priv_measure_team_t team;
     spipe_priv_flow_t flows[2]; /* in, out */
 } spipe_priv_measure_t;
 
@@ -206,9 +206,9 @@ SPIPE_API void spipe_priv_measure_keep_least(double *least, double value, int do
 }
 
 /* ---- 1 measure: threads -------------------------------------------------------------------- */
-SPIPE_API void *spipe_priv_team_thread(void *arg) {
+SPIPE_API void *spipe_priv_measure_team_thread(void *arg) {
     spipe_priv_measure_t *m = (spipe_priv_measure_t *)arg;
-    spipe_priv_team_t *team = &m->team;
+    spipe_priv_measure_team_t *team = &m->team;
     size_t number, turn = 0;
     spipe_priv_stay_on_node(team->node);
     spipe_priv_lock(team->sync);
@@ -230,21 +230,21 @@ SPIPE_API void *spipe_priv_team_thread(void *arg) {
 }
 
 /* Starts up to num threads; where none can be had there are none. */
-SPIPE_API void spipe_priv_team_start(spipe_priv_measure_t *m, size_t num) {
-    spipe_priv_team_t *team = &m->team;
+SPIPE_API void spipe_priv_measure_team_start(spipe_priv_measure_t *m, size_t num) {
+    spipe_priv_measure_team_t *team = &m->team;
     const int node = team->node;
     memset(team, 0, sizeof *team);
     team->node = node;
     team->sync = spipe_priv_sync_create();
     while (team->sync && team->num < num) {
-        void *thread = spipe_priv_thread_start(spipe_priv_team_thread, m);
+        void *thread = spipe_priv_thread_start(spipe_priv_measure_team_thread, m);
         if (!thread) return;
         team->threads[team->num++] = thread;
     }
 }
 
-SPIPE_API void spipe_priv_team_end(spipe_priv_measure_t *m) {
-    spipe_priv_team_t *team = &m->team;
+SPIPE_API void spipe_priv_measure_team_end(spipe_priv_measure_t *m) {
+    spipe_priv_measure_team_t *team = &m->team;
     if (!team->sync) return;
     spipe_priv_lock(team->sync);
     team->quit = 1;
@@ -256,8 +256,8 @@ SPIPE_API void spipe_priv_team_end(spipe_priv_measure_t *m) {
 }
 
 /* Gives all threads a job; returns the time when it did. */
-SPIPE_API double spipe_priv_team_give(spipe_priv_measure_t *m, spipe_priv_job_fn job) {
-    spipe_priv_team_t *team = &m->team;
+SPIPE_API double spipe_priv_measure_team_give(spipe_priv_measure_t *m, spipe_priv_job_fn job) {
+    spipe_priv_measure_team_t *team = &m->team;
     double given;
     spipe_priv_lock(team->sync);
     team->job = job;
@@ -271,7 +271,7 @@ SPIPE_API double spipe_priv_team_give(spipe_priv_measure_t *m, spipe_priv_job_fn
 }
 
 /* Waits until all threads have ended the job, and tells one that goes on and on to stop. */
-SPIPE_API void spipe_priv_team_finish(spipe_priv_measure_t *m) {
+SPIPE_API void spipe_priv_measure_team_finish(spipe_priv_measure_t *m) {
     spipe_priv_lock(m->team.sync);
     m->team.stop = 1;
     while (m->team.at_work > 0) spipe_priv_wait(m->team.sync);
@@ -289,17 +289,17 @@ SPIPE_API void *spipe_priv_empty_thread(void *arg) { return arg; }
 SPIPE_API cudaError_t spipe_priv_measure_wake(spipe_priv_measure_t *m) {
     double took[SPIPE_PRIV_MEASURE_WAKES];
     size_t n = 0;
-    spipe_priv_team_start(m, 1);
+    spipe_priv_measure_team_start(m, 1);
     spipe_priv_measure_allow(m);
     while (m->team.num > 0 && spipe_priv_measure_again(m, (int)n, (int)SPIPE_PRIV_MEASURE_WAKES)) {
         const double until = spipe_priv_seconds() + SPIPE_PRIV_MEASURE_PAUSE_S * m->effort;
         double given;
         while (spipe_priv_seconds() < until) continue;
-        given = spipe_priv_team_give(m, spipe_priv_job_rest);
-        spipe_priv_team_finish(m);
+        given = spipe_priv_measure_team_give(m, spipe_priv_job_rest);
+        spipe_priv_measure_team_finish(m);
         took[n++] = m->team.woke - given;
     }
-    spipe_priv_team_end(m);
+    spipe_priv_measure_team_end(m);
     if (n == 0) return cudaSuccess;
     spipe_priv_measure_set(&m->costs->wake_s, spipe_priv_measure_median(took, n), 5e-7, 1e-2);
     return cudaSuccess;
@@ -345,8 +345,8 @@ SPIPE_API void spipe_priv_block_touch(spipe_priv_measure_t *m, spipe_priv_block_
         spipe_priv_job_touch(m, 0);
         return;
     }
-    (void)spipe_priv_team_give(m, spipe_priv_job_touch);
-    spipe_priv_team_finish(m);
+    (void)spipe_priv_measure_team_give(m, spipe_priv_job_touch);
+    spipe_priv_measure_team_finish(m);
 }
 
 /* Memory that nobody has touched; huge: in huge pages where the system has them, as the slots of
@@ -558,7 +558,7 @@ SPIPE_API void spipe_priv_measure_end_stream(cudaError_t *e, cudaStream_t stream
 SPIPE_API cudaError_t spipe_priv_measure_free(spipe_priv_measure_t *m) {
     cudaError_t e = cudaSuccess;
     int k;
-    spipe_priv_team_end(m);
+    spipe_priv_measure_team_end(m);
     if (m->in) spipe_priv_keep_error(&e, cudaStreamSynchronize(m->in));
     if (m->out) spipe_priv_keep_error(&e, cudaStreamSynchronize(m->out));
     for (k = 0; k < SPIPE_PRIV_MEASURE_SLOTS; ++k) {
@@ -857,14 +857,14 @@ SPIPE_API cudaError_t spipe_priv_measure_flows(spipe_priv_measure_t *m, size_t f
     cudaError_t e;
     spipe_priv_flow_set(m, 0, ring, piece, fill);
     spipe_priv_flow_set(m, 1, ring, piece, drain);
-    (void)spipe_priv_team_give(m, spipe_priv_job_copy);
+    (void)spipe_priv_measure_team_give(m, spipe_priv_job_copy);
     e = spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_WARM_S, ring);
     before = spipe_priv_flow_bytes(m);
     began = spipe_priv_seconds();
     if (e == cudaSuccess) e = spipe_priv_measure_feed(m, SPIPE_PRIV_MEASURE_COPY_S, ring);
     bytes = spipe_priv_flow_bytes(m) - before;
     *rate = bytes / spipe_priv_max(spipe_priv_seconds() - began, 1e-9);
-    spipe_priv_team_finish(m);
+    spipe_priv_measure_team_finish(m);
     return e;
 }
 
@@ -915,7 +915,7 @@ SPIPE_API cudaError_t spipe_priv_measure_all(spipe_priv_measure_t *m) {
     SPIPE_TRY(spipe_priv_measure_malloc(m));
     SPIPE_TRY(spipe_priv_measure_wake(m));
     SPIPE_TRY(spipe_priv_measure_start(m));
-    spipe_priv_team_start(m, spipe_priv_measure_one_threads());
+    spipe_priv_measure_team_start(m, spipe_priv_measure_one_threads());
     SPIPE_TRY(spipe_priv_measure_pin(m));
     SPIPE_TRY(spipe_priv_measure_get_memory(m));
     SPIPE_TRY(spipe_priv_measure_get_streams(m));

@@ -203,7 +203,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
     else
         spipe_priv_consider_ring(p, y);
     if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
-    if (spipe_priv_num_batches(p->work, &y) > SPIPE_PRIV_MAX_REPLAY) return;
+    if (spipe_priv_num_batches(p->work, &y) > (double)SPIPE_PRIV_MAX_REPLAY) return;
     if (spipe_priv_num_batches(p->work, &y) < 2.0) return;
     y.replay = 1;
     spipe_priv_consider_ring(p, y);

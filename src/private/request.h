@@ -59,7 +59,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
 /* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
 SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
-    if (r->cache > 0 || (!r->kept && staged_bytes < SPIPE_PRIV_ASK_CACHE)) return;
+    if (r->cache > 0 || (!r->kept && staged_bytes < (double)SPIPE_PRIV_ASK_CACHE)) return;
     r->cache = spipe_priv_cache_bytes();
 }
 
