@@ -6,17 +6,8 @@
 #include <unistd.h>
 #endif
 
-/* Copies long enough to show what overlaps. */
-#if defined(__SANITIZE_THREAD__)
 enum {
-    N = 2 << 20
-};
-#else
-enum {
-    N = 8 << 20
-};
-#endif
-enum {
+    N = 8 << 20, /* chunks of 2 MiB: copies long enough to show what overlaps, and not batched */
     CHUNKS = 16,
     CHUNK = N / CHUNKS,
     ROOM = 4096
