@@ -3243,13 +3243,13 @@ SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
 
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     if (!plan || !to) return cudaErrorInvalidValue;
-    fprintf(to, "  plan      %zu element%s in a chunk, %zu chunk%s a copy, %zu slot%s\n",
-            plan->chunk, plan->chunk == 1 ? "" : "s", plan->batch, plan->batch == 1 ? "" : "s",
-            plan->depth, plan->depth == 1 ? "" : "s");
+    fprintf(to, "  plan      chunk %zu (elements), batch %zu (chunks), depth %zu (slots)\n",
+            plan->chunk, plan->batch, plan->depth);
     fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
-    fprintf(to, "  schedule  %s%s%s%s\n", spipe_schedule_name(plan->schedule),
-            plan->replay ? ", replayed" : "", plan->why_schedule ? ": " : "",
-            plan->why_schedule ? plan->why_schedule : "");
+    fprintf(to, "  schedule  %s%s", spipe_schedule_name(plan->schedule),
+            plan->replay ? ", replayed" : "");
+    if (plan->why_schedule) fprintf(to, ": %s", plan->why_schedule);
+    fprintf(to, "\n");
     fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
     fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads,
             plan->drain_threads, plan->caller_helps ? ", and the calling thread" : "");
@@ -3682,12 +3682,17 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, i
 /* Passes on the outcome of a step; what = NULL names the stage itself. */
 SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
                                             size_t batch, const char *what) {
-    const char *name = stage < 0 ? "" : p->request.desc.stages[stage].name;
+    size_t chunk;
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, batch, "%s%s%s failed at chunk %zu: %s",
-                           what ? what : "stage '", name, stage < 0 ? "" : "'",
-                           spipe_priv_chunk_index(p, batch), cudaGetErrorString(e));
+    chunk = spipe_priv_chunk_index(p, batch);
+    if (stage < 0) {
+        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+                               cudaGetErrorString(e));
+    }
+    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                           cudaGetErrorString(e));
 }
 
 SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
@@ -4368,7 +4373,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, in
     const size_t bytes = b->elem_bytes, before = window ? b->halo_before * bytes : 0;
     unsigned char *dev = zero_copy ? r->arrays[i].mapped : (unsigned char *)w->slot->view.data[i];
     unsigned char *host = pin ? pin : (unsigned char *)b->host;
-    const size_t host_moves = pin ? 0 : bytes, dev_moves = zero_copy ? bytes : 0;
+    const size_t host_moves = pin ? 0 : bytes;
+    const size_t dev_moves = zero_copy ? bytes : 0;
     op->out = out;
     op->elem_bytes = bytes;
     op->more = window ? (b->halo_before + b->halo_after) * bytes : 0;
@@ -5651,8 +5657,10 @@ SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out
             continue;
         }
         p->run.moved[out] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(out ? b->host : dev, out ? dev : b->host, b->elem_bytes,
-                                  cudaMemcpyDefault, base));
+        if (out)
+            SPIPE_TRY(cudaMemcpyAsync(b->host, dev, b->elem_bytes, cudaMemcpyDefault, base));
+        else
+            SPIPE_TRY(cudaMemcpyAsync(dev, b->host, b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
 }

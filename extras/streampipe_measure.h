@@ -657,7 +657,8 @@ SPIPE_API cudaError_t spipe_priv_span_chain(spipe_priv_measure_t *m, size_t hops
 SPIPE_API cudaError_t spipe_priv_span_hops(spipe_priv_measure_t *m, size_t hops) {
     size_t k;
     for (k = 0; k < hops; ++k) {
-        const cudaStream_t from = k % 2 ? m->out : m->in, to = k % 2 ? m->in : m->out;
+        const cudaStream_t from = k % 2 ? m->out : m->in;
+        const cudaStream_t to = k % 2 ? m->in : m->out;
         const cudaEvent_t event = m->in_done[k % SPIPE_PRIV_MEASURE_SLOTS];
         SPIPE_TRY(cudaMemsetAsync(m->device, 0, 4, from));
         SPIPE_TRY(cudaEventRecord(event, from));

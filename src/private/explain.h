@@ -76,13 +76,13 @@ SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
 
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     if (!plan || !to) return cudaErrorInvalidValue;
-    fprintf(to, "  plan      %zu element%s in a chunk, %zu chunk%s a copy, %zu slot%s\n",
-            plan->chunk, plan->chunk == 1 ? "" : "s", plan->batch, plan->batch == 1 ? "" : "s",
-            plan->depth, plan->depth == 1 ? "" : "s");
+    fprintf(to, "  plan      chunk %zu (elements), batch %zu (chunks), depth %zu (slots)\n",
+            plan->chunk, plan->batch, plan->depth);
     fprintf(to, "  chunk     %s\n", plan->why_chunk ? plan->why_chunk : "");
-    fprintf(to, "  schedule  %s%s%s%s\n", spipe_schedule_name(plan->schedule),
-            plan->replay ? ", replayed" : "", plan->why_schedule ? ": " : "",
-            plan->why_schedule ? plan->why_schedule : "");
+    fprintf(to, "  schedule  %s%s", spipe_schedule_name(plan->schedule),
+            plan->replay ? ", replayed" : "");
+    if (plan->why_schedule) fprintf(to, ": %s", plan->why_schedule);
+    fprintf(to, "\n");
     fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
     fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads,
             plan->drain_threads, plan->caller_helps ? ", and the calling thread" : "");

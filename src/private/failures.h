@@ -36,12 +36,17 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, i
 /* Passes on the outcome of a step; what = NULL names the stage itself. */
 SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
                                             size_t batch, const char *what) {
-    const char *name = stage < 0 ? "" : p->request.desc.stages[stage].name;
+    size_t chunk;
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    return spipe_priv_fail(p, e, stage, batch, "%s%s%s failed at chunk %zu: %s",
-                           what ? what : "stage '", name, stage < 0 ? "" : "'",
-                           spipe_priv_chunk_index(p, batch), cudaGetErrorString(e));
+    chunk = spipe_priv_chunk_index(p, batch);
+    if (stage < 0) {
+        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+                               cudaGetErrorString(e));
+    }
+    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                           cudaGetErrorString(e));
 }
 
 SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {

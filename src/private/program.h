@@ -77,7 +77,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, in
     const size_t bytes = b->elem_bytes, before = window ? b->halo_before * bytes : 0;
     unsigned char *dev = zero_copy ? r->arrays[i].mapped : (unsigned char *)w->slot->view.data[i];
     unsigned char *host = pin ? pin : (unsigned char *)b->host;
-    const size_t host_moves = pin ? 0 : bytes, dev_moves = zero_copy ? bytes : 0;
+    const size_t host_moves = pin ? 0 : bytes;
+    const size_t dev_moves = zero_copy ? bytes : 0;
     op->out = out;
     op->elem_bytes = bytes;
     op->more = window ? (b->halo_before + b->halo_after) * bytes : 0;

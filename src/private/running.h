@@ -117,8 +117,10 @@ SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out
             continue;
         }
         p->run.moved[out] += b->elem_bytes;
-        SPIPE_TRY(cudaMemcpyAsync(out ? b->host : dev, out ? dev : b->host, b->elem_bytes,
-                                  cudaMemcpyDefault, base));
+        if (out)
+            SPIPE_TRY(cudaMemcpyAsync(b->host, dev, b->elem_bytes, cudaMemcpyDefault, base));
+        else
+            SPIPE_TRY(cudaMemcpyAsync(dev, b->host, b->elem_bytes, cudaMemcpyDefault, base));
     }
     return cudaSuccess;
 }
