@@ -2458,7 +2458,7 @@ typedef struct spipe_priv_array {
 enum {
     SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
     SPIPE_PRIV_MAY_BATCH = 2,     /* nobody looks at single chunks, and memory is not limited */
-    SPIPE_PRIV_MAY_TRY = 4,       /* runs may differ in how they cut the whole */
+    SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
     SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
     SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
@@ -2887,7 +2887,8 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
     return y.predicted_s;
 }
 
-/* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
+/* Elements in a chunk that has about this many bytes in the busier direction: a multiple of 32, and
+   never fewer than the halo. */
 SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
@@ -2896,7 +2897,7 @@ SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     return chunk > 0 ? chunk : 1;
 }
 
-/* A part of the whole, aligned. */
+/* Elements in a chunk when the whole is divided into this many parts, rounded up to a multiple. */
 SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
@@ -5798,7 +5799,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drop_graph(spipe_priv_trial_t *t) {
     return e;
 }
 
-/* Begins again, with candidates from a plan. */
+/* Starts a new trial of num candidates. */
 SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->num = num;
     t->current = 0;
@@ -5808,8 +5809,8 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->graph_failed = 0;
 }
 
-/* Whether runs may differ: only the GPU's and the workers' time decides, and nobody looks at single
-   chunks. */
+/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, sync_each
+   and progress forbid it: what they see depends on how the work is divided. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
@@ -5895,8 +5896,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
-/* The fastest candidate so far; of those that nobody ran the first. A candidate that is predicted
-   to be slower must gain more than chance. */
+/* The fastest candidate that has run; the first in the list if none has. A candidate that was
+   predicted to be slower replaces a better prediction only if it gains more than runs vary. */
 SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
@@ -5928,7 +5929,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_next_way(spipe_priv_trial_t *t) {
     return spipe_priv_fastest(t);
 }
 
-/* Makes a candidate the plan in use. One that cannot be had is no failure: the first one is. */
+/* Makes a candidate the plan in use. If its memory cannot be allocated, the run does not fail: the
+   first candidate is used instead and the trial ends. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t next) {
     spipe_priv_trial_t *t = &p->trial;
     if (next == t->current && t->arranged) return cudaSuccess;
@@ -5942,7 +5944,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_use_way(spipe_priv_pipeline_t *p, size_t 
     return spipe_priv_arrange(p);
 }
 
-/* Takes the way of the next run. Runs that are watched take the fastest and are not measured. */
+/* Chooses the candidate for the next run. A run with a timeline takes the fastest one and is not
+   measured, because recording slows it down. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const int watched = p->request.desc.timeline != NULL;
@@ -5955,7 +5958,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_choose_way(spipe_priv_pipeline_t *p) {
     return t->graph_failed ? spipe_priv_use_way(p, spipe_priv_next_way(t)) : cudaSuccess;
 }
 
-/* Whether two ways are one: then what was measured of the one holds for the other. */
+/* Whether two ways are equal: a time measured with one then holds for the other. */
 SPIPE_PRIV_RARE int spipe_priv_same_way(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
     return a->chunk == b->chunk && a->batch == b->batch && a->depth == b->depth &&
@@ -5963,8 +5966,8 @@ SPIPE_PRIV_RARE int spipe_priv_same_way(const spipe_priv_way_t *a, const spipe_p
            a->caller_helps == b->caller_helps;
 }
 
-/* Takes over the first num of a new list, with what was measured of the same ways before. The way
-   in use stays a candidate: in the place of the last one where it is not listed. */
+/* Replaces the candidates by a new list, and copies the times measured for ways that are in both.
+   The way in use stays a candidate: if the new list lacks it, it is added or replaces the last. */
 SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_way_t *ways) {
     const spipe_priv_way_t ran = t->ways[t->current];
     size_t j, k;
@@ -5983,8 +5986,8 @@ SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_
     t->current = k;
 }
 
-/* Lists the candidates anew with the kernels' time as measured. Ways that fit into the memory there
-   is replace those that were only predicted; what was measured stays. */
+/* Lists the candidates again, now with the measured kernel time. New candidates must fit into the
+   memory that the pipeline has already; times measured before are kept. */
 SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);

@@ -186,7 +186,8 @@ static void test_batch_with_halo(void) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     SPIPE_CHECK(spipe_pipeline_run(p, NULL));
     for (i = 0; i < N; ++i) {
-        const int before = i > 0 ? x.at[i - 1] : 0, after = i + 1 < N ? x.at[i + 1] : 0;
+        const int before = i > 0 ? x.at[i - 1] : 0;
+        const int after = i + 1 < N ? x.at[i + 1] : 0;
         wrong += y.at[i] != (unsigned char)(before + 2 * x.at[i] + 3 * after);
     }
     tap_ok(spipe_pipeline_plan(p)->batch > 1 && wrong == 0,

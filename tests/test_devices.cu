@@ -115,7 +115,8 @@ static void test_halo(int memory) {
     use(&d);
     const cudaError_t e = spipe_run(&d, &r);
     for (size_t i = 0; i < n; ++i) {
-        const unsigned char a = x.at[i < 2 ? 0 : i - 2], b = x.at[i + 1 < n ? i + 1 : n - 1];
+        const unsigned char a = x.at[i < 2 ? 0 : i - 2];
+        const unsigned char b = x.at[i + 1 < n ? i + 1 : n - 1];
         good &= y.at[i] == (unsigned char)(a + 3 * x.at[i] + 5 * b);
     }
     tap_ok(e == cudaSuccess && good && pipe_guard_whole(y),

@@ -55,7 +55,8 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
     return y.predicted_s;
 }
 
-/* A chunk of about so many bytes in the busier direction, aligned, as wide as the halo. */
+/* Elements in a chunk that has about this many bytes in the busier direction: a multiple of 32, and
+   never fewer than the halo. */
 SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
@@ -64,7 +65,7 @@ SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     return chunk > 0 ? chunk : 1;
 }
 
-/* A part of the whole, aligned. */
+/* Elements in a chunk when the whole is divided into this many parts, rounded up to a multiple. */
 SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;

@@ -13,7 +13,7 @@ typedef struct spipe_priv_array {
 enum {
     SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
     SPIPE_PRIV_MAY_BATCH = 2,     /* nobody looks at single chunks, and memory is not limited */
-    SPIPE_PRIV_MAY_TRY = 4,       /* runs may differ in how they cut the whole */
+    SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
     SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
     SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */

@@ -29,7 +29,8 @@ enum {
     LEASERS = 4
 };
 
-static int num_rounds = SANITIZED ? 4 : 10, num_pipelines = SANITIZED ? 300 : 1000;
+static int num_rounds = SANITIZED ? 4 : 10;
+static int num_pipelines = SANITIZED ? 300 : 1000;
 static long num_leases = SANITIZED ? 20000 : 100000;
 
 /* ---- eight threads ------------------------------------------------------------------------- */
