@@ -2124,7 +2124,8 @@ enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
-                                           begins as aligned as the array */
+                                           begins as aligned as the array ... */
+    SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
@@ -2133,6 +2134,9 @@ enum {
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
+    SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
+    SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, the next rungs of the ladder, */
+    SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
@@ -2892,7 +2896,7 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
 SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
-    if (chunk > 2 * align) chunk -= chunk % align;
+    if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
     if (chunk < w->least_chunk) chunk = w->least_chunk;
     return chunk > 0 ? chunk : 1;
 }
@@ -2901,7 +2905,9 @@ SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
 SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
-    if (parts > 1 && chunk > 2 * align) chunk += (align - chunk % align) % align;
+    if (parts > 1 && chunk > SPIPE_PRIV_ALIGN_FROM * align) {
+        chunk += (align - chunk % align) % align;
+    }
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
@@ -2934,6 +2940,7 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
+    const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
     int fewer;
     y.depth = spipe_priv_depth_for(p, y);
@@ -2942,10 +2949,9 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO || !spipe_priv_is_staged(w, &y)) return took;
-    if (w->flags & SPIPE_PRIV_KEPT) return took;
-    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
-        y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to pin its slots */
+    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_KEPT)) return took;
+    for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
+        y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
@@ -2984,18 +2990,19 @@ SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe
     return most - most % 2;
 }
 
-/* Numbers of threads for a staged way whose chunk is known. */
-SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+/* Numbers of threads for a staged way whose chunk is known. Fine: each number up to the most; else
+   both directions get one more as long as that gains something. */
+SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y, int fine) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
-    const size_t step = both ? 2 : 1, asked = p->desc->threads;
+    const size_t ways = both ? 2 : 1, asked = p->desc->threads;
     const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
-    size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : step;
+    size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
-    if (w->pageable_in + w->pageable_out <= 0.0) most = step; /* sources and sinks take turns */
-    if (asked != SPIPE_AUTO) threads = most = step * asked;
-    for (; threads <= most && more < 2; threads += step) { /* more threads gained nothing twice */
+    if (w->pageable_in + w->pageable_out <= 0.0) most = ways; /* sources and sinks take turns */
+    if (asked != SPIPE_AUTO) threads = most = ways * asked;
+    for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;
         if (threads > 0) spipe_priv_share_threads(p, &y, threads);
         if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
@@ -3030,7 +3037,7 @@ SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_w
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
 SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     if (spipe_priv_is_staged(p->work, &y))
-        spipe_priv_consider_staged(p, y);
+        spipe_priv_consider_staged(p, y, 0);
     else if (p->desc->chunk != SPIPE_AUTO)
         spipe_priv_consider_batches(p, y);
     else
@@ -3052,6 +3059,20 @@ SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     }
 }
 
+/* Between the rungs of the ladder: chunks near the best so far that divide the whole evenly; then
+   every number of threads for the best of them. */
+SPIPE_API void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const size_t n = (size_t)spipe_priv_num_batches(p->work, &p->best[0]);
+    size_t parts = n - n / SPIPE_PRIV_REFINE_DOWN;
+    if (p->best[0].schedule != y.schedule || p->best[0].staging != y.staging) return;
+    for (; parts <= n + n / SPIPE_PRIV_REFINE_UP + 1; parts += n / SPIPE_PRIV_REFINE_STEPS + 1) {
+        y.chunk = spipe_priv_part_of(p->work, parts);
+        if (parts != n) spipe_priv_consider_chunk(p, y);
+    }
+    y = p->best[0];
+    if (y.fill_threads + y.drain_threads > 0) spipe_priv_consider_staged(p, y, 1);
+}
+
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
 SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -3063,7 +3084,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         spipe_priv_consider_chunk(p, y);
         return;
     }
-    for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
+    for (parts = 1; parts <= SPIPE_MAX_DEPTH; parts *= 2) {
         if (total > (double)parts * (double)SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_part_of(w, parts);
         spipe_priv_consider_chunk(p, y);
@@ -3078,6 +3099,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
         y.chunk = spipe_priv_part_of(w, 1);
         spipe_priv_consider_chunk(p, y);
     }
+    spipe_priv_refine(p, y);
     spipe_priv_shrink(p, y);
 }
 

@@ -477,7 +477,7 @@ static void test_plan_printed(void) {
     rewind(to);
     (void)!fread(text, 1, sizeof text - 1, to);
     fclose(to);
-    snprintf(chunk, sizeof chunk, " %zu element", plan.chunk);
+    snprintf(chunk, sizeof chunk, " chunk %zu (elements)", plan.chunk);
     tap_ok(strstr(text, chunk) && strstr(text, plan.why_chunk) && strstr(text, plan.why_staging) &&
                strstr(text, spipe_schedule_name(plan.schedule)) && strstr(text, plan.costs),
            "a printed plan says how large chunks are, and why");

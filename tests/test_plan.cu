@@ -254,8 +254,8 @@ static grid_t grid_of(const scene_t *s) {
     return g;
 }
 
-/* The planner knows only some chunk sizes, numbers of threads and of slots, so it may miss the best
-   way by a little: how much, and how often, is what these figures say. */
+/* The planner tries fewer chunk sizes and numbers of threads than the grid, so it may miss the best
+   way: how often, and by how much, is what these figures say. */
 static void test_grid(int pageable, int kept, int num, const char *name) {
     double worst = 0.0, sum = 0.0;
     int k, over = 0;
@@ -266,20 +266,18 @@ static void test_grid(int pageable, int kept, int num, const char *name) {
         const double loss = s.ways[0].predicted_s / g.best_s - 1.0;
         sum += loss > 0.0 ? loss : 0.0;
         over += loss > 0.02;
-        if (loss <= worst) continue;
-        worst = loss;
-        if (loss <= 0.10) continue;
+        if (loss > worst) worst = loss;
+        if (loss <= 0.02) continue;
         tell("worse than the grid", &s);
         tap_note("    the grid has %s, staging %d, chunk %zu, depth %zu, threads %zu+%zu%s, %g ms",
                  spipe_schedule_name(g.best.schedule), (int)g.best.staging, g.best.chunk,
                  g.best.depth, g.best.fill_threads, g.best.drain_threads,
                  g.best.caller_helps ? "+caller" : "", 1e3 * g.best_s);
     }
-    tap_ok(
-        over * 12 <= num && worst < 0.15 && sum < 0.005 * num,
-        "%s: of %d works 11 in 12 are planned within 2 %% of a fine grid's best time, none over "
-        "15 %%, on average within 0.5 %% (%d are over 2 %%, %.1f %% at worst, %.2f %% on average)",
-        name, num, over, 100.0 * worst, 100.0 * sum / num);
+    tap_ok(over * 200 <= num && worst < 0.08 && sum < 0.002 * num,
+           "%s: of %d works 199 in 200 are planned within 2 %% of a fine grid's best time, none "
+           "over 8 %%, on average within 0.2 %% (%d are over 2 %%, %.1f %% at worst, %.2f %%)",
+           name, num, over, 100.0 * worst, 100.0 * sum / num);
 }
 
 /* ---- What is always so ----------------------------------------------------------------------- */
