@@ -232,7 +232,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     const double took = 1e-3 * p->report.wall_ms;
     spipe_priv_work_t w;
     double kernel;
-    if (t->over || p->request.desc.timeline) return;
+    if (t->num == 0 || t->over || p->request.desc.timeline) return;
     if (way->tries == 0 || took < way->best_s) way->best_s = took;
     ++way->tries;
     ++t->num_runs;
