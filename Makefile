@@ -416,12 +416,17 @@ build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT))
 build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 
-# Programs run one after another, so that what they time is their own; the instrumented ones, which
-# time nothing, take all processors, the longest first. So do, where there is no GPU, the scripts and
-# the shortened long runs of tests/fuzz and tests/torture.
+# Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
+# as in the other programs, and an example whose matrix product takes 20 s there.
+NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/12_inference)
+RUN_TESTS    := $(filter-out $(NOT_THREADED),$(RUN_TESTS))
+EXAMPLES     := $(filter-out $(NOT_THREADED),$(EXAMPLES))
+
+# On a GPU programs run one after another. Without one they take all processors, except those that
+# time something, so that what they time is their own; instrumented ones time nothing.
+TIMING   := $(addprefix run/,$(if $(SAN),,examples $(addprefix tests/,test_choices test_costs test_tools test_tune test_verdict host/test_model)))
 RUNS     := $(addprefix run/,$(if $(EXAMPLES),examples) $(RUN_TESTS) $(SCRIPTS) $(if $(filter thread,$(SAN)),tests/host/missing_event))
-RUN_JOBS := $(if $(SAN),$(JOBS),1)
-TOGETHER := $(if $(filter host-,$(BACKEND)-$(SAN)),$(addprefix run/,$(SCRIPTS) $(filter tests/fuzz/% tests/torture/%,$(RUN_TESTS))))
+TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
 comma    := ,
 
 # The scripts see these. An instrumented program must say a fault through its exit status.
@@ -435,7 +440,7 @@ part-test:
 	$(call heading,tests on $(backend_name)$(SAN:%=$(comma) -fsanitize=$(patsubst -fsanitize=%,%,$(firstword $(SANFLAGS)))))
 	@+$(call build,build-all)
 ifeq ($(CAN_RUN),yes)
-	@+$(submake) $(if $(parallel),-j$(RUN_JOBS)) $(filter-out $(TOGETHER),$(RUNS))
+	$(if $(filter-out $(TOGETHER),$(RUNS)),@+$(submake) $(if $(parallel),-j1) $(filter-out $(TOGETHER),$(RUNS)))
 	$(if $(TOGETHER),@+$(submake) $(parallel) $(TOGETHER))
 else
 	@$(foreach t,$(SCRIPTS),tests/tap_run --skipped $(t) "$(NO_GPU)";) :
