@@ -236,7 +236,8 @@ static void launch_graph(const StreamP &s, Graph &g) {
         const OpP op = std::make_shared<Op>(*n.shape);
         op->stream = s->id;
         op->queued = false;
-        op->fail = injected_async(op->kind);
+        if (op->fail == cudaSuccess) op->fail = injected_async(op->kind);
+        if (op->fail != cudaSuccess) device(op->device).doomed = end;
         std::vector<OpP> after(1, start);
         for (size_t d : n.deps) after.push_back((*parts)[d]);
         stamp(op);
