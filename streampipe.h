@@ -1290,13 +1290,10 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     return cudaSuccess;
 }
 
+/* Afterwards cudaSetDevice(before), always: a stage may have left another device current. */
 SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
-}
-
-SPIPE_API void spipe_priv_restore_device(int device, int before) {
-    if (before != device) (void)cudaSetDevice(before);
 }
 
 /* ---- src/private/streams.h ---- */
@@ -6358,7 +6355,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6383,7 +6380,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     run->running_enqueued = run->ran_now = run->enqueued = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6394,9 +6391,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     int i, before = 0;
-    if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
-        before = p->request.device;
-    }
+    const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
@@ -6409,7 +6404,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
-    spipe_priv_restore_device(p->request.device, before);
+    if (known) (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6506,6 +6501,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
         return e;
     }
     e = spipe_priv_run_plan(&p);
+    (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
@@ -6564,7 +6560,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6592,7 +6588,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
     if (e == cudaSuccess) e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6635,7 +6631,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_
     if (count == p->request.desc.count) return cudaSuccess;
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_change_count(p, count);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 

@@ -1,7 +1,11 @@
-/*  test_caller.cu -- what a run leaves as it was in the thread and the process that call it. */
+/*  test_caller.cu -- what a run leaves as it was in the thread and the process that call it: where
+    signals are handled, and the current device, also where a stage changes that. */
 #include <signal.h>
 #include <unistd.h>
 
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
 #include "pipe_common.h"
 
 enum {
@@ -95,7 +99,77 @@ static void test_signals(void) {
     tap_ok(same, "and the caller's own signals are as they were");
 }
 
+/* ---- The current device ---------------------------------------------------------------------- */
+
+/* Enqueues on the pipeline's device and leaves another one current. */
+static cudaError_t wandering_stage(const spipe_chunk_t *c, void *user) {
+    pipe_mix_args_t args = {0, 1, 1};
+    SPIPE_TRY(cudaSetDevice(0));
+    SPIPE_TRY(pipe_mix_stage(c, &args));
+    (void)user;
+    return cudaSetDevice(1);
+}
+
+static int is_mixed(pipe_array_t x, pipe_array_t y) {
+    size_t i;
+    for (i = 0; i < N; ++i) {
+        if (y.at[i] != pipe_mix(x.at[i], i)) return 0;
+    }
+    return pipe_guard_whole(y);
+}
+
+static void test_device(int memory, size_t chunk, spipe_schedule_t schedule) {
+    pipe_array_t x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p;
+    int k, device = -1, good = 1;
+    cudaError_t e;
+    pipe_randomise(x);
+    d.count = N;
+    d.chunk = chunk;
+    d.schedule = schedule;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "wanders", wandering_stage, NULL);
+    pipe_poison(y);
+    e = spipe_run(&d, NULL);
+    good = e == cudaSuccess && is_mixed(x, y);
+    SPIPE_CHECK(cudaGetDevice(&device));
+    tap_ok(good, "a stage may leave another device current, %s, %s", spipe_schedule_name(schedule),
+           pipe_memory_names[memory]);
+    tap_ok(device == 0, "spipe_run makes the caller's current again");
+    SPIPE_CHECK(cudaSetDevice(0));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0, good = 1; k < 3; ++k) {
+        pipe_poison(y);
+        good &= spipe_pipeline_run(p, NULL) == cudaSuccess && is_mixed(x, y);
+        SPIPE_CHECK(cudaGetDevice(&device));
+        good &= device == 0;
+    }
+    good &= spipe_pipeline_destroy(p) == cudaSuccess;
+    tap_ok(good, "and so does a pipeline that is kept, run after run");
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+static void test_devices(void) {
+    int num = 0;
+#if defined(__HOSTCUDA__)
+    SPIPE_CHECK(hostcuda_set_devices(2));
+#endif
+    SPIPE_CHECK(cudaGetDeviceCount(&num));
+    if (num < 2) {
+        tap_skip("a stage may leave another device current", "there is one GPU");
+        return;
+    }
+    test_device(PIPE_PAGEABLE, CHUNK, SPIPE_ENGINES);
+    test_device(PIPE_PINNED, CHUNK, SPIPE_BREADTH_FIRST);
+    test_device(PIPE_PINNED, CHUNK, SPIPE_ZERO_COPY);
+    test_device(PIPE_PAGEABLE, SPIPE_AUTO, SPIPE_SCHEDULE_AUTO);
+}
+
 int main(void) {
     test_signals();
+    test_devices();
     return tap_done();
 }

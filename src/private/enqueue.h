@@ -113,7 +113,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -138,6 +138,6 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     run->running_enqueued = run->ran_now = run->enqueued = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
