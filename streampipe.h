@@ -126,6 +126,7 @@ END EXAMPLE
 #endif
 #if !defined(SPIPE_NO_THREADS)
 #include <pthread.h>
+#include <signal.h>
 #endif
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #include <emmintrin.h> /* streaming stores; sanitizers do not see those */
@@ -1046,10 +1047,24 @@ SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_c
 
 SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
 
-/* NULL: no thread can be had. */
-SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+/* A thread that leaves the process's signals, but those of its own faults, to the user's threads:
+   their handlers expect to interrupt those. NULL: no thread can be had. */
+SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     pthread_t *t = (pthread_t *)malloc(sizeof *t);
-    if (t && pthread_create(t, NULL, fn, arg) == 0) return t;
+    int failed;
+#if defined(SIG_SETMASK) && !defined(_WIN32) /* strict C99 hides it */
+    static const unsigned char own[] = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS};
+    sigset_t others, before;
+    size_t i;
+    (void)sigfillset(&others);
+    for (i = 0; i < sizeof own; ++i) (void)sigdelset(&others, own[i]);
+    (void)pthread_sigmask(SIG_SETMASK, &others, &before);
+#endif
+    failed = !t || pthread_create(t, NULL, fn, arg) != 0;
+#if defined(SIG_SETMASK) && !defined(_WIN32)
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
+    if (!failed) return t;
     free(t);
     return NULL;
 }
@@ -1275,13 +1290,10 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     return cudaSuccess;
 }
 
+/* Afterwards cudaSetDevice(before), always: a stage may have left another device current. */
 SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
-}
-
-SPIPE_API void spipe_priv_restore_device(int device, int before) {
-    if (before != device) (void)cudaSetDevice(before);
 }
 
 /* ---- src/private/streams.h ---- */
@@ -3702,22 +3714,6 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, i
     return e;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. */
-SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *what) {
-    size_t chunk;
-    if (e == cudaSuccess) return e;
-    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    chunk = spipe_priv_chunk_index(p, batch);
-    if (stage < 0) {
-        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
-                               cudaGetErrorString(e));
-    }
-    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
-                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
-                           cudaGetErrorString(e));
-}
-
 SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
     size_t value;
     spipe_priv_lock(p->sync);
@@ -3731,6 +3727,48 @@ SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_
     *to = value;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
+}
+
+/* An error of the GPU is of a batch that is not whole; none is issued depth batches after it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                    size_t batch) {
+    const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
+    const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
+    if (!p->run.positions)
+        batch = batch + p->plan.depth < end ? batch + p->plan.depth - 1 : end - 1;
+    return spipe_priv_fail(p, e, -1, first,
+                           "the GPU reported an error in one of the chunks %zu to %zu (sync_each "
+                           "tells which stage): %s",
+                           spipe_priv_chunk_index(p, first),
+                           spipe_priv_chunk_index(p, batch) + p->plan.batch - 1,
+                           cudaGetErrorString(e));
+}
+
+/* Whether an error is not the call's own: one of the GPU stays, and any call may be the first to
+   return it. With sync_each nothing else is under way. */
+SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t e) {
+    enum cudaStreamCaptureStatus status;
+    if (p->request.desc.sync_each) return 0;
+    if (cudaStreamIsCapturing(p->streams.streams[0], &status) != e) return 0;
+    (void)cudaGetLastError();
+    return 1;
+}
+
+/* Passes on the outcome of a step; what = NULL names the stage itself. */
+SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *what) {
+    size_t chunk;
+    if (e == cudaSuccess) return e;
+    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    chunk = spipe_priv_chunk_index(p, batch);
+    if (stage < 0) {
+        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+                               cudaGetErrorString(e));
+    }
+    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                           cudaGetErrorString(e));
 }
 
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */
@@ -5242,23 +5280,17 @@ SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p) {
    batches up to it as whole. */
 SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           size_t batches) {
-    size_t last = 0;
     cudaError_t e = cudaSuccess;
     if (event)
         e = cudaEventSynchronize(event);
     else if (!p->route.out_blocks)
         e = cudaStreamSynchronize(p->streams.streams[0]);
-    if (e == cudaSuccess && p->run.at.completed < batches) p->run.at.completed = batches;
+    if (e == cudaSuccess && p->run.at.completed < batches) {
+        spipe_priv_locked_set(p, &p->run.at.completed, batches);
+    }
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
-    if (p->run.at.issued_out > 0) {
-        last = (spipe_priv_position(p, p->run.at.issued_out - 1) + 1) * p->plan.batch - 1;
-    }
-    return spipe_priv_fail(p, e, -1, p->run.at.completed,
-                           "the GPU reported an error in one of the chunks %zu to %zu: %s; set "
-                           "sync_each to learn which stage",
-                           spipe_priv_chunk_index(p, p->run.at.completed), last,
-                           cudaGetErrorString(e));
+    return spipe_priv_fail_between(p, e, p->run.at.issued_out);
 }
 
 /* Chunks in so many batches. */
@@ -5366,6 +5398,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess) return e;
     if (left != p->run.stale_error) (void)cudaGetLastError();
+    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
     (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s", stage->name,
                           c->index, cudaGetErrorString(e));
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
@@ -6314,7 +6347,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
     int before, at_once;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
-    e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
+    e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (e == cudaSuccess && (at_once || p->route.host_work))
@@ -6322,7 +6355,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6347,7 +6380,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     run->running_enqueued = run->ran_now = run->enqueued = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6358,9 +6391,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     int i, before = 0;
-    if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
-        before = p->request.device;
-    }
+    const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
@@ -6373,7 +6404,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
-    spipe_priv_restore_device(p->request.device, before);
+    if (known) (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6470,6 +6501,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
         return e;
     }
     e = spipe_priv_run_plan(&p);
+    (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
@@ -6528,7 +6560,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6556,7 +6588,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
     if (e == cudaSuccess) e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -6599,7 +6631,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_
     if (count == p->request.desc.count) return cudaSuccess;
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_change_count(p, count);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 

@@ -1000,7 +1000,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     e = spipe_priv_use_device(t->members[0].device, &before);
     if (e == cudaSuccess) {
         e = spipe_priv_team_plan(t, &r->failure);
-        spipe_priv_restore_device(t->members[0].device, before);
+        (void)cudaSetDevice(before);
     }
     if (e == cudaSuccess) {
         e = t->sync ? spipe_priv_team_describe(t) : cudaErrorMemoryAllocation;

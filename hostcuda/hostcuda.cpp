@@ -136,6 +136,7 @@ State *make_state() {
     const int devices = std::min(16, std::max(1, count ? atoi(count) : 1));
     for (int i = 0; i < devices; ++i) add_device(*s, profile);
     if (const char *seed = getenv("HOSTCUDA_JITTER")) s->jitter = static_cast<unsigned>(atoi(seed));
+    if (const char *on = getenv("HOSTCUDA_PROMPT_ERRORS")) s->prompt = atoi(on) != 0;
     arm_from_environment(*s);
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
@@ -187,6 +188,16 @@ static cudaError_t injected(const char *function) {
     return e;
 }
 
+/* Lets the operation that is to fail do so, and shows its error to this call; but a host function
+ * may wait for this thread. */
+static void surface_promptly(Lock &lock) {
+    Device &d = current();
+    const std::chrono::milliseconds patience(100);
+    while (d.doomed && !d.doomed->done && !host_function_hangs(patience))
+        state().changed.wait_for(lock, std::chrono::milliseconds(1));
+    (void)surface(d);
+}
+
 Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cost)
     : lock(state().mutex) {
     State &s = state();
@@ -197,6 +208,7 @@ Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cos
     }
     ++s.calls[function];
     ++s.all_calls;
+    if (s.prompt && !(flags & NO_STICKY)) surface_promptly(lock);
     refused = injected(function);
     if (refused == cudaSuccess && !(flags & NO_STICKY)) sticky = current().sticky;
     if (refused == cudaSuccess && !(flags & RELEASE)) refused = sticky;
@@ -280,7 +292,8 @@ const char *cudaGetErrorString(cudaError_t error) {
 
 static cudaError_t last_error(bool clear) {
     const Hidden hidden;
-    const Lock lock(state().mutex);
+    Lock lock(state().mutex);
+    if (state().prompt && !self.in_host) surface_promptly(lock);
     const cudaError_t sticky = current().sticky;
     const cudaError_t e = sticky != cudaSuccess ? sticky : self.last;
     if (clear) self.last = cudaSuccess;
@@ -363,7 +376,6 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrIsMultiGpuBoard:
     case cudaDevAttrMultiGpuBoardGroupID:
     case cudaDevAttrHostNativeAtomicSupported:
-    case cudaDevAttrPageableMemoryAccess:
     case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
@@ -376,6 +388,7 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrHostRegisterSupported:
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; return true;
+    case cudaDevAttrPageableMemoryAccess: *value = p.pageable_access; return true;
     case cudaDevAttrConcurrentKernels: *value = p.concurrent_kernels; return true;
     case cudaDevAttrPciBusId: *value = 16 + dev; return true;
     case cudaDevAttrL2CacheSize: *value = static_cast<int>(p.l2_bytes); return true;
@@ -478,6 +491,7 @@ static void reset_memory(Blocks &blocks, int of_device) {
             ++i;
             continue;
         }
+        state().blocks_there.erase(i->second.number);
         if (!i->second.registered) really_free(reinterpret_cast<void *>(~i->first));
         i = blocks.erase(i);
     }
@@ -500,6 +514,7 @@ cudaError_t cudaDeviceReset(void) {
     reset_memory(s.host_blocks, self.device);
     d.used = 0;
     d.failed = d.sticky = cudaSuccess;
+    d.doomed.reset();
     self.last = cudaSuccess;
     return call.done(cudaSuccess);
 }
@@ -697,6 +712,12 @@ const char *hostcuda_called(size_t i) {
     for (const auto &c : state().calls)
         if (i-- == 0) return c.first.c_str();
     return nullptr;
+}
+
+void hostcuda_set_prompt_errors(int prompt) {
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    state().prompt = prompt != 0;
 }
 
 void hostcuda_break_device(cudaError_t e) {

@@ -18,16 +18,20 @@ static void capture_op(Stream &s, const OpP &op) {
     s.capture_deps.assign(1, g.nodes.size() - 1);
 }
 
+/* A capture that the legacy stream would have to wait for: of a blocking stream. */
+static CaptureP capture_in_the_way(const Stream &s) {
+    for (const auto &weak : state().capturing) {
+        const CaptureP c = weak.lock();
+        if (c && is_legacy(s) && is_blocking(*c->origin) && c->origin->device == s.device) return c;
+    }
+    return CaptureP();
+}
+
 /* While a blocking stream captures, work on the legacy stream would have to wait for work that does
  * not run: it is refused. */
 static cudaError_t check_implicit(const Stream &s) {
-    if (!is_legacy(s)) return cudaSuccess;
-    for (const auto &weak : state().capturing) {
-        const CaptureP c = weak.lock();
-        if (c && is_blocking(*c->origin) && c->origin->device == s.device)
-            return invalidate(*c, cudaErrorStreamCaptureImplicit);
-    }
-    return cudaSuccess;
+    const CaptureP c = capture_in_the_way(s);
+    return c ? invalidate(*c, cudaErrorStreamCaptureImplicit) : cudaSuccess;
 }
 
 cudaError_t submit_or_capture(const StreamP &s, const OpP &op) {
@@ -138,6 +142,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
     const StreamP s = find_stream(handle);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
     REFUSE_IF(!status, cudaErrorInvalidValue);
+    REFUSE_IF(capture_in_the_way(*s), cudaErrorStreamCaptureImplicit); /* which goes on */
     *status = status_of(*s);
     return call.done(cudaSuccess);
 }
@@ -236,7 +241,8 @@ static void launch_graph(const StreamP &s, Graph &g) {
         const OpP op = std::make_shared<Op>(*n.shape);
         op->stream = s->id;
         op->queued = false;
-        op->fail = injected_async(op->kind);
+        if (op->fail == cudaSuccess) op->fail = injected_async(op->kind);
+        if (op->fail != cudaSuccess) device(op->device).doomed = end;
         std::vector<OpP> after(1, start);
         for (size_t d : n.deps) after.push_back((*parts)[d]);
         stamp(op);

@@ -145,7 +145,8 @@ struct Op {
     std::function<cudaError_t()> work;
     std::vector<OpP> deps;          /* in other streams */
     std::vector<OpP> parts;         /* of a graph launch, for the model */
-    cudaError_t fail = cudaSuccess; /* injected: raised when it runs */
+    cudaError_t fail = cudaSuccess; /* raised when it runs: injected, or an illegal address */
+    std::vector<long> uses;         /* Block::number of memory that must be there when it runs */
     bool host = false;              /* runs the user's host function */
     bool done = false;
     char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
@@ -183,8 +184,9 @@ struct Stream {
     int device = 0;
     unsigned flags = 0;
     int priority = 0;
-    bool closing = false, started = false, busy = false;
+    bool closing = false, started = false;
     std::deque<OpP> queue;
+    OpP running; /* taken off the queue */
     std::condition_variable wake;
     std::thread thread;
     OpP tail;
@@ -248,6 +250,7 @@ struct Device {
     size_t used = 0;
     cudaError_t failed = cudaSuccess; /* work is skipped */
     cudaError_t sticky = cudaSuccess; /* ... and calls return it */
+    OpP doomed;                       /* the last operation issued that is to fail */
     StreamP legacy;
     std::vector<StreamP> streams;           /* all that may have work, destroyed ones too */
     std::vector<std::pair<OpP, bool>> left; /* last operations of those gone; blocking? */
@@ -264,6 +267,7 @@ struct Block {
     size_t size = 0;
     int device = 0;
     unsigned flags = 0;
+    long number = 0;         /* from 1, never used again, as addresses are */
     bool registered = false; /* cudaHostRegister, else allocated */
 };
 
@@ -291,6 +295,7 @@ extern thread_local Thread self;
 struct KernelInfo {
     void (*invoker)(const void *, void *const *) = nullptr;
     std::vector<size_t> sizes;
+    std::vector<bool> pointers; /* parameters that point to data */
     bool timed = false;
     double fixed_ns = 0, ns_per_thread = 0;
     std::string name;
@@ -319,6 +324,9 @@ struct State {
     std::vector<std::thread> finished; /* threads of destroyed streams, to be joined */
     std::vector<std::weak_ptr<Capture>> capturing;
     Blocks device_blocks, host_blocks;
+    long last_block = 0;
+    std::set<long> blocks_there; /* also those that a call still waits to free */
+    bool prompt = false;         /* hostcuda_set_prompt_errors */
     std::unordered_map<const void *, KernelInfo> kernels;
     std::vector<Fault> faults;
     long fired = 0;
@@ -443,6 +451,10 @@ void stamp(const OpP &op);
 void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after);
 void submit(const StreamP &s, const OpP &op);
 cudaError_t injected_async(int kind); /* the error injected into an operation of this kind */
+/* Whether a host function has run for so long that it may be waiting for the calling thread. */
+bool host_function_hangs(std::chrono::milliseconds patience);
+/* "kernel", "copy", ...: what an operation is called in messages. */
+const char *noun_of(const Op &op);
 /* Returns a failure of the device's work: at synchronisations and at successful queries. */
 cudaError_t surface(Device &d);
 /* Advances this thread's clock to the modelled end of an operation. */
@@ -452,6 +464,8 @@ bool run_model(Lock &lock, double until, const Op *op, std::chrono::milliseconds
 /* By value: while this waits, another thread may give the stream or event a newer operation. */
 void wait_for(Call &call, OpP op);
 void wait_for_device(Call &call, Device &d);
+/* The same, but what the work wrote is not shown to ThreadSanitizer as safe to read. */
+void let_device_end(Call &call, Device &d);
 std::vector<OpP> tails(const Device &d); /* the last operations of its streams */
 
 /* ---- captures (hostcuda_graph.cpp) ----------------------------------------------------------- */
@@ -481,6 +495,11 @@ void clock_advance(double ns);
 /* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
 
 void really_free(void *p);
+/* The number of the block that holds p or, as kernels are given ends of arrays, ends at p; 0: of
+ * neither, so pageable memory, or freed. */
+long block_number(const void *p);
+/* Whether the memory that the operation and its parts use has not been freed or unregistered. */
+bool has_memory(const Op &op);
 
 } /* namespace hc */
 

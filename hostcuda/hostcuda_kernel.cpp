@@ -577,6 +577,27 @@ void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {
     op.label = k.name.empty() ? "kernel" : k.name;
 }
 
+/* The memory behind the pointers that the kernel is given. NULL is no use of memory: most kernels
+ * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs. */
+void note_pointers(Op &op, const KernelInfo &k, const Arguments &values) {
+    const bool may_read_all = device(op.device).profile.pageable_access != 0;
+    for (size_t i = 0; i < k.pointers.size(); ++i) {
+        const void *p = nullptr;
+        if (k.pointers[i]) memcpy(&p, values.pointers[i], sizeof p);
+        if (!p) continue;
+        const long block = block_number(p);
+        if (block) {
+            op.uses.push_back(block);
+        } else if (!may_read_all) {
+            fprintf(stderr,
+                    "hostcuda: parameter %zu of a kernel (%s) points to %p, which is pageable host "
+                    "memory or none: this device cannot access it\n",
+                    i + 1, op.label.c_str(), p);
+            op.fail = cudaErrorIllegalAddress;
+        }
+    }
+}
+
 cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args) {
     const auto known = state().kernels.find(func);
     if (known == state().kernels.end() || !known->second.invoker)
@@ -592,6 +613,7 @@ cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args) {
         if (c.attrs[i].id == cudaLaunchAttributePriority) op->priority = c.attrs[i].val.priority;
     price_kernel(*op, k, c);
     const auto values = copy_arguments(k, args);
+    note_pointers(*op, k, *values);
     const auto invoker = k.invoker;
     op->work = [c, func, invoker, values] {
         return run_grid(func, invoker, c.gridDim, c.blockDim, c.dynamicSmemBytes,
@@ -608,13 +630,14 @@ using namespace hc;
 namespace hostcuda {
 
 void register_kernel(const void *func, void (*invoker)(const void *, void *const *),
-                     const size_t *sizes, unsigned count) {
+                     const size_t *sizes, const bool *pointers, unsigned count) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     KernelInfo &k = state().kernels[func];
     if (k.invoker) return;
     k.invoker = invoker;
     k.sizes.assign(sizes, sizes + count);
+    k.pointers.assign(pointers, pointers + count);
 }
 
 } /* namespace hostcuda */

@@ -49,6 +49,28 @@ static Where where_is(const void *p, size_t size) {
     return d != Where::PAGEABLE ? d : where_in(state().host_blocks, p, size, Where::PINNED);
 }
 
+static long number_around(const void *p) {
+    State &s = state();
+    for (Blocks *blocks : {&s.device_blocks, &s.host_blocks}) {
+        const auto i = block_of(*blocks, p);
+        if (i != blocks->end()) return i->second.number;
+    }
+    return 0;
+}
+
+long block_number(const void *p) {
+    const long number = number_around(p);
+    return number ? number : number_around(static_cast<const char *>(p) - 1);
+}
+
+bool has_memory(const Op &op) {
+    for (long number : op.uses)
+        if (!state().blocks_there.count(number)) return false;
+    for (const OpP &part : op.parts)
+        if (!has_memory(*part)) return false;
+    return true;
+}
+
 static int device_holding(const void *p, int otherwise) {
     const auto i = block_of(state().device_blocks, p);
     return i == state().device_blocks.end() ? otherwise : i->second.device;
@@ -74,6 +96,12 @@ static void free_allocated(void *p) {
 #endif
 }
 
+static void remember(Blocks &blocks, const void *p, Block b) {
+    b.number = ++state().last_block;
+    state().blocks_there.insert(b.number);
+    blocks[key_of(p)] = b;
+}
+
 static cudaError_t allocate_device(void **out, size_t size) {
     Device &d = current();
     *out = nullptr;
@@ -84,19 +112,46 @@ static cudaError_t allocate_device(void **out, size_t size) {
     Block b;
     b.size = size;
     b.device = self.device;
-    state().device_blocks[key_of(p)] = b;
+    remember(state().device_blocks, p, b);
     d.used += size;
     *out = p;
     return cudaSuccess;
 }
 
-/* Forgets the block that starts at p; false if there is none. */
+/* Calls no longer know the block that starts at p; false if there is none. Until it is gone, work
+ * that was issued before may use it. */
 static bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
     const auto i = blocks.find(key_of(p));
     if (i == blocks.end() || i->second.registered != registered) return false;
     *was = i->second;
     blocks.erase(i);
     return true;
+}
+
+static void gone(const Block &b) { state().blocks_there.erase(b.number); }
+
+static bool uses_block(const Op &op, long number) {
+    if (std::find(op.uses.begin(), op.uses.end(), number) != op.uses.end()) return true;
+    for (const OpP &part : op.parts)
+        if (uses_block(*part, number)) return true;
+    return false;
+}
+
+/* For calls of which CUDA does not say that they wait: work under way that uses the block fails,
+ * also where it would have ended in time. */
+static void fail_users(const char *function, const Block &b) {
+    for (const auto &d : state().devices)
+        for (const StreamP &s : d->streams) {
+            std::vector<OpP> ops(s->queue.begin(), s->queue.end());
+            if (s->running) ops.push_back(s->running);
+            for (const OpP &op : ops) {
+                if (op->fail != cudaSuccess || !uses_block(*op, b.number)) continue;
+                fprintf(stderr, "hostcuda: %s while a %s that uses the memory is under way\n",
+                        function, noun_of(*op));
+                op->fail = cudaErrorIllegalAddress;
+                d->doomed = op;
+            }
+        }
 }
 
 void really_free(void *p) {
@@ -217,6 +272,8 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
     const OpP op = new_op(*s, c.kind);
     price_copy(*op, c);
     if (c.pageable && s->capture) return invalidate(*s->capture, cudaErrorStreamCaptureUnsupported);
+    for (const void *end : {static_cast<const void *>(c.dst), c.src})
+        if (const long block = block_number(end)) op->uses.push_back(block);
     std::shared_ptr<std::vector<char>> staging;
     if (c.pageable && c.kind == HOSTCUDA_H2D) stage_now(c, &staging);
     op->work = [c, staging] {
@@ -261,6 +318,7 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
     op->bytes = width * height;
     op->engine = HOSTCUDA_COMPUTE;
     op->share = 1.0;
+    op->uses.push_back(block_number(p));
     op->span = static_cast<double>(op->bytes) / device(s->device).profile.d2d;
     op->work = [p, pitch, value, width, height] {
         for (size_t i = 0; i < height; ++i)
@@ -290,6 +348,7 @@ cudaError_t cudaFree(void *p) {
     Block was;
     REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
     wait_for_device(call, device(was.device));
+    gone(was);
     device(was.device).used -= was.size;
     really_free(p);
     return call.done(surface(device(was.device)));
@@ -315,7 +374,12 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
     REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
     device(was.device).used -= was.size;
     const OpP op = new_op(*s, HOSTCUDA_OTHER);
-    op->work = [p] {
+    op->work = [p, was] {
+        {
+            const Hidden hidden;
+            const Lock lock(state().mutex);
+            gone(was);
+        }
         free_allocated(p);
         return cudaSuccess;
     };
@@ -333,7 +397,7 @@ static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags) {
     b.size = size;
     b.device = self.device;
     b.flags = flags;
-    state().host_blocks[key_of(*p)] = b;
+    remember(state().host_blocks, *p, b);
     clock_advance(static_cast<double>(size) / current().profile.pin);
     return call.done(cudaSuccess);
 }
@@ -353,7 +417,9 @@ cudaError_t cudaFreeHost(void *p) {
     REFUSE_IF(!p, cudaSuccess);
     Block was;
     REFUSE_IF(!forget(state().host_blocks, p, false, &was), cudaErrorInvalidValue);
-    wait_for_device(call, current());
+    fail_users(__func__, was);
+    let_device_end(call, current());
+    gone(was);
     really_free(p);
     return call.done(surface(current()));
 }
@@ -371,7 +437,7 @@ cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags) {
     b.device = self.device;
     b.flags = flags | cudaHostAllocMapped;
     b.registered = true;
-    s.host_blocks[key_of(p)] = b;
+    remember(s.host_blocks, p, b);
     clock_advance(static_cast<double>(size) / current().profile.reg);
     return call.done(cudaSuccess);
 }
@@ -381,7 +447,9 @@ cudaError_t cudaHostUnregister(void *p) {
     REFUSE_IF(!p, cudaErrorInvalidValue);
     Block was;
     REFUSE_IF(!forget(state().host_blocks, p, true, &was), cudaErrorHostMemoryNotRegistered);
-    wait_for_device(call, current());
+    fail_users(__func__, was);
+    let_device_end(call, current());
+    gone(was);
     clock_advance(static_cast<double>(was.size) / current().profile.unreg);
     return call.done(surface(current()));
 }

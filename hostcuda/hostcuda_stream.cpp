@@ -58,19 +58,29 @@ static cudaError_t execute(Op &op, bool skip, unsigned jitter) {
     return e;
 }
 
+static const char *async_name(int kind);
+
+const char *noun_of(const Op &op) { return op.parts.empty() ? async_name(op.kind) : "graph"; }
+
 static void run_op(Lock &lock, const OpP &op) {
     State &s = state();
     for (const OpP &d : op->deps) wait_real(lock, *d);
     Device &d = device(op->device);
+    if (op->fail == cudaSuccess && d.failed == cudaSuccess && !has_memory(*op)) {
+        fprintf(stderr, "hostcuda: a %s uses memory that has been freed or unregistered\n",
+                noun_of(*op));
+        op->fail = cudaErrorIllegalAddress;
+    }
     if (op->fail != cudaSuccess && d.failed == cudaSuccess) d.failed = op->fail;
     const bool skip = d.failed != cudaSuccess;
     const unsigned jitter = s.jitter;
     self.host_ns = 0;
     if (op->host) s.running_hosts[op.get()] = Steady::now();
     lock.unlock();
-    const cudaError_t e = execute(*op, skip, jitter);
+    cudaError_t e = execute(*op, skip, jitter);
     lock.lock();
     s.running_hosts.erase(op.get());
+    if (e == cudaSuccess) e = op->fail; /* its memory was freed meanwhile */
     if (e != cudaSuccess && d.failed == cudaSuccess) d.failed = e;
     op->work = nullptr;
     op->deps.clear();
@@ -108,9 +118,9 @@ static void stream_thread(StreamP stream) {
         if (stream->queue.empty()) break;
         const OpP op = stream->queue.front();
         stream->queue.pop_front();
-        stream->busy = true;
+        stream->running = op;
         run_op(lock, op);
-        stream->busy = false;
+        stream->running.reset();
     }
     auto &list = device(stream->device).streams;
     list.erase(std::remove(list.begin(), list.end(), stream), list.end());
@@ -205,6 +215,7 @@ void stamp(const OpP &op) {
 void enqueue(const StreamP &s, const OpP &op, const std::vector<OpP> &after) {
     model_add(op, after);
     op->fail = op->fail != cudaSuccess ? op->fail : injected_async(op->kind);
+    if (op->fail != cudaSuccess) device(op->device).doomed = op;
     {
         const Shown shown;
         release(&op->issued);
@@ -238,7 +249,7 @@ cudaError_t surface(Device &d) {
 }
 
 /* A host function that has run for long may be waiting for the thread that calls this. */
-static bool host_function_hangs(std::chrono::milliseconds patience) {
+bool host_function_hangs(std::chrono::milliseconds patience) {
     const auto now = Steady::now();
     for (const auto &h : state().running_hosts)
         if (now - h.second > patience) return true;
@@ -292,6 +303,13 @@ std::vector<OpP> tails(const Device &d) {
     for (const StreamP &s : d.streams)
         if (s->tail) all.push_back(s->tail);
     return all;
+}
+
+void let_device_end(Call &call, Device &d) {
+    for (const OpP &op : tails(d)) {
+        wait_real(call.lock, *op);
+        clock_to(call.lock, *op);
+    }
 }
 
 void wait_for_device(Call &call, Device &d) {
@@ -425,8 +443,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     REFUSE_IF(!s || !e, cudaErrorInvalidResourceHandle);
     REFUSE_IF(flags != cudaEventWaitDefault, cudaErrorInvalidValue);
     if (e->captured) return call.done(wait_captured(s, *e));
+    if (!e->record) return call.done(cudaSuccess); /* no wait, in a capture either */
     if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureIsolation));
-    if (!e->record) return call.done(cudaSuccess);
     const OpP op = new_op(*s, HOSTCUDA_WAIT);
     op->deps.push_back(e->record);
     return call.done(submit_or_capture(s, op));

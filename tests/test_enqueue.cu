@@ -256,6 +256,182 @@ static void test_host_work(void) {
     SPIPE_CHECK(cudaStreamDestroy(stream));
 }
 
+/* A resident buffer in pageable memory, which a host function in the caller's stream sets while
+   spipe_pipeline_enqueue is being called: the run must see what was set. */
+typedef struct weights {
+    unsigned value[64];
+    unsigned next;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int open; /* under the lock: set_weights may go on */
+} weights_t;
+
+static void CUDART_CB set_weights(void *user) {
+    weights_t *w = (weights_t *)user;
+    size_t i;
+    pthread_mutex_lock(&w->lock);
+    while (!w->open) pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    for (i = 0; i < 64; ++i) w->value[i] = w->next;
+}
+
+static void *let_set(void *user) {
+    weights_t *w = (weights_t *)user;
+    usleep(30000); /* the caller is in enqueue by then, or through with it */
+    pthread_mutex_lock(&w->lock);
+    w->open = 1;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static __global__ void weigh_kernel(const unsigned char *x, unsigned char *y, unsigned *weight,
+                                    size_t first, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)(x[i] + weight[0]);
+    if (first + i == 0) weight[1] = weight[0] + 1;
+}
+
+static cudaError_t weigh_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(weigh_kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
+                        SPIPE_BUF(c, 2, unsigned), c->first, c->count);
+}
+
+static spipe_desc_t describe_weights(pipe_array_t x, pipe_array_t y, weights_t *w) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.chunk = CHUNK;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_resident(&d, w->value, sizeof w->value, SPIPE_UPLOAD | SPIPE_DOWNLOAD);
+    spipe_add_stage(&d, "weigh", weigh_stage, NULL);
+    return d;
+}
+
+static void test_pageable_resident(void) {
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    weights_t *w = (weights_t *)malloc(sizeof *w);
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    cudaError_t e, ended;
+    pthread_t helper;
+    int good = 1;
+    unsigned run;
+    size_t i;
+    if (!w) exit(99);
+    memset((void *)w, 0, sizeof *w);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    pipe_randomise(x);
+    const spipe_desc_t d = describe_weights(x, y, w);
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (run = 0; run < 3; ++run) {
+        w->next = 10 * run + 5;
+        w->open = 0;
+        pipe_poison(y);
+        SPIPE_CHECK(cudaLaunchHostFunc(stream, set_weights, w));
+        if (pthread_create(&helper, NULL, let_set, w) != 0) exit(99);
+        good &= spipe_pipeline_enqueue(p, stream) == cudaSuccess;
+        good &= cudaStreamSynchronize(stream) == cudaSuccess;
+        pthread_join(helper, NULL);
+        for (i = 0; i < N; ++i) good &= y.at[i] == (unsigned char)(x.at[i] + w->next);
+        good &= w->value[0] == w->next && w->value[1] == w->next + 1;
+    }
+    tap_ok(good && spipe_pipeline_wait(p, NULL) == cudaSuccess,
+           "a pageable resident buffer is read when the stream gets there, and written back");
+    SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    e = spipe_pipeline_enqueue(p, stream);
+    ended = cudaStreamEndCapture(stream, &graph);
+    tap_ok(e == cudaErrorStreamCaptureUnsupported && ended == cudaSuccess &&
+               strstr(spipe_pipeline_failure(p)->message, "pinned") != NULL,
+           "and is refused in a capture, which goes on");
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    free(w);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* CUDA runs the launches of one graph after the other, also from two streams at once. */
+static void test_replay_in_two_streams(spipe_schedule_t schedule) {
+    pipe_mix_args_t args = {0, 0, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p;
+    cudaStream_t s[2];
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    unsigned char *before = (unsigned char *)malloc(N);
+    size_t i, wrong = 0;
+    int k, good = 1;
+    if (!before) exit(99);
+    d.count = N;
+    d.chunk = CHUNK;
+    d.schedule = schedule;
+    spipe_add_inout(&d, x.at, 1);
+    spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+    pipe_randomise(x);
+    memcpy(before, x.at, N);
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_stream_create(&s[k], SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(cudaStreamBeginCapture(s[0], cudaStreamCaptureModeThreadLocal));
+    good &= spipe_pipeline_enqueue(p, s[0]) == cudaSuccess;
+    good &= cudaStreamEndCapture(s[0], &graph) == cudaSuccess;
+    good = good && cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess;
+    for (k = 0; k < 6 && good; ++k) good &= cudaGraphLaunch(exec, s[k % 2]) == cudaSuccess;
+    for (k = 0; k < 2; ++k) good &= cudaStreamSynchronize(s[k]) == cudaSuccess;
+    for (i = 0; i < N; ++i) {
+        unsigned char v = before[i];
+        for (k = 0; k < 6; ++k) v = pipe_mix(v, i);
+        wrong += x.at[i] != v;
+    }
+    tap_ok(good && wrong == 0, "a captured run replayed in two streams at once runs in turn, %s",
+           spipe_schedule_name(schedule));
+    if (exec) SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(cudaStreamDestroy(s[k]));
+    free(before);
+    pipe_free(&x);
+}
+
+/* Stream 0 is asked, too: it may be the thread's own, which captures, or one that may not be used
+   while a stream that waits for it captures. */
+static void test_stream_zero(void) {
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_ENGINES);
+    spipe_pipeline_t *p;
+    cudaStream_t blocking;
+    cudaGraph_t graph = NULL;
+    cudaError_t e, ended;
+    pipe_randomise(x);
+    SPIPE_CHECK(cudaStreamCreate(&blocking));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal));
+    e = spipe_pipeline_enqueue(p, NULL);
+    ended = cudaStreamEndCapture(blocking, &graph);
+    tap_ok(e == cudaErrorStreamCaptureImplicit && ended == cudaSuccess && graph,
+           "a run in stream 0 while a blocking stream captures is refused, the capture goes on");
+    if (e == cudaErrorStreamCaptureImplicit) (void)cudaGetLastError();
+    pipe_poison(y);
+    tap_ok(spipe_pipeline_enqueue(p, NULL) == cudaSuccess &&
+               spipe_pipeline_wait(p, NULL) == cudaSuccess && is_mixed(x.at, y.at, N),
+           "and taken afterwards");
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(blocking));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 static cudaError_t bad_sink(const void *src, size_t count, size_t first, void *user) {
     (void)src;
     (void)count;
@@ -301,6 +477,10 @@ int main(void) {
         test_graph(PIPE_PAGEABLE, schedules[s]);
     }
     test_host_work();
+    test_pageable_resident();
+    test_replay_in_two_streams(SPIPE_ENGINES);
+    test_replay_in_two_streams(SPIPE_DEPTH_FIRST);
+    test_stream_zero();
     test_late_failure();
     return tap_done();
 }

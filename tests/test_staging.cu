@@ -189,6 +189,72 @@ static void test_kinds(void) {
     pipe_free(&y);
 }
 
+/* ---- Large copies ---------------------------------------------------------------------------- */
+
+/* From 64 KiB on stores pass the caches, in pieces of 16 bytes: what lies before and behind those
+   must be there at every alignment, and nothing beyond. */
+static void test_streaming_copy(void) {
+    enum {
+        MOST = 65536 + 33,
+        GUARD = 64
+    };
+
+    static const size_t sizes[] = {1, 65535, 65536, 65537, 65536 + 15, 65536 + 16, MOST};
+    unsigned char *from = (unsigned char *)malloc(MOST + GUARD);
+    unsigned char *to = (unsigned char *)malloc(MOST + 2 * GUARD);
+    size_t k, n, wrong = 0;
+    size_t i, at;
+    if (!from || !to) exit(99);
+    for (i = 0; i < MOST + GUARD; ++i) from[i] = (unsigned char)(pipe_random() | 1);
+    for (k = 0; k < sizeof sizes / sizeof *sizes; ++k) {
+        for (at = 0; at < 32; ++at) {
+            const unsigned char *source = from + at * 5 % 16;
+            n = sizes[k];
+            memset(to, 0, MOST + 2 * GUARD);
+            spipe_priv_copy(to + GUARD / 2 + at, source, n);
+            wrong += memcmp(to + GUARD / 2 + at, source, n) != 0;
+            for (i = 0; i < GUARD / 2 + at; ++i) wrong += to[i] != 0;
+            for (i = GUARD / 2 + at + n; i < MOST + 2 * GUARD; ++i) wrong += to[i] != 0;
+        }
+    }
+    tap_ok(wrong == 0, "copies of 64 KiB and more are whole from and to every alignment");
+    free(from);
+    free(to);
+}
+
+/* The same in runs: chunks of an odd size, halos before them, arrays at every alignment. */
+static void test_large_chunks(void) {
+    enum {
+        BIG = 700001,
+        BIG_CHUNK = 99991
+    };
+
+    unsigned char *x = (unsigned char *)malloc(BIG + 64), *y = (unsigned char *)malloc(BIG + 64);
+    pipe_mix_args_t args = {0, 1, 1};
+    size_t i, at, wrong = 0;
+    if (!x || !y) exit(99);
+    for (i = 0; i < BIG + 64; ++i) x[i] = (unsigned char)pipe_random();
+    for (at = 0; at < 16; ++at) {
+        unsigned char *out = y + at * 5 % 32;
+        spipe_desc_t d = spipe_desc_default();
+        memset(y, 0xA5, BIG + 64);
+        d.count = BIG;
+        d.chunk = BIG_CHUNK;
+        d.staging = SPIPE_STAGING_COPY;
+        spipe_add_input(&d, x + at, 1);
+        if (at % 2) spipe_set_halo(&d, 0, at, 3, SPIPE_EDGE_CLAMP);
+        spipe_add_output(&d, out, 1);
+        spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
+        SPIPE_CHECK_RUN(&d, NULL);
+        for (i = 0; i < BIG; ++i) wrong += out[i] != pipe_mix(x[at + i], i);
+        for (i = 0; y + i < out; ++i) wrong += y[i] != 0xA5;
+        for (i = BIG; out + i < y + BIG + 64; ++i) wrong += out[i] != 0xA5;
+    }
+    tap_ok(wrong == 0, "large chunks of arrays at every alignment arrive whole, and nothing else");
+    free(x);
+    free(y);
+}
+
 /* ---- Threads that cannot be had -------------------------------------------------------------- */
 
 static void test_few_threads(void) {
@@ -313,6 +379,8 @@ int main(void) {
         test_pace(0, 1, threads);
     }
     test_kinds();
+    test_streaming_copy();
+    test_large_chunks();
     test_few_threads();
     test_park();
 #if defined(__linux__)

@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 #include <utility>
 
 /* CUDA's `extern __shared__ T name[]` for both: hostcuda needs this macro in its place. */
@@ -59,7 +60,9 @@ struct Cursor {
 extern __thread Cursor cursor;
 
 typedef void (*Invoker)(const void *func, void *const *args);
-void register_kernel(const void *func, Invoker invoker, const size_t *sizes, unsigned count);
+/* Of each parameter: its size, and whether it is a pointer to data. */
+void register_kernel(const void *func, Invoker invoker, const size_t *sizes, const bool *pointers,
+                     unsigned count);
 void thread_exit_slow();
 void *dynamic_shared();
 int barrier(int predicate, int how); /* how: 0 count, 1 and, 2 or */
@@ -134,6 +137,12 @@ struct Bare<const T> {
     typedef T type;
 };
 
+template <typename T>
+struct PointsToData {
+    typedef typename std::remove_pointer<T>::type Target;
+    static const bool value = std::is_pointer<T>::value && !std::is_function<Target>::value;
+};
+
 template <typename... P>
 struct Launcher {
     typedef void (*Kernel)(P...);
@@ -154,8 +163,9 @@ struct Launcher {
 
     static const void *add(Kernel kernel) {
         static const size_t sizes[sizeof...(P) + 1] = {sizeof(P)..., 0};
+        static const bool pointers[sizeof...(P) + 1] = {PointsToData<P>::value..., false};
         const void *func = reinterpret_cast<const void *>(kernel);
-        register_kernel(func, invoke, sizes, static_cast<unsigned>(sizeof...(P)));
+        register_kernel(func, invoke, sizes, pointers, static_cast<unsigned>(sizeof...(P)));
         return func;
     }
 };

@@ -24,6 +24,8 @@ typedef struct hostcuda_profile_s {
     int sm_count, threads_per_sm, max_threads_per_block, cc_major, cc_minor;
     int priority_least, priority_greatest;
     size_t memory, shared_per_block, shared_optin, l2_bytes;
+    int pageable_access; /* 0: a kernel that is given a pointer to pageable memory fails with
+                            cudaErrorIllegalAddress; 1: the attribute pageableMemoryAccess, too */
     /* rates, in bytes per ns = GB/s */
     double h2d, d2h, d2d; /* pinned, one direction alone */
     double pageable_h2d, pageable_d2h;
@@ -120,6 +122,10 @@ long hostcuda_calls(const char *function);
 void hostcuda_calls_reset(void);
 /* The i-th of the functions called since then, by name; NULL past the last. */
 const char *hostcuda_called(size_t i);
+/* 1: an error of the device's work comes back from the very next call of any kind, as a GPU that is
+ * fast enough does it (CUDA leaves the moment open); 0: from the next synchronisation or successful
+ * query. Env HOSTCUDA_PROMPT_ERRORS. */
+void hostcuda_set_prompt_errors(int prompt);
 /* As after an illegal address: work is skipped and calls fail with e from the next
  * synchronisation on. */
 void hostcuda_break_device(cudaError_t e);

@@ -81,11 +81,8 @@ SPIPE_API cudaError_t spipe_device_get(spipe_device_t *facts, int device) {
     return cudaSuccess;
 }
 
+/* Afterwards cudaSetDevice(before), always: a stage may have left another device current. */
 SPIPE_API cudaError_t spipe_priv_use_device(int device, int *before) {
     SPIPE_TRY(cudaGetDevice(before));
     return *before == device ? cudaSuccess : cudaSetDevice(device);
-}
-
-SPIPE_API void spipe_priv_restore_device(int device, int before) {
-    if (before != device) (void)cudaSetDevice(before);
 }

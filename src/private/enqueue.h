@@ -105,7 +105,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
     int before, at_once;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
-    e = stream ? cudaStreamIsCapturing(stream, &status) : cudaSuccess;
+    e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (e == cudaSuccess && (at_once || p->route.host_work))
@@ -113,7 +113,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -138,6 +138,6 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     run->running_enqueued = run->ran_now = run->enqueued = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }

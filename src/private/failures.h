@@ -33,22 +33,6 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, i
     return e;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. */
-SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *what) {
-    size_t chunk;
-    if (e == cudaSuccess) return e;
-    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    chunk = spipe_priv_chunk_index(p, batch);
-    if (stage < 0) {
-        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
-                               cudaGetErrorString(e));
-    }
-    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
-                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
-                           cudaGetErrorString(e));
-}
-
 SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
     size_t value;
     spipe_priv_lock(p->sync);
@@ -62,6 +46,48 @@ SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_
     *to = value;
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
+}
+
+/* An error of the GPU is of a batch that is not whole; none is issued depth batches after it. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                    size_t batch) {
+    const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
+    const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
+    if (!p->run.positions)
+        batch = batch + p->plan.depth < end ? batch + p->plan.depth - 1 : end - 1;
+    return spipe_priv_fail(p, e, -1, first,
+                           "the GPU reported an error in one of the chunks %zu to %zu (sync_each "
+                           "tells which stage): %s",
+                           spipe_priv_chunk_index(p, first),
+                           spipe_priv_chunk_index(p, batch) + p->plan.batch - 1,
+                           cudaGetErrorString(e));
+}
+
+/* Whether an error is not the call's own: one of the GPU stays, and any call may be the first to
+   return it. With sync_each nothing else is under way. */
+SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t e) {
+    enum cudaStreamCaptureStatus status;
+    if (p->request.desc.sync_each) return 0;
+    if (cudaStreamIsCapturing(p->streams.streams[0], &status) != e) return 0;
+    (void)cudaGetLastError();
+    return 1;
+}
+
+/* Passes on the outcome of a step; what = NULL names the stage itself. */
+SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *what) {
+    size_t chunk;
+    if (e == cudaSuccess) return e;
+    if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
+    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    chunk = spipe_priv_chunk_index(p, batch);
+    if (stage < 0) {
+        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+                               cudaGetErrorString(e));
+    }
+    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+                           what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
+                           cudaGetErrorString(e));
 }
 
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */

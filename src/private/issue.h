@@ -40,6 +40,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess) return e;
     if (left != p->run.stale_error) (void)cudaGetLastError();
+    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
     (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s", stage->name,
                           c->index, cudaGetErrorString(e));
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */

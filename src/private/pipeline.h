@@ -4,9 +4,7 @@
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     int i, before = 0;
-    if (spipe_priv_use_device(p->request.device, &before) != cudaSuccess) {
-        before = p->request.device;
-    }
+    const int known = spipe_priv_use_device(p->request.device, &before) == cudaSuccess;
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
@@ -19,7 +17,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
-    spipe_priv_restore_device(p->request.device, before);
+    if (known) (void)cudaSetDevice(before);
     return e;
 }
 
@@ -116,6 +114,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
         return e;
     }
     e = spipe_priv_run_plan(&p);
+    (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
@@ -174,7 +173,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -202,7 +201,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
     if (e == cudaSuccess) e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 
@@ -245,7 +244,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_
     if (count == p->request.desc.count) return cudaSuccess;
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_change_count(p, count);
-    spipe_priv_restore_device(p->request.device, before);
+    (void)cudaSetDevice(before);
     return e;
 }
 

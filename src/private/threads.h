@@ -65,10 +65,24 @@ SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_c
 
 SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
 
-/* NULL: no thread can be had. */
-SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
+/* A thread that leaves the process's signals, but those of its own faults, to the user's threads:
+   their handlers expect to interrupt those. NULL: no thread can be had. */
+SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     pthread_t *t = (pthread_t *)malloc(sizeof *t);
-    if (t && pthread_create(t, NULL, fn, arg) == 0) return t;
+    int failed;
+#if defined(SIG_SETMASK) && !defined(_WIN32) /* strict C99 hides it */
+    static const unsigned char own[] = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS};
+    sigset_t others, before;
+    size_t i;
+    (void)sigfillset(&others);
+    for (i = 0; i < sizeof own; ++i) (void)sigdelset(&others, own[i]);
+    (void)pthread_sigmask(SIG_SETMASK, &others, &before);
+#endif
+    failed = !t || pthread_create(t, NULL, fn, arg) != 0;
+#if defined(SIG_SETMASK) && !defined(_WIN32)
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
+    if (!failed) return t;
     free(t);
     return NULL;
 }

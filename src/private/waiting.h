@@ -88,23 +88,17 @@ SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p) {
    batches up to it as whole. */
 SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           size_t batches) {
-    size_t last = 0;
     cudaError_t e = cudaSuccess;
     if (event)
         e = cudaEventSynchronize(event);
     else if (!p->route.out_blocks)
         e = cudaStreamSynchronize(p->streams.streams[0]);
-    if (e == cudaSuccess && p->run.at.completed < batches) p->run.at.completed = batches;
+    if (e == cudaSuccess && p->run.at.completed < batches) {
+        spipe_priv_locked_set(p, &p->run.at.completed, batches);
+    }
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
-    if (p->run.at.issued_out > 0) {
-        last = (spipe_priv_position(p, p->run.at.issued_out - 1) + 1) * p->plan.batch - 1;
-    }
-    return spipe_priv_fail(p, e, -1, p->run.at.completed,
-                           "the GPU reported an error in one of the chunks %zu to %zu: %s; set "
-                           "sync_each to learn which stage",
-                           spipe_priv_chunk_index(p, p->run.at.completed), last,
-                           cudaGetErrorString(e));
+    return spipe_priv_fail_between(p, e, p->run.at.issued_out);
 }
 
 /* Chunks in so many batches. */

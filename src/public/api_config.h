@@ -25,6 +25,7 @@
 #endif
 #if !defined(SPIPE_NO_THREADS)
 #include <pthread.h>
+#include <signal.h>
 #endif
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #include <emmintrin.h> /* streaming stores; sanitizers do not see those */

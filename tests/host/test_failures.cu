@@ -206,21 +206,67 @@ static void test_no_room(void) {
     pipe_free(&w.y);
 }
 
-static void test_async(void) {
-    world_t w = {pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED), {0, 1, 1}, 0, 0};
-    spipe_desc_t d = describe(&w, 0);
+/* ---- Errors of the GPU ----------------------------------------------------------------------- */
+
+enum {
+    BAD = 4 /* chunk */
+};
+
+/* Whether a failure says the truth of an error in chunk BAD: that chunk, or chunks with it. */
+static int names(const spipe_failure_t *f, int sync_each, int stage) {
+    const char *range = strstr(f->message, "in one of the chunks ");
+    size_t from = 0, to = 0;
+    if (sync_each) return f->chunk == BAD && f->stage == stage;
+    if (!range || sscanf(range, "in one of the chunks %zu to %zu", &from, &to) != 2) return 0;
+    return from <= BAD && BAD <= to && f->chunk == from && f->stage == -1 &&
+           strstr(f->message, "sync_each tells which") != NULL;
+}
+
+/* A kernel or a copy of chunk BAD fails on the GPU. The error comes back from a synchronisation or,
+   where prompt, from whatever call is next: what is said of it must be true in both cases. */
+static void test_gpu_error(int what, int memory, const char *op, int prompt, int sync_each) {
+    static const char *const names_of[] = {"arrays",         "arrays, threads", "source and sink",
+                                           "host stage",     "zero-copy",       "breadth-first",
+                                           "pinned in place"};
+    world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0};
+    spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
+    cudaError_t e;
+    int whole;
     pipe_randomise(w.x);
     start(&w);
-    d.sync_each = 1;
-    hostcuda_fail_async("kernel", 4, cudaErrorIllegalAddress);
-    const cudaError_t e = spipe_run(&d, &r);
-    tap_ok(e == cudaErrorIllegalAddress && r.failure.chunk == 3 && r.failure.stage == 0 &&
-               r.failure.chunks_whole == 3 && right(&w, (size_t)3 * CHUNK),
-           "with sync_each an error of the GPU is pinned to stage and chunk: %s",
-           r.failure.message);
+    d.sync_each = sync_each;
+    if (strcmp(op, "copy") == 0) d.depth = 4; /* or one copy might carry several chunks */
+    hostcuda_set_prompt_errors(prompt);
+    /* arrays, sources and sinks: a copy in and a copy out of each chunk */
+    hostcuda_fail_async(op, strcmp(op, "copy") == 0 ? 2 * BAD + 1 : BAD + 1,
+                        cudaErrorIllegalAddress);
+    e = spipe_run(&d, &r);
+    hostcuda_fail_clear();
+    hostcuda_set_prompt_errors(0);
+    whole = r.failure.chunks_whole <= BAD && right(&w, r.failure.chunks_whole * CHUNK);
+    tap_ok(e == cudaErrorIllegalAddress && r.failure.error == e && whole &&
+               names(&r.failure, sync_each, strcmp(op, "copy") == 0 ? -1 : 0),
+           "a %s, %s, %s, %s%s: %s", op, names_of[what], pipe_memory_names[memory],
+           prompt ? "prompt" : "late", sync_each ? ", sync_each" : "", r.failure.message);
     pipe_free(&w.x);
     pipe_free(&w.y);
+    (void)cudaDeviceReset();
+}
+
+static void test_gpu_errors(void) {
+    int what, prompt, sync_each;
+    for (sync_each = 0; sync_each < 2; ++sync_each) {
+        for (prompt = 0; prompt < 2; ++prompt) {
+            test_gpu_error(0, PIPE_PINNED, "kernel", prompt, sync_each);
+            test_gpu_error(0, PIPE_PINNED, "copy", prompt, sync_each);
+            for (what = 0; what < 7; ++what) {
+                test_gpu_error(what, PIPE_PAGEABLE, "kernel", prompt, sync_each);
+                if (what > 2) continue;
+                test_gpu_error(what, PIPE_PAGEABLE, "copy", prompt, sync_each);
+            }
+        }
+    }
 }
 
 int main(void) {
@@ -234,7 +280,7 @@ int main(void) {
     test_runs(6, "pinned in place", PIPE_PAGEABLE);
     test_plans();
     test_no_room();
-    test_async(); /* last: a sticky error ends the context */
+    test_gpu_errors();
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */

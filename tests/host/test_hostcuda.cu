@@ -505,6 +505,11 @@ static void test_capture_refusals() {
     REFUSED(cudaMemcpyAsync(k.dev, k.pageable.data(), 8, cudaMemcpyHostToDevice, k.a),
             cudaErrorStreamCaptureUnsupported, "no copy of pageable memory");
     (void)end();
+    cudaGraph_t empty;
+    begin();
+    GIVEN(cudaStreamWaitEvent(k.a, k.e, 0), "a wait for an event never recorded is none here too");
+    GIVEN(cudaStreamEndCapture(k.a, &empty), "and the capture goes on");
+    cudaGraphDestroy(empty);
     cudaEventRecord(k.e, k.b);
     begin();
     REFUSED(cudaStreamWaitEvent(k.a, k.e, 0), cudaErrorStreamCaptureIsolation,
