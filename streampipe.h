@@ -1601,6 +1601,8 @@ enum {
     SPIPE_PRIV_DEVICE
 };
 
+static const char *const spipe_priv_memory_names[] = {"pageable", "pinned", "device"};
+
 SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
     struct cudaPointerAttributes a;
     cudaError_t e;
@@ -2384,10 +2386,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
         i, kind, b->halo_before, b->halo_after, chunk);
-    SPIPE_PRIV_REFUSE_IF(!resident && spipe_priv_window_bytes(b, chunk) == 0,
-                         "buffer %d (%s): a "
-                         "chunk with its halo is too many bytes; make chunk smaller",
-                         i, kind);
+    SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
+                         "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
+                         resident ? "the buffer" : "a chunk with its halo");
     return cudaSuccess;
 }
 
@@ -3355,6 +3356,7 @@ typedef struct spipe_priv_route {
     spipe_priv_path_t path[SPIPE_MAX_BUFFERS];
     spipe_priv_refill_t refill;
     int drains;          /* 1 = staged slots are drained by host work */
+    int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
     int pageable_copies; /* 1 = CUDA copies pageable arrays, which blocks */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
@@ -3550,14 +3552,29 @@ typedef struct spipe_priv_pipeline {
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
+SPIPE_PRIV_RARE size_t spipe_priv_host_bytes(const spipe_priv_request_t *r, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    return spipe_priv_is_array(b) ? r->desc.count * b->elem_bytes : b->elem_bytes;
+}
+
+/* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
+   copy across the end of what is pinned, in the middle of a run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
+                                                     spipe_failure_t *f) {
+    const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
+    const size_t bytes = spipe_priv_host_bytes(r, i);
     spipe_priv_array_t *a = &r->arrays[i];
     void *mapped = NULL;
+    int last;
     a->type = SPIPE_PRIV_PAGEABLE;
     a->mapped = NULL;
-    if (!b->host) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_memory_type(b->host, &a->type, &mapped));
+    if (!host || bytes == 0) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
+    SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
+    SPIPE_PRIV_REFUSE_IF(last != a->type,
+                         "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
+                         "is it shorter than count says, or pinned only in part?",
+                         i, bytes, spipe_priv_memory_names[a->type]);
     if (a->type != SPIPE_PRIV_PAGEABLE) a->mapped = (unsigned char *)mapped;
     return cudaSuccess;
 }
@@ -3582,27 +3599,32 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
             continue;
         }
         r->arrays[i].registered = 1;
-        SPIPE_TRY(spipe_priv_look_at_array(r, i));
+        SPIPE_TRY(spipe_priv_look_at_array(r, i, NULL));
     }
     return cudaSuccess;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, spipe_failure_t *f) {
     int i;
-    for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i));
+    for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i, f));
     return cudaSuccess;
 }
 
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
-                                                     int kept) {
+                                                     int kept, spipe_failure_t *f) {
+    cudaError_t e;
     r->desc = *d;
     r->kept = kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
-    SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
+    e = spipe_priv_device_facts(&r->facts, r->device);
     r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
-    return spipe_priv_look_at_arrays(r);
+    if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
+    if (e == cudaSuccess || (f && f->error == e)) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
+                             cudaGetErrorString(e));
 }
 
 /* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
@@ -3654,6 +3676,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
                              "memory; leave schedule to the library");
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t e) {
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(f, e, "there is no device: %s", cudaGetErrorString(e));
+}
+
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
                                  spipe_failure_t *failure) {
     spipe_priv_request_t r;
@@ -3665,11 +3692,8 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     SPIPE_TRY(spipe_desc_check(d, failure));
     memset(&r, 0, sizeof r);
     e = cudaGetDevice(&r.device);
-    if (e == cudaSuccess) e = spipe_priv_request_begin(&r, d, kept);
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        return spipe_priv_refuse(failure, e, "planning failed: %s", cudaGetErrorString(e));
-    }
+    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    SPIPE_TRY(spipe_priv_request_begin(&r, d, kept, failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
@@ -3871,6 +3895,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     }
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
+    t->sequential |= b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
 }
@@ -3895,6 +3920,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     t->refill = SPIPE_PRIV_REFILL_NEVER;
     t->drains = 0;
     t->host_work = 0;
+    t->sequential = 0;
     t->pageable_copies = 0;
     t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
@@ -4113,7 +4139,8 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
-    const int many = p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY;
+    const int many =
+        p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY || spipe_priv_stream_a_slot(&p->plan);
     size_t k;
     if (p->request.kept || spipe_priv_has_resident(&p->request.desc)) {
         SPIPE_TRY(spipe_priv_new_event(s, &s->sync_event));
@@ -4501,7 +4528,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
    the batch before, too. */
 SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = w->p;
-    const size_t before = (w->row + p->plan.depth - 1) % p->plan.depth;
+    const size_t before = (w->row + p->program.num_rows - 1) % p->program.num_rows;
     int i;
     if (p->route.after[s] == 0) {
         spipe_priv_write_wait(w, s, stream, spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN),
@@ -4513,7 +4540,9 @@ SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaS
                               0);
     }
     if (p->request.desc.stages[s].ordered) {
-        spipe_priv_write_wait(w, s, stream, NULL, p->memory.slots[before].stage_done[s], 1);
+        spipe_priv_write_wait(
+            w, s, stream, spipe_priv_stream_for(p, before, SPIPE_PRIV_ON_CHAIN + p->route.chain[s]),
+            p->memory.slots[before % p->plan.depth].stage_done[s], 1);
     }
 }
 
@@ -4806,14 +4835,15 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 }
 
 /* A queue that a waiting caller should help: its workers are missing or take all CPUs, or the plan
-   says so, but then it drains only when CUDA need not be asked about more. Host stages take one
-   thread at a time, so the caller runs them only where there is none. */
+   says so, but then it drains only when CUDA need not be asked about more. Where one thread at a
+   time is let in, to host stages, sources and sinks, the caller comes only if there is no worker: a
+   source may wait for what a sink has had, and nobody else issues. */
 SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
-        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST;
+        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
         if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
         if ((help || spipe_priv_num_workers(q) == 0) && q->num_tasks > 0) return q;
     }
@@ -5302,25 +5332,43 @@ SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batche
 }
 
 /* Batches between two checkpoints: progress is reported for each. */
-SPIPE_API size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
     return p->request.desc.progress ? 1 : SPIPE_PRIV_CHECKPOINT_EVERY;
 }
 
+/* Events of a checkpoint. Where each slot has streams of its own, the end of a batch says nothing
+   about other slots, so there is one for each slot, after its last batch. */
+SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_width(const spipe_priv_pipeline_t *p) {
+    return spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress ? p->plan.depth : 1;
+}
+
+/* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
+SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
+    const size_t width = spipe_priv_checkpoint_width(p);
+    return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
+}
+
 SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
-    const size_t every = spipe_priv_checkpoint_every(p), number = p->run.at.completed / every;
-    return spipe_priv_complete(p, p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
-                               (number + 1) * every);
+    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t number = p->run.at.completed / every;
+    const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
+    size_t k;
+    for (k = 0; k < width; ++k) {
+        SPIPE_TRY(spipe_priv_complete(p, events[k], number * every + (k + 1 == width) * every));
+    }
+    return cudaSuccess;
 }
 
 /* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t every = spipe_priv_checkpoint_every(p), number = batch / every;
-    const size_t row = batch % p->plan.depth;
-    if ((batch + 1) % every != 0 || p->run.enqueued || p->route.drains) return cudaSuccess;
-    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS) {
+    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t number = batch / every, row = batch % p->plan.depth;
+    const size_t event = batch % every + width - every; /* of the last width batches */
+    if (p->run.enqueued || p->route.drains) return cudaSuccess;
+    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
-    return cudaEventRecord(p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
+    return cudaEventRecord(spipe_priv_checkpoint_events(p, number)[event],
                            spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
 }
 
@@ -5640,10 +5688,11 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
                                                     size_t batch) {
     const size_t *start = p->program.step_start;
+    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
     if (batch >= p->run.num_batches) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
     if (last == p->route.num_steps && batch < p->run.num_batches) {
-        if (p->request.desc.progress || (batch + 1) % SPIPE_PRIV_CHECKPOINT_EVERY == 0) {
+        if (batch % every + width >= every) {
             SPIPE_TRY(spipe_priv_check_step(p, spipe_priv_checkpoint(p, batch), -1, batch,
                                             "recording its end"));
         }
@@ -6430,8 +6479,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
-    *what = "reading the device's facts";
-    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept));
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan_request(p));
@@ -6468,9 +6516,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     }
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
-    if (e != cudaSuccess) {
-        return spipe_priv_refuse(failure, e, "there is no device: %s", cudaGetErrorString(e));
-    }
+    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     e = spipe_priv_set_up(p, d, kept, &what);
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
@@ -6568,9 +6614,24 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_plan_request(p));
     p->trial.arranged = 0;
     return spipe_priv_arrange_all(p);
+}
+
+/* What is wrong with another array for a buffer, in words. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_host(spipe_priv_pipeline_t *p, int buffer,
+                                                  const void *host) {
+    const spipe_desc_t *d = &p->request.desc;
+    spipe_failure_t *f = &p->failure;
+    const int there = buffer >= 0 && buffer < d->num_buffers;
+    SPIPE_PRIV_REFUSE_IF(!there, "there is no buffer %d; the pipeline has %d", buffer,
+                         d->num_buffers);
+    SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host, "buffer %d (%s) has no host array to replace",
+                         buffer, spipe_priv_kind_name(d->buffers[buffer].kind));
+    SPIPE_PRIV_REFUSE_IF(!host, "buffer %d: the host array is NULL; pass the array", buffer);
+    return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
@@ -6578,16 +6639,18 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     int before;
     cudaError_t e;
     if (!p) return cudaErrorInvalidResourceHandle;
-    if (!host || buffer < 0 || buffer >= p->request.desc.num_buffers) return cudaErrorInvalidValue;
-    if (!p->request.desc.buffers[buffer].host) return cudaErrorInvalidValue; /* has no array */
     (void)spipe_pipeline_wait(pipeline, NULL);
+    SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
-    spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
     if (e == cudaSuccess) e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
+    if (e != cudaSuccess && p->failure.error != e) {
+        (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
+                                cudaGetErrorString(e));
+    }
     (void)cudaSetDevice(before);
     return e;
 }
@@ -6614,23 +6677,34 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
     return e;
 }
 
+/* What is wrong with another count, in words: what would be in a description, and arrays that are
+   pinned in place at their length of now. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, size_t count) {
+    spipe_desc_t *d = &p->request.desc;
+    spipe_failure_t *f = &p->failure;
+    const size_t before = d->count;
+    cudaError_t e;
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        SPIPE_PRIV_REFUSE_IF(p->request.arrays[i].registered,
+                             "buffer %d is pinned in place with %zu elements; make another "
+                             "pipeline for another count",
+                             i, before);
+    }
+    d->count = count;
+    e = spipe_desc_check(d, f);
+    d->count = before;
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int i, before;
-    if (!p) return cudaErrorInvalidResourceHandle;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!spipe_priv_is_array(b)) continue;
-        if (count > SIZE_MAX / b->elem_bytes) return cudaErrorInvalidValue;
-        if (p->request.arrays[i].registered) return cudaErrorInvalidValue;
-        if (count > 0 && !b->host) return cudaErrorInvalidValue;
-    }
-    (void)spipe_pipeline_wait(pipeline, NULL);
-    if (p->request.incomplete) return cudaErrorInvalidResourceHandle;
-    if (count == p->request.desc.count) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
-    e = spipe_priv_change_count(p, count);
+    int before;
+    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    if (p->run.running_enqueued || p->run.ran_now) (void)spipe_pipeline_wait(pipeline, NULL);
+    e = spipe_priv_check_count(p, count);
+    if (e == cudaSuccess && count != p->request.desc.count) e = spipe_priv_change_count(p, count);
     (void)cudaSetDevice(before);
     return e;
 }

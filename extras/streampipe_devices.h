@@ -741,7 +741,6 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     spipe_priv_way_t way;
     spipe_priv_work_t w;
     spipe_plan_t plan;
-    cudaError_t e;
     spipe_priv_team_pin(t);
     if (t->d.threads != SPIPE_AUTO && t->d.threads > 0) {
         t->d.threads = t->d.threads > n ? t->d.threads / n : 1;
@@ -751,11 +750,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     memset(&shared, 0, sizeof shared);
     shared.next_batch = spipe_priv_team_claim;
     r.device = t->members[0].device;
-    e = spipe_priv_request_begin(&r, &t->d, 0);
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        return spipe_priv_refuse(f, e, "planning failed: %s", cudaGetErrorString(e));
-    }
+    SPIPE_TRY(spipe_priv_request_begin(&r, &t->d, 0, f));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, f));
     r.desc.hooks = &shared;
     if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);

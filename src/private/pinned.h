@@ -25,6 +25,8 @@ enum {
     SPIPE_PRIV_DEVICE
 };
 
+static const char *const spipe_priv_memory_names[] = {"pageable", "pinned", "device"};
+
 SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
     struct cudaPointerAttributes a;
     cudaError_t e;

@@ -43,8 +43,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
-    *what = "reading the device's facts";
-    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept));
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan_request(p));
@@ -81,9 +80,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     }
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
-    if (e != cudaSuccess) {
-        return spipe_priv_refuse(failure, e, "there is no device: %s", cudaGetErrorString(e));
-    }
+    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     e = spipe_priv_set_up(p, d, kept, &what);
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
@@ -181,9 +178,24 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_plan_request(p));
     p->trial.arranged = 0;
     return spipe_priv_arrange_all(p);
+}
+
+/* What is wrong with another array for a buffer, in words. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_host(spipe_priv_pipeline_t *p, int buffer,
+                                                  const void *host) {
+    const spipe_desc_t *d = &p->request.desc;
+    spipe_failure_t *f = &p->failure;
+    const int there = buffer >= 0 && buffer < d->num_buffers;
+    SPIPE_PRIV_REFUSE_IF(!there, "there is no buffer %d; the pipeline has %d", buffer,
+                         d->num_buffers);
+    SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host, "buffer %d (%s) has no host array to replace",
+                         buffer, spipe_priv_kind_name(d->buffers[buffer].kind));
+    SPIPE_PRIV_REFUSE_IF(!host, "buffer %d: the host array is NULL; pass the array", buffer);
+    return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
@@ -191,16 +203,18 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     int before;
     cudaError_t e;
     if (!p) return cudaErrorInvalidResourceHandle;
-    if (!host || buffer < 0 || buffer >= p->request.desc.num_buffers) return cudaErrorInvalidValue;
-    if (!p->request.desc.buffers[buffer].host) return cudaErrorInvalidValue; /* has no array */
     (void)spipe_pipeline_wait(pipeline, NULL);
+    SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
-    spipe_priv_keep_error(&e, spipe_priv_look_at_array(&p->request, buffer));
     if (e == cudaSuccess) e = spipe_priv_replan(p);
     if (e == cudaSuccess) spipe_priv_begin(p);
+    if (e != cudaSuccess && p->failure.error != e) {
+        (void)spipe_priv_refuse(&p->failure, e, "another array for buffer %d failed: %s", buffer,
+                                cudaGetErrorString(e));
+    }
     (void)cudaSetDevice(before);
     return e;
 }
@@ -227,23 +241,34 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
     return e;
 }
 
+/* What is wrong with another count, in words: what would be in a description, and arrays that are
+   pinned in place at their length of now. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, size_t count) {
+    spipe_desc_t *d = &p->request.desc;
+    spipe_failure_t *f = &p->failure;
+    const size_t before = d->count;
+    cudaError_t e;
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        SPIPE_PRIV_REFUSE_IF(p->request.arrays[i].registered,
+                             "buffer %d is pinned in place with %zu elements; make another "
+                             "pipeline for another count",
+                             i, before);
+    }
+    d->count = count;
+    e = spipe_desc_check(d, f);
+    d->count = before;
+    return e;
+}
+
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int i, before;
-    if (!p) return cudaErrorInvalidResourceHandle;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!spipe_priv_is_array(b)) continue;
-        if (count > SIZE_MAX / b->elem_bytes) return cudaErrorInvalidValue;
-        if (p->request.arrays[i].registered) return cudaErrorInvalidValue;
-        if (count > 0 && !b->host) return cudaErrorInvalidValue;
-    }
-    (void)spipe_pipeline_wait(pipeline, NULL);
-    if (p->request.incomplete) return cudaErrorInvalidResourceHandle;
-    if (count == p->request.desc.count) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
-    e = spipe_priv_change_count(p, count);
+    int before;
+    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    if (p->run.running_enqueued || p->run.ran_now) (void)spipe_pipeline_wait(pipeline, NULL);
+    e = spipe_priv_check_count(p, count);
+    if (e == cudaSuccess && count != p->request.desc.count) e = spipe_priv_change_count(p, count);
     (void)cudaSetDevice(before);
     return e;
 }

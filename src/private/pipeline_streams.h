@@ -103,7 +103,8 @@ SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
-    const int many = p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY;
+    const int many =
+        p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY || spipe_priv_stream_a_slot(&p->plan);
     size_t k;
     if (p->request.kept || spipe_priv_has_resident(&p->request.desc)) {
         SPIPE_TRY(spipe_priv_new_event(s, &s->sync_event));

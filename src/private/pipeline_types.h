@@ -57,6 +57,7 @@ typedef struct spipe_priv_route {
     spipe_priv_path_t path[SPIPE_MAX_BUFFERS];
     spipe_priv_refill_t refill;
     int drains;          /* 1 = staged slots are drained by host work */
+    int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
     int pageable_copies; /* 1 = CUDA copies pageable arrays, which blocks */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */

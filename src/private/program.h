@@ -144,7 +144,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
    the batch before, too. */
 SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = w->p;
-    const size_t before = (w->row + p->plan.depth - 1) % p->plan.depth;
+    const size_t before = (w->row + p->program.num_rows - 1) % p->program.num_rows;
     int i;
     if (p->route.after[s] == 0) {
         spipe_priv_write_wait(w, s, stream, spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN),
@@ -156,7 +156,9 @@ SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaS
                               0);
     }
     if (p->request.desc.stages[s].ordered) {
-        spipe_priv_write_wait(w, s, stream, NULL, p->memory.slots[before].stage_done[s], 1);
+        spipe_priv_write_wait(
+            w, s, stream, spipe_priv_stream_for(p, before, SPIPE_PRIV_ON_CHAIN + p->route.chain[s]),
+            p->memory.slots[before % p->plan.depth].stage_done[s], 1);
     }
 }
 

@@ -1,14 +1,29 @@
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i) {
+SPIPE_PRIV_RARE size_t spipe_priv_host_bytes(const spipe_priv_request_t *r, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    return spipe_priv_is_array(b) ? r->desc.count * b->elem_bytes : b->elem_bytes;
+}
+
+/* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
+   copy across the end of what is pinned, in the middle of a run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
+                                                     spipe_failure_t *f) {
+    const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
+    const size_t bytes = spipe_priv_host_bytes(r, i);
     spipe_priv_array_t *a = &r->arrays[i];
     void *mapped = NULL;
+    int last;
     a->type = SPIPE_PRIV_PAGEABLE;
     a->mapped = NULL;
-    if (!b->host) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_memory_type(b->host, &a->type, &mapped));
+    if (!host || bytes == 0) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
+    SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
+    SPIPE_PRIV_REFUSE_IF(last != a->type,
+                         "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
+                         "is it shorter than count says, or pinned only in part?",
+                         i, bytes, spipe_priv_memory_names[a->type]);
     if (a->type != SPIPE_PRIV_PAGEABLE) a->mapped = (unsigned char *)mapped;
     return cudaSuccess;
 }
@@ -33,27 +48,32 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *do
             continue;
         }
         r->arrays[i].registered = 1;
-        SPIPE_TRY(spipe_priv_look_at_array(r, i));
+        SPIPE_TRY(spipe_priv_look_at_array(r, i, NULL));
     }
     return cudaSuccess;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, spipe_failure_t *f) {
     int i;
-    for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i));
+    for (i = 0; i < r->desc.num_buffers; ++i) SPIPE_TRY(spipe_priv_look_at_array(r, i, f));
     return cudaSuccess;
 }
 
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
-                                                     int kept) {
+                                                     int kept, spipe_failure_t *f) {
+    cudaError_t e;
     r->desc = *d;
     r->kept = kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
-    SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
+    e = spipe_priv_device_facts(&r->facts, r->device);
     r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
-    return spipe_priv_look_at_arrays(r);
+    if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
+    if (e == cudaSuccess || (f && f->error == e)) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
+                             cudaGetErrorString(e));
 }
 
 /* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
@@ -105,6 +125,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
                              "memory; leave schedule to the library");
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t e) {
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(f, e, "there is no device: %s", cudaGetErrorString(e));
+}
+
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
                                  spipe_failure_t *failure) {
     spipe_priv_request_t r;
@@ -116,11 +141,8 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     SPIPE_TRY(spipe_desc_check(d, failure));
     memset(&r, 0, sizeof r);
     e = cudaGetDevice(&r.device);
-    if (e == cudaSuccess) e = spipe_priv_request_begin(&r, d, kept);
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        return spipe_priv_refuse(failure, e, "planning failed: %s", cudaGetErrorString(e));
-    }
+    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    SPIPE_TRY(spipe_priv_request_begin(&r, d, kept, failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, failure));
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));

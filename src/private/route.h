@@ -31,6 +31,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     }
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
+    t->sequential |= b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
 }
@@ -55,6 +56,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     t->refill = SPIPE_PRIV_REFILL_NEVER;
     t->drains = 0;
     t->host_work = 0;
+    t->sequential = 0;
     t->pageable_copies = 0;
     t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;

@@ -44,10 +44,11 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
                                                     size_t batch) {
     const size_t *start = p->program.step_start;
+    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
     if (batch >= p->run.num_batches) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
     if (last == p->route.num_steps && batch < p->run.num_batches) {
-        if (p->request.desc.progress || (batch + 1) % SPIPE_PRIV_CHECKPOINT_EVERY == 0) {
+        if (batch % every + width >= every) {
             SPIPE_TRY(spipe_priv_check_step(p, spipe_priv_checkpoint(p, batch), -1, batch,
                                             "recording its end"));
         }

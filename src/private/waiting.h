@@ -110,25 +110,43 @@ SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batche
 }
 
 /* Batches between two checkpoints: progress is reported for each. */
-SPIPE_API size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
     return p->request.desc.progress ? 1 : SPIPE_PRIV_CHECKPOINT_EVERY;
 }
 
+/* Events of a checkpoint. Where each slot has streams of its own, the end of a batch says nothing
+   about other slots, so there is one for each slot, after its last batch. */
+SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_width(const spipe_priv_pipeline_t *p) {
+    return spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress ? p->plan.depth : 1;
+}
+
+/* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
+SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
+    const size_t width = spipe_priv_checkpoint_width(p);
+    return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
+}
+
 SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
-    const size_t every = spipe_priv_checkpoint_every(p), number = p->run.at.completed / every;
-    return spipe_priv_complete(p, p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
-                               (number + 1) * every);
+    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t number = p->run.at.completed / every;
+    const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
+    size_t k;
+    for (k = 0; k < width; ++k) {
+        SPIPE_TRY(spipe_priv_complete(p, events[k], number * every + (k + 1 == width) * every));
+    }
+    return cudaSuccess;
 }
 
 /* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t every = spipe_priv_checkpoint_every(p), number = batch / every;
-    const size_t row = batch % p->plan.depth;
-    if ((batch + 1) % every != 0 || p->run.enqueued || p->route.drains) return cudaSuccess;
-    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS) {
+    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t number = batch / every, row = batch % p->plan.depth;
+    const size_t event = batch % every + width - every; /* of the last width batches */
+    if (p->run.enqueued || p->route.drains) return cudaSuccess;
+    if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
-    return cudaEventRecord(p->streams.checkpoints[number % SPIPE_PRIV_CHECKPOINTS],
+    return cudaEventRecord(spipe_priv_checkpoint_events(p, number)[event],
                            spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
 }
 

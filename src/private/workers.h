@@ -166,14 +166,15 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 }
 
 /* A queue that a waiting caller should help: its workers are missing or take all CPUs, or the plan
-   says so, but then it drains only when CUDA need not be asked about more. Host stages take one
-   thread at a time, so the caller runs them only where there is none. */
+   says so, but then it drains only when CUDA need not be asked about more. Where one thread at a
+   time is let in, to host stages, sources and sinks, the caller comes only if there is no worker: a
+   source may wait for what a sink has had, and nobody else issues. */
 SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
-        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST;
+        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
         if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
         if ((help || spipe_priv_num_workers(q) == 0) && q->num_tasks > 0) return q;
     }
