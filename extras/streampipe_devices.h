@@ -45,8 +45,10 @@ END EXAMPLE
                   Sources are still read once and sinks still get each chunk once, both in order;
                   stages may process a chunk twice. The run fails instead if no CUDA call works any
                   more in this process, if a source or sink itself failed, if there are sources or
-                  sinks as well as buffers to reduce, or if there is an in/out array, which may be
-                  half written. The report then says which chunk failed and what is complete.
+                  sinks as well as buffers to reduce, or if what a chunk was made from may be
+                  written over already: by an in/out array, by an output in the same memory as an
+                  input, or by a stage that gets any input under SPIPE_ZERO_COPY. The report then
+                  says which chunk failed and what is complete.
       Timeline    It is filled by runs on one GPU only.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
@@ -804,26 +806,43 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     return cudaSuccess;
 }
 
+/* Whether a chunk may write over what it is made from, so that it cannot be done twice: an in/out
+   array, an input that shares memory with an output, and all that is used where it is, without a
+   copy, because stages may write to any of their buffers. */
+SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const uintptr_t at = (uintptr_t)b->host;
+    int j;
+    if (!spipe_priv_goes_in(b)) return 0;
+    if (b->kind == SPIPE_INOUT || d->schedule == SPIPE_ZERO_COPY) return 1;
+    for (j = 0; j < d->num_buffers && b->host; ++j) {
+        const spipe_buffer_desc_t *o = &d->buffers[j];
+        const uintptr_t to = (uintptr_t)o->host;
+        if (o->kind != SPIPE_OUTPUT) continue;
+        if (to < at + d->count * b->elem_bytes && at < to + d->count * o->elem_bytes) return 1;
+    }
+    return 0;
+}
+
 /* Makes all members' descriptions, and decides whether other GPUs may do the chunks of one that
    fails. */
 SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     const size_t count = t->d.count;
     int i, k;
-    int in_place = 0; /* 1 = there is an in/out array */
+    int overwritten = 0;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         t->has_source |= b->kind == SPIPE_SOURCE;
         t->has_sink |= b->kind == SPIPE_SINK;
-        in_place |= b->kind == SPIPE_INOUT;
+        overwritten |= spipe_priv_overwrites(&t->d, i);
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
         t->reduces = 1;
         t->merged[i] = calloc(1, b->elem_bytes);
         if (!t->merged[i]) return cudaErrorMemoryAllocation;
     }
-    /* An in/out array may be half written. And the part of a buffer to reduce that a failed GPU
-       computed from completed chunks is lost with the GPU; they cannot be done again if a sink has
-       had them or a source has given their data. */
-    t->may_retry = !in_place && !((t->has_source || t->has_sink) && t->reduces);
+    /* What a failed GPU added to a buffer to reduce is lost with it. Its complete chunks cannot be
+       done again if a sink has had them or a source has given their data. */
+    t->may_retry = !overwritten && !((t->has_source || t->has_sink) && t->reduces);
     t->num_chunks = spipe_priv_endless(&t->d)
                         ? SIZE_MAX
                         : count / t->chunk_elems + (count % t->chunk_elems != 0);

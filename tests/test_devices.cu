@@ -125,6 +125,39 @@ static void test_halo(int memory) {
     pipe_free(&y);
 }
 
+/* Chunks that the library chooses for a few elements are never smaller than the halo. */
+static void test_wide_halo(void) {
+    static const size_t counts[] = {1, 2, 299, 301, 1000, 4999};
+    static unsigned char x[5000], y[5000];
+    int tried = 0, good = 1;
+    for (int k = 0; k < 6 * 4 * 4; ++k) {
+        spipe_report_t r;
+        spipe_desc_t d = spipe_desc_default();
+        d.count = counts[k % 6];
+        d.staging = (spipe_staging_t)(k / 6 % 4);
+        if (k / 24 > 0) d.schedule = (spipe_schedule_t)(SPIPE_ENGINES + k / 24);
+        for (size_t i = 0; i < sizeof x; ++i) x[i] = (unsigned char)(i * i / 7);
+        memset(y, 0xEE, sizeof y);
+        spipe_set_halo(&d, spipe_add_input(&d, x, 1), 300, 200, SPIPE_EDGE_CLAMP);
+        spipe_add_output(&d, y, 1);
+        spipe_add_stage(&d, "window", window_stage, NULL);
+        use(&d);
+        int ok = spipe_run(&d, &r) == cudaSuccess && r.chunk >= 300;
+        for (size_t i = 0; i < d.count; ++i) {
+            const unsigned char a = x[i < 2 ? 0 : i - 2], b = x[i + 1 < d.count ? i + 1 : i];
+            ok &= y[i] == (unsigned char)(a + 3 * x[i] + 5 * b);
+        }
+        ok &= y[d.count] == 0xEE;
+        if (!ok) {
+            tap_note("%zu elements, staging %d, %s: chunks of %zu: %s", d.count, (int)d.staging,
+                     spipe_schedule_name(d.schedule), r.chunk, r.failure.message);
+        }
+        good &= ok;
+        ++tried;
+    }
+    tap_ok(good && tried == 96, "%d runs whose halo is wider than a GPU's share: right", tried);
+}
+
 static void test_in_place(void) {
     const size_t n = 20000;
     pipe_array_t x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
@@ -452,6 +485,83 @@ static void test_no_stand_in(void) {
     pipe_free(&y);
 }
 
+/* The first stage works in place on what a source gave; the second fails once. The slot, which
+   another GPU would be given, has then been written under zero-copy. */
+static void test_written_source(spipe_schedule_t schedule) {
+    const int zero_copy = schedule == SPIPE_ZERO_COPY;
+    pipe_mix_args_t in_place = {0, 0, 1};
+    trap_t t;
+    spipe_report_t r;
+    int good = 1;
+    t.num = 1;
+    t.args.in = 0;
+    t.args.out = 1;
+    t.args.elem_bytes = 1;
+    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 41 : 7) {
+        spipe_desc_t d = spipe_desc_default();
+        flow_t w;
+        flow_new(&w, 20000, SIZE_MAX);
+        t.calls = 0;
+        d.chunk = 100;
+        d.schedule = schedule;
+        spipe_add_source(&d, flow_source, &w, 1);
+        spipe_add_sink(&d, flow_sink, &w, 1);
+        spipe_add_stage(&d, "in place", pipe_mix_stage, &in_place);
+        spipe_add_stage(&d, "trap", trap_stage, &t);
+        use(&d);
+        const cudaError_t e = spipe_run(&d, &r);
+        good &= e == (zero_copy ? cudaErrorAssert : cudaSuccess) && !w.wrong;
+        good &= r.failure.chunks_whole * 100 == w.taken && (zero_copy || w.taken == 20000);
+        for (size_t i = 0; i < w.taken; ++i) {
+            good &= w.y.at[i] == pipe_mix(pipe_mix(w.x.at[i], i), i);
+        }
+        if (!good) tap_note("failing call %d: %s", t.from, r.failure.message);
+        flow_free(&w);
+    }
+    tap_ok(good, "a stage writes over what a source gave, %s: %s", spipe_schedule_name(schedule),
+           zero_copy ? "nobody stands in, the run says so"
+                     : "others are given what the source gave");
+}
+
+/* The same with arrays: a pinned input used where it is, or an output in the input's memory. */
+static void test_written_input(int zero_copy) {
+    pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    pipe_array_t was = pipe_array_new(20000, PIPE_PAGEABLE);
+    pipe_mix_args_t in_place = {0, 0, 1};
+    const pipe_array_t to = zero_copy ? y : x;
+    trap_t t;
+    spipe_report_t r;
+    int good = 1;
+    pipe_randomise(was);
+    t.num = 1;
+    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 41 : 7) {
+        spipe_desc_t d;
+        memcpy(x.at, was.at, x.bytes);
+        describe_trap(&d, x, to, &t, 0);
+        if (zero_copy) {
+            d.schedule = SPIPE_ZERO_COPY;
+            d.stages[d.num_stages] = d.stages[0]; /* goes last, after one that writes its input */
+            ++d.num_stages;
+            d.stages[0].name = "in place";
+            d.stages[0].fn = pipe_mix_stage;
+            d.stages[0].user = &in_place;
+        }
+        const cudaError_t e = spipe_run(&d, &r);
+        good &= e == cudaErrorAssert && r.failure.chunks_whole < 200;
+        for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+            const unsigned char once = pipe_mix(was.at[i], i);
+            good &= to.at[i] == (zero_copy ? pipe_mix(once, i) : once);
+        }
+        if (!good) tap_note("failing call %d: %s", t.from, r.failure.message);
+    }
+    tap_ok(good, "%s: nobody stands in, the run says so",
+           zero_copy ? "a stage writes over an input that is used where it is"
+                     : "an output lies where the input does");
+    pipe_free(&x);
+    pipe_free(&y);
+    pipe_free(&was);
+}
+
 /* Counts, and fails at the 31st of all calls. */
 static cudaError_t count_or_fail(const spipe_chunk_t *c, void *user) {
     return ++*(std::atomic<int> *)user == 31 ? cudaErrorAssert : count_stage(c, NULL);
@@ -771,6 +881,7 @@ int main(void) {
     test_arrays();
     test_halo(PIPE_PAGEABLE);
     test_halo(PIPE_PINNED);
+    test_wide_halo();
     test_in_place();
     test_one_and_all();
     test_flows();
@@ -779,6 +890,10 @@ int main(void) {
     test_stand_in(PIPE_PINNED);
     test_stand_in(PIPE_PAGEABLE);
     test_no_stand_in();
+    test_written_source(SPIPE_ENGINES);
+    test_written_source(SPIPE_ZERO_COPY);
+    test_written_input(0);
+    test_written_input(1);
     test_reduced_stand_in();
     test_sinks_stand_in(0, 1, SPIPE_AUTO, 1);
     test_sinks_stand_in(0, 1, 0, 2);
