@@ -131,7 +131,7 @@ typedef struct spipe_priv_member {
     size_t done;              /* lock; chunks completed in earlier rounds, */
     size_t reported;          /* lock; and in this one, as reported by its progress callback */
     int closed, reading, running, failed; /* lock */
-    int interrupted; /* lock; it waited for a chunk that a failed GPU has returned */
+    size_t refused; /* lock; 1 + the chunk that could not be given to its sink any more; 0 = none */
     size_t bytes_in, bytes_out;
     spipe_priv_saved_t *saved; /* source data of the chunk being read; NULL = ask the sources */
     size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
@@ -154,6 +154,7 @@ typedef struct spipe_priv_team {
     int has_source, has_sink, reduces;
     int may_retry;                   /* 1 = another GPU may do the chunks of one that failed */
     int closed;                      /* 1 = no more chunks are given out */
+    int stopped;                     /* 1 = the progress callback stopped the run */
     int halted;                      /* 1 = none in this round, because sinks need a returned one */
     int over;                        /* 1 = a chunk is lost, so the run fails */
     int reading;                     /* 1 = a member is reading the sources */
@@ -376,7 +377,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
         spipe_priv_wait(t->sync);
     }
     mine = *turn == chunk;
-    part->member->interrupted |= !mine && !t->over;
+    if (!mine) part->member->refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
     e = b->sink(src, count, first, b->user);
@@ -493,20 +494,33 @@ SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_memb
     spipe_priv_wake(t->sync);
 }
 
-/* A GPU has failed and leaves the run. If possible its incomplete chunks are returned for the
-   others; with buffers to reduce all its chunks of this round, since their results are lost with
-   the GPU. */
+/* Whether a round ended because a chunk could not be given to its sink (spipe_priv_team_sink). A
+   stage may return the same error, so the chunk tells. Under the lock. */
+SPIPE_API int spipe_priv_member_interrupted(const spipe_priv_member_t *m) {
+    const spipe_failure_t *f = &m->p->failure;
+    return m->refused > 0 && f->stage < 0 && f->chunk == m->refused - 1;
+}
+
+/* A GPU has failed or was stopped, and leaves the run. If possible its incomplete chunks are
+   returned for the others; with buffers to reduce all its chunks of this round, since their results
+   are lost with the GPU. */
 SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
-    const int works = f->error != SPIPE_STOPPED && spipe_priv_still_works();
-    int began;
+    const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
+    const int works = !asked && spipe_priv_still_works();
+    int began, stopped;
     spipe_priv_lock(t->sync);
     began = m->chunks.num > 0;
-    m->failed = !t->over && f->error != SPIPE_STOPPED; /* otherwise it only stopped */
+    stopped = asked || (m->p && spipe_priv_member_interrupted(m));
+    m->failed = !t->over && !stopped;
+    if (asked && !t->over) {
+        t->stopped = 1;
+        spipe_priv_failure_clear(&t->failure); /* of GPUs whose chunks others did */
+    }
     spipe_priv_team_fail(t, m->device, f);
     --t->num_alive;
-    if (!works || t->num_alive == 0 || (began && !t->may_retry)) {
+    if (stopped || !works || t->num_alive == 0 || (began && !t->may_retry)) {
         t->closed = 1;
         t->over = 1;
     }
@@ -526,7 +540,7 @@ SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_team_t *t = m->team;
     int goes_on;
     spipe_priv_lock(t->sync);
-    goes_on = e == cudaSuccess || (e == SPIPE_STOPPED && m->interrupted && !t->closed);
+    goes_on = e == cudaSuccess || (spipe_priv_member_interrupted(m) && !t->closed);
     spipe_priv_unlock(t->sync);
     return goes_on;
 }
@@ -538,7 +552,7 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     cudaError_t e = cudaSuccess;
     int again;
     spipe_priv_lock(t->sync);
-    if (!m->interrupted) completed = m->chunks.num;
+    if (m->refused == 0) completed = m->chunks.num;
     if (t->reduces && m->chunks.num > 0) e = spipe_priv_team_merge(t, m);
     if (e != cudaSuccess) {
         spipe_failure_t f;
@@ -556,7 +570,7 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     t->num_running += again;
     m->running = again;
     m->closed = !again;
-    m->interrupted = 0;
+    m->refused = 0;
     spipe_priv_unlock(t->sync);
     return again;
 }
@@ -949,8 +963,7 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
 /* After all threads have ended: writes the results and the report. If a GPU failed and others did
    its chunks, the run succeeds and the report's message says so. */
 SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
-    const int stopped = t->failure.error == SPIPE_STOPPED;
-    const int lost = t->over || stopped || spipe_priv_team_has_work(t);
+    const int lost = t->over || spipe_priv_team_has_work(t);
     cudaError_t e = lost ? t->failure.error : cudaSuccess;
     int i;
     for (i = 0; i < t->d.num_buffers && !lost; ++i) {
@@ -967,7 +980,7 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "%.260s; the other devices did its chunks", t->failure.message);
     }
-    if (stopped) {
+    if (t->stopped) {
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "stopped by the progress callback after %zu chunks", r->chunks_done);
     }

@@ -838,6 +838,81 @@ static void test_progress(void) {
     pipe_free(&y);
 }
 
+/* cudaErrorNotReady is what a stopped run returns; here a stage and a sink return it. */
+static cudaError_t not_ready_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return c->index == 30 ? cudaErrorNotReady : pipe_mix_stage(c, user);
+}
+
+static cudaError_t not_ready_sink(const void *src, size_t count, size_t first, void *user) {
+    return first == 3000 ? cudaErrorNotReady : flow_sink(src, count, first, user);
+}
+
+static void test_not_ready(void) {
+    pipe_mix_args_t args = {0, 1, 1};
+    for (int what = 0; what < 3; ++what) {
+        static const char *const who[] = {"a stage of arrays", "a stage before a sink", "a sink"};
+        static const char *const said[] = {"stage 'mix' failed at chunk 30",
+                                           "stage 'mix' failed at chunk 30",
+                                           "the sink of buffer 1 failed at chunk 30"};
+        int good = 1;
+        spipe_report_t r;
+        for (int k = 0; k < 20 && good; ++k) {
+            flow_t w;
+            spipe_desc_t d = spipe_desc_default();
+            flow_new(&w, 20000, SIZE_MAX);
+            d.count = w.x.bytes;
+            d.chunk = 100;
+            d.threads = k % 2 ? SPIPE_AUTO : 0;
+            spipe_add_input(&d, w.x.at, 1);
+            if (what == 0) spipe_add_output(&d, w.y.at, 1);
+            if (what == 1) spipe_add_sink(&d, flow_sink, &w, 1);
+            if (what == 2) spipe_add_sink(&d, not_ready_sink, &w, 1);
+            spipe_add_stage(&d, "mix", what < 2 ? not_ready_stage : pipe_mix_stage, &args);
+            use(&d);
+            const cudaError_t e = spipe_run(&d, &r);
+            good &= e == cudaErrorNotReady && strstr(r.failure.message, said[what]) &&
+                    r.failure.chunk == 30 && r.failure.stage == (what < 2 ? 0 : -1) &&
+                    r.failure.chunks_whole <= 30;
+            /* whoever is given chunk 30 fails, one after the other; a sink is asked once */
+            good &= num_bits(r.devices_failed) == (what < 2 ? num_devices : 1);
+            if (what > 0) good &= taken_is_whole(&w, &r) && w.taken == 3000;
+            if (!good) tap_note("%x failed: %s", r.devices_failed, r.failure.message);
+            flow_free(&w);
+        }
+        tap_ok(good, "cudaErrorNotReady of %s is its error, not a stop: %s", who[what],
+               r.failure.message);
+    }
+}
+
+/* A GPU fails, others do its chunks; then the progress callback stops the run. */
+static void test_stop_after_failure(void) {
+    pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    watch_t w = {0, 0, 150, 0, 0};
+    trap_t t;
+    spipe_report_t r;
+    spipe_desc_t d;
+    pipe_randomise(x);
+    pipe_poison(y);
+    t.from = 5;
+    t.num = 1;
+    describe_trap(&d, x, y, &t, 0);
+    d.depth = 2;
+    d.progress = watch_progress;
+    d.progress_user = &w;
+    const cudaError_t e = spipe_run(&d, &r);
+    int right = 1;
+    for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+        right &= y.at[i] == pipe_mix(x.at[i], i);
+    }
+    tap_ok(e == SPIPE_STOPPED && right && r.failure.error == e && r.failure.stage == -1 &&
+               r.chunks_done >= 150 && num_bits(r.devices_failed) == 1 &&
+               strstr(r.failure.message, "stopped by the progress callback after") != NULL,
+           "a stop is told from a failure that others made good: %s", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 static cudaError_t count_host_stage(const spipe_chunk_t *c, void *user) {
     size_t *seen = (size_t *)user; /* not atomic: one thread at a time */
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
@@ -909,6 +984,8 @@ int main(void) {
     test_sinks_end();
     test_refusals();
     test_progress();
+    test_not_ready();
+    test_stop_after_failure();
     test_host_stage();
     return tap_done();
 }
