@@ -188,6 +188,7 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
     t->failure = *f;
     (void)snprintf(t->failure.message, sizeof t->failure.message, "device %d: %.300s", device,
                    f->message);
+    spipe_priv_make_printable(t->failure.message); /* it may be cut within a character */
 }
 
 /* A chunk that cannot be returned for lack of memory is lost, so the run fails there. */
@@ -979,6 +980,7 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
         r->failure.chunk = SPIPE_AUTO;
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "%.260s; the other devices did its chunks", t->failure.message);
+        spipe_priv_make_printable(r->failure.message);
     }
     if (t->stopped) {
         (void)snprintf(r->failure.message, sizeof r->failure.message,
