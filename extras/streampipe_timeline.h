@@ -62,8 +62,9 @@ END EXAMPLE
     much of the time the row is busy. Times that come from a model and not from a clock are labelled
     "modelled" everywhere.
 
-    FILES are written under a temporary name and renamed when complete, so a reader never sees half
-    a file (devices and pipes are written directly). The files load nothing from the network.
+    FILES are written under a temporary name (.part is appended, or .part1 .. if there is such a
+    file or link) and renamed when complete, so a reader never sees half a file. Devices and pipes
+    are written directly. The files load nothing from the network.
 */
 #ifndef STREAMPIPE_TIMELINE_H
 #define STREAMPIPE_TIMELINE_H
@@ -74,6 +75,10 @@ END EXAMPLE
 #endif
 #include <errno.h>
 #include <sys/stat.h>
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#endif
 #if defined(SPIPE_NVTX)
 #include <nvtx3/nvToolsExt.h>
 #endif
@@ -996,8 +1001,18 @@ typedef struct spipe_priv_file {
     char *part; /* the temporary name; NULL where path is a device or a pipe */
 } spipe_priv_file_t;
 
+/* Creates a file; NULL where there is one of that name already, or a link. */
+SPIPE_API FILE *spipe_priv_create_file(const char *name) {
+#if defined(_WIN32)
+    const int number = _open(name, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IWRITE);
+    return number < 0 ? NULL : _fdopen(number, "wb");
+#else
+    return fopen(name, "wbx");
+#endif
+}
+
 SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *path) {
-    int plain = 1;
+    int plain = 1, k;
 #if defined(S_ISREG)
     struct stat st;
     plain = !path || stat(path, &st) != 0 || S_ISREG(st.st_mode);
@@ -1007,13 +1022,17 @@ SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *
     file->part = NULL;
     if (!path || !path[0]) return cudaErrorInvalidValue;
     if (plain) {
-        const size_t n = strlen(path);
-        file->part = (char *)malloc(n + 6);
+        const size_t bytes = strlen(path) + sizeof ".part99";
+        file->part = (char *)malloc(bytes);
         if (!file->part) return cudaErrorMemoryAllocation;
-        memcpy(file->part, path, n);
-        memcpy(file->part + n, ".part", 6);
+        errno = EEXIST;
+        for (k = 0; k < 100 && !file->f && errno == EEXIST; ++k) { /* not into what lies there */
+            (void)snprintf(file->part, bytes, k > 0 ? "%s.part%d" : "%s.part", path, k);
+            file->f = spipe_priv_create_file(file->part);
+        }
+    } else {
+        file->f = fopen(path, "wb");
     }
-    file->f = fopen(file->part ? file->part : path, "wb");
     if (file->f) return cudaSuccess;
     free(file->part);
     return cudaErrorOperatingSystem;
