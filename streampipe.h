@@ -1168,7 +1168,37 @@ SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
 
 /* ---- src/private/errors.h ---- */
 /* ---- 2 errors ------------------------------------------------------------------------------
-   Sentences for failures, and keeping the first error of a sequence. */
+   Sentences for failures, fit to be printed, and keeping the first error of a sequence. */
+
+/* The next character of a UTF-8 text; advances past it. For a control character, and a byte that is
+   not UTF-8, 0xFFFD. */
+SPIPE_PRIV_RARE unsigned spipe_priv_next_char(const char **at) {
+    const unsigned char *s = (const unsigned char *)*at;
+    unsigned c = *s++;
+    const int more = (c >= 0xC2) + (c >= 0xE0) + (c >= 0xF0); /* bytes that follow */
+    int left = more;
+    if (more > 0) c &= 0x7Fu >> more;
+    for (; left > 0 && (*s & 0xC0) == 0x80; --left) c = c << 6 | (*s++ & 0x3Fu);
+    ++*at;
+    if (left > 0 || c < 0x20 || (c >= 0x7F && (c < 0xA0 || more == 0))) return 0xFFFD;
+    if (c < 2u << 5 * more || c >> 11 == 0x1B || c > 0x10FFFF) return 0xFFFD;
+    *at = (const char *)s;
+    return c;
+}
+
+/* Puts a question mark for what must not reach a terminal: a name that the user gave may move the
+   cursor, and one that was cut to length may end within a character. */
+SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
+    const char *from = text;
+    while (*from) {
+        const char *c = from;
+        const int bad = spipe_priv_next_char(&from) == 0xFFFD;
+        if (bad) *text++ = '?';
+        while (!bad && c < from) *text++ = *c++;
+    }
+    *text = 0;
+}
+
 SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                 const char *file, int line) {
     if (error == cudaSuccess) return;
@@ -1195,13 +1225,19 @@ SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     f->chunk = SPIPE_AUTO;
 }
 
-SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *text, ...) {
+SPIPE_PRIV_RARE void spipe_priv_say(spipe_failure_t *f, const char *format, va_list args) {
+    vsnprintf(f->message, sizeof f->message, format, args);
+    spipe_priv_make_printable(f->message);
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *text,
+                                              ...) {
     va_list args;
     if (!f) return e;
     spipe_priv_failure_clear(f);
     f->error = e;
     va_start(args, text);
-    vsnprintf(f->message, sizeof f->message, text, args);
+    spipe_priv_say(f, text, args);
     va_end(args);
     return e;
 }
@@ -2237,8 +2273,11 @@ SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device) {
 }
 
 SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
+    char name[sizeof costs->name];
     if (!costs || !to) return cudaErrorInvalidValue;
-    fprintf(to, "costs of %s\n", costs->name);
+    (void)snprintf(name, sizeof name, "%.31s", costs->name);
+    spipe_priv_make_printable(name);
+    fprintf(to, "costs of %s\n", name);
 #define SPIPE_PRIV_COST_PRINT(member, unit, si)                                                    \
     fprintf(to, "  %-16s %10.3f %s\n", #member, costs->member / (si), unit);
     SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_PRINT)
@@ -3268,6 +3307,7 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     plan.why_schedule = spipe_priv_why_schedule(d, y);
     plan.why_staging = spipe_priv_why_staging(d, w, y);
     memcpy(plan.costs, costs->name, sizeof costs->name);
+    spipe_priv_make_printable(plan.costs);
     return plan;
 }
 
@@ -3718,8 +3758,8 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
 
 /* Records a failure; every thread looks at run.failed and winds down. The first one is reported;
    a later one may still be at an earlier batch. */
-SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                      size_t batch, const char *format, ...) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *format, ...) {
     va_list args;
     spipe_priv_lock(p->sync);
     if (!p->run.failed) {
@@ -3729,7 +3769,7 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, i
         p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         va_start(args, format);
-        vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
+        spipe_priv_say(&p->failure, format, args);
         va_end(args);
     }
     if (batch < p->run.failed_batch) p->run.failed_batch = batch;
@@ -3779,8 +3819,8 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
 }
 
 /* Passes on the outcome of a step; what = NULL names the stage itself. */
-SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *what) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                  int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
@@ -5852,7 +5892,9 @@ SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 SPIPE_API void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
-    if (!p->run.failed && p->run.stop_asked) {
+    if (p->run.failed) {
+        p->run.stop_asked = 0; /* that is not why it ended */
+    } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);
@@ -6239,6 +6281,16 @@ SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* A name in so many columns, 14 at the most. */
+SPIPE_PRIV_RARE void spipe_priv_print_name(const char *name, int columns, FILE *to) {
+    char text[64];
+    const char *end = text;
+    (void)snprintf(text, sizeof text, "%s", name);
+    spipe_priv_make_printable(text);
+    for (; columns > 0 && *end; --columns) (void)spipe_priv_next_char(&end);
+    fprintf(to, "%.*s%*s", (int)(end - text), text, columns, "");
+}
+
 /* What a timeline found: how busy each engine was, what that means, and the verdict's lines. */
 SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
@@ -6250,8 +6302,9 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
                 100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
     }
     for (i = 0; i < r->num_stages && r->num_stages > 1; ++i) {
-        fprintf(to, "    %-14.14s %9.3f ms %8.1f\n", r->stage_names[i], r->stage_ms[i],
-                100.0 * r->stage_ms[i] / r->timed_ms);
+        fputs("    ", to);
+        spipe_priv_print_name(r->stage_names[i], 14, to);
+        fprintf(to, " %9.3f ms %8.1f\n", r->stage_ms[i], 100.0 * r->stage_ms[i] / r->timed_ms);
     }
 }
 

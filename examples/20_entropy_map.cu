@@ -11,19 +11,20 @@
         blocks -> histogram -> entropy -> quantise -> pixels to the map, entropies to the facts
 
     --check computes every entropy again on the CPU, and fails if one differs by more than 1e-5; it
-    keeps 4 bytes per block. The map is written under a temporary name and renamed when complete.
+    keeps 4 bytes per block. The map is written under a temporary name and renamed when complete; a
+    program that is interrupted leaves nothing behind.
  */
 #include "streampipe.h"
 #include "streampipe_kernels.cuh"
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct job {
     const char *in_name, *out_name;
-    char part_name[4096];
     FILE *in, *out;
     size_t block, width, bytes_read, lengths_given, num_blocks;
     unsigned long long counts[256];
@@ -32,6 +33,8 @@ typedef struct job {
     size_t room_kept;
     int error, check; /* error: errno of the first file that failed */
 } job_t;
+
+static char part_name[4096]; /* the map's, until it is complete */
 
 static int complain(const char *what, const char *name, const char *why) {
     fprintf(stderr, "entropy_map: %s %s: %s\n", what, name, why);
@@ -151,14 +154,30 @@ static void print_facts(const job_t *j, double ms) {
     printf("  throughput  %.1f MiB/s\n", ms > 0 ? n / 1048576.0 / (ms * 1e-3) : 0.0);
 }
 
+/* The unfinished map goes, and the program ends as it would have without this. */
+static void interrupted(int number) {
+    (void)unlink(part_name);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
 /* Opens the map: beside its place if that is (or will be) a plain file, so that it appears whole.
- */
+   There it is a new file (x), not what somebody has put there. */
 static int open_map(job_t *j) {
-    struct stat st;
-    const int there = stat(j->out_name, &st) == 0, plain = !there || S_ISREG(st.st_mode);
-    snprintf(j->part_name, sizeof j->part_name, "%s%s", j->out_name, plain ? ".part" : "");
-    j->out = fopen(j->part_name, "wb");
-    if (!j->out) return complain("cannot write", j->out_name, strerror(errno));
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
+    struct stat in, out;
+    const int there = stat(j->out_name, &out) == 0, plain = !there || S_ISREG(out.st_mode);
+    const int known = there && plain && fstat(fileno(j->in), &in) == 0;
+    if (known && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
+        return complain("cannot write", j->out_name, "it is the file to be mapped");
+    }
+    snprintf(part_name, sizeof part_name, "%s", j->out_name);
+    if (plain) snprintf(part_name, sizeof part_name, "%s.%d.part", j->out_name, (int)getpid());
+    for (int number : signals) { /* one that is ignored, as under nohup, stays so */
+        if (plain && signal(number, interrupted) == SIG_IGN) (void)signal(number, SIG_IGN);
+    }
+    j->out = fopen(part_name, plain ? "wbx" : "wb");
+    if (!j->out) return complain("cannot write", part_name, strerror(errno));
     /* the height is known at the end: leave room for it */
     if (fprintf(j->out, "P5\n%-10zu %-20d\n255\n", j->width, 0) < 0) return 1;
     return 0;
@@ -178,9 +197,9 @@ static int close_map(job_t *j, int good) {
         good = 0;
         if (!j->error) j->error = errno;
     }
-    if (strcmp(j->part_name, j->out_name) == 0) return good ? 0 : 1;
-    if (good && rename(j->part_name, j->out_name) == 0) return 0;
-    (void)remove(j->part_name);
+    if (strcmp(part_name, j->out_name) == 0) return good ? 0 : 1;
+    if (good && rename(part_name, j->out_name) == 0) return 0;
+    (void)remove(part_name);
     return 1;
 }
 

@@ -42,6 +42,7 @@ typedef struct options {
     const char *in, *out;
     size_t chunk;
     std::vector<double> weights;
+    const char *why; /* it cannot do what it was asked */
     int check, fail, die;
 } options_t;
 
@@ -248,6 +249,20 @@ static void make_file(const char *path) {
     if (!f || fclose(f) != 0) fprintf(stderr, "mpi_stream: %s cannot be made\n", path);
 }
 
+/* Numbers, a comma between two; 0 = not a weight for each rank, or nothing to divide by. */
+static int read_weights(const char *at, size_t ranks, std::vector<double> *weights) {
+    double all = 0;
+    for (weights->clear();; ++at) {
+        char *end;
+        const double weight = strtod(at, &end);
+        if (end == at || !(weight >= 0)) return 0; /* NaN is not >= 0 */
+        weights->push_back(weight);
+        all += weight;
+        at = end;
+        if (*at != ',') return !*at && weights->size() == ranks && all > 0 && all < HUGE_VAL;
+    }
+}
+
 static int arguments(int argc, char **argv, options_t *o, int ranks) {
     for (int i = 1; i < argc; ++i) {
         const char *a = argv[i];
@@ -265,14 +280,12 @@ static int arguments(int argc, char **argv, options_t *o, int ranks) {
             o->fail = atoi(argv[i]);
         else if (!strcmp(a, "--die"))
             o->die = atoi(argv[i]);
-        else if (!strcmp(a, "--parts")) {
-            for (char *at = argv[i]; *at; at += *at == ',') {
-                o->weights.push_back(strtod(at, &at));
-                if (o->weights.back() < 0 || (*at && *at != ',')) return 0;
-            }
-            if (o->weights.size() != (size_t)ranks) return 0;
-        } else
+        else if (strcmp(a, "--parts") != 0)
             return 0;
+        else if (!read_weights(argv[i], (size_t)ranks, &o->weights)) {
+            o->why = "--parts wants a finite weight for each rank: 0 or more, and one above 0";
+            return 0;
+        }
     }
     return (!o->in || o->out) && o->chunk > 0 && o->chunk <= INT_MAX;
 }
@@ -289,6 +302,7 @@ int main(int argc, char **argv) {
     o.fail = o.die = -1;
     if (!arguments(argc, argv, &o, p.ranks)) {
         if (p.rank == 0) {
+            if (o.why) fprintf(stderr, "mpi_stream: %s\n", o.why);
             fprintf(stderr, "usage: mpi_stream [in out] [--chunk bytes] [--parts 3,1,0,2] "
                             "[--check]\n");
         }

@@ -45,8 +45,10 @@ END EXAMPLE
                   Sources are still read once and sinks still get each chunk once, both in order;
                   stages may process a chunk twice. The run fails instead if no CUDA call works any
                   more in this process, if a source or sink itself failed, if there are sources or
-                  sinks as well as buffers to reduce, or if there is an in/out array, which may be
-                  half written. The report then says which chunk failed and what is complete.
+                  sinks as well as buffers to reduce, or if what a chunk was made from may be
+                  written over already: by an in/out array, by an output in the same memory as an
+                  input, or by a stage that gets any input under SPIPE_ZERO_COPY. The report then
+                  says which chunk failed and what is complete.
       Timeline    It is filled by runs on one GPU only.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
@@ -129,7 +131,7 @@ typedef struct spipe_priv_member {
     size_t done;              /* lock; chunks completed in earlier rounds, */
     size_t reported;          /* lock; and in this one, as reported by its progress callback */
     int closed, reading, running, failed; /* lock */
-    int interrupted; /* lock; it waited for a chunk that a failed GPU has returned */
+    size_t refused; /* lock; 1 + the chunk that could not be given to its sink any more; 0 = none */
     size_t bytes_in, bytes_out;
     spipe_priv_saved_t *saved; /* source data of the chunk being read; NULL = ask the sources */
     size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
@@ -152,6 +154,7 @@ typedef struct spipe_priv_team {
     int has_source, has_sink, reduces;
     int may_retry;                   /* 1 = another GPU may do the chunks of one that failed */
     int closed;                      /* 1 = no more chunks are given out */
+    int stopped;                     /* 1 = the progress callback stopped the run */
     int halted;                      /* 1 = none in this round, because sinks need a returned one */
     int over;                        /* 1 = a chunk is lost, so the run fails */
     int reading;                     /* 1 = a member is reading the sources */
@@ -185,6 +188,7 @@ SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spip
     t->failure = *f;
     (void)snprintf(t->failure.message, sizeof t->failure.message, "device %d: %.300s", device,
                    f->message);
+    spipe_priv_make_printable(t->failure.message); /* it may be cut within a character */
 }
 
 /* A chunk that cannot be returned for lack of memory is lost, so the run fails there. */
@@ -374,7 +378,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
         spipe_priv_wait(t->sync);
     }
     mine = *turn == chunk;
-    part->member->interrupted |= !mine && !t->over;
+    if (!mine) part->member->refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
     e = b->sink(src, count, first, b->user);
@@ -491,20 +495,33 @@ SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_memb
     spipe_priv_wake(t->sync);
 }
 
-/* A GPU has failed and leaves the run. If possible its incomplete chunks are returned for the
-   others; with buffers to reduce all its chunks of this round, since their results are lost with
-   the GPU. */
+/* Whether a round ended because a chunk could not be given to its sink (spipe_priv_team_sink). A
+   stage may return the same error, so the chunk tells. Under the lock. */
+SPIPE_API int spipe_priv_member_interrupted(const spipe_priv_member_t *m) {
+    const spipe_failure_t *f = &m->p->failure;
+    return m->refused > 0 && f->stage < 0 && f->chunk == m->refused - 1;
+}
+
+/* A GPU has failed or was stopped, and leaves the run. If possible its incomplete chunks are
+   returned for the others; with buffers to reduce all its chunks of this round, since their results
+   are lost with the GPU. */
 SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_failure_t *f,
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
-    const int works = f->error != SPIPE_STOPPED && spipe_priv_still_works();
-    int began;
+    const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
+    const int works = !asked && spipe_priv_still_works();
+    int began, stopped;
     spipe_priv_lock(t->sync);
     began = m->chunks.num > 0;
-    m->failed = !t->over && f->error != SPIPE_STOPPED; /* otherwise it only stopped */
+    stopped = asked || (m->p && spipe_priv_member_interrupted(m));
+    m->failed = !t->over && !stopped;
+    if (asked && !t->over) {
+        t->stopped = 1;
+        spipe_priv_failure_clear(&t->failure); /* of GPUs whose chunks others did */
+    }
     spipe_priv_team_fail(t, m->device, f);
     --t->num_alive;
-    if (!works || t->num_alive == 0 || (began && !t->may_retry)) {
+    if (stopped || !works || t->num_alive == 0 || (began && !t->may_retry)) {
         t->closed = 1;
         t->over = 1;
     }
@@ -524,7 +541,7 @@ SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_team_t *t = m->team;
     int goes_on;
     spipe_priv_lock(t->sync);
-    goes_on = e == cudaSuccess || (e == SPIPE_STOPPED && m->interrupted && !t->closed);
+    goes_on = e == cudaSuccess || (spipe_priv_member_interrupted(m) && !t->closed);
     spipe_priv_unlock(t->sync);
     return goes_on;
 }
@@ -536,7 +553,7 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     cudaError_t e = cudaSuccess;
     int again;
     spipe_priv_lock(t->sync);
-    if (!m->interrupted) completed = m->chunks.num;
+    if (m->refused == 0) completed = m->chunks.num;
     if (t->reduces && m->chunks.num > 0) e = spipe_priv_team_merge(t, m);
     if (e != cudaSuccess) {
         spipe_failure_t f;
@@ -554,7 +571,7 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     t->num_running += again;
     m->running = again;
     m->closed = !again;
-    m->interrupted = 0;
+    m->refused = 0;
     spipe_priv_unlock(t->sync);
     return again;
 }
@@ -799,26 +816,43 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     return cudaSuccess;
 }
 
+/* Whether a chunk may write over what it is made from, so that it cannot be done twice: an in/out
+   array, an input that shares memory with an output, and all that is used where it is, without a
+   copy, because stages may write to any of their buffers. */
+SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const uintptr_t at = (uintptr_t)b->host;
+    int j;
+    if (!spipe_priv_goes_in(b)) return 0;
+    if (b->kind == SPIPE_INOUT || d->schedule == SPIPE_ZERO_COPY) return 1;
+    for (j = 0; j < d->num_buffers && b->host; ++j) {
+        const spipe_buffer_desc_t *o = &d->buffers[j];
+        const uintptr_t to = (uintptr_t)o->host;
+        if (o->kind != SPIPE_OUTPUT) continue;
+        if (to < at + d->count * b->elem_bytes && at < to + d->count * o->elem_bytes) return 1;
+    }
+    return 0;
+}
+
 /* Makes all members' descriptions, and decides whether other GPUs may do the chunks of one that
    fails. */
 SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     const size_t count = t->d.count;
     int i, k;
-    int in_place = 0; /* 1 = there is an in/out array */
+    int overwritten = 0;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         t->has_source |= b->kind == SPIPE_SOURCE;
         t->has_sink |= b->kind == SPIPE_SINK;
-        in_place |= b->kind == SPIPE_INOUT;
+        overwritten |= spipe_priv_overwrites(&t->d, i);
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
         t->reduces = 1;
         t->merged[i] = calloc(1, b->elem_bytes);
         if (!t->merged[i]) return cudaErrorMemoryAllocation;
     }
-    /* An in/out array may be half written. And the part of a buffer to reduce that a failed GPU
-       computed from completed chunks is lost with the GPU; they cannot be done again if a sink has
-       had them or a source has given their data. */
-    t->may_retry = !in_place && !((t->has_source || t->has_sink) && t->reduces);
+    /* What a failed GPU added to a buffer to reduce is lost with it. Its complete chunks cannot be
+       done again if a sink has had them or a source has given their data. */
+    t->may_retry = !overwritten && !((t->has_source || t->has_sink) && t->reduces);
     t->num_chunks = spipe_priv_endless(&t->d)
                         ? SIZE_MAX
                         : count / t->chunk_elems + (count % t->chunk_elems != 0);
@@ -925,8 +959,7 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
 /* After all threads have ended: writes the results and the report. If a GPU failed and others did
    its chunks, the run succeeds and the report's message says so. */
 SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
-    const int stopped = t->failure.error == SPIPE_STOPPED;
-    const int lost = t->over || stopped || spipe_priv_team_has_work(t);
+    const int lost = t->over || spipe_priv_team_has_work(t);
     cudaError_t e = lost ? t->failure.error : cudaSuccess;
     int i;
     for (i = 0; i < t->d.num_buffers && !lost; ++i) {
@@ -942,8 +975,9 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
         r->failure.chunk = SPIPE_AUTO;
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "%.260s; the other devices did its chunks", t->failure.message);
+        spipe_priv_make_printable(r->failure.message);
     }
-    if (stopped) {
+    if (t->stopped) {
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "stopped by the progress callback after %zu chunks", r->chunks_done);
     }

@@ -62,8 +62,9 @@ END EXAMPLE
     much of the time the row is busy. Times that come from a model and not from a clock are labelled
     "modelled" everywhere.
 
-    FILES are written under a temporary name and renamed when complete, so a reader never sees half
-    a file (devices and pipes are written directly). The files load nothing from the network.
+    FILES are written under a temporary name (.part is appended, or .part1 .. if there is such a
+    file or link) and renamed when complete, so a reader never sees half a file. Devices and pipes
+    are written directly. The files load nothing from the network.
 */
 #ifndef STREAMPIPE_TIMELINE_H
 #define STREAMPIPE_TIMELINE_H
@@ -74,6 +75,10 @@ END EXAMPLE
 #endif
 #include <errno.h>
 #include <sys/stat.h>
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#endif
 #if defined(SPIPE_NVTX)
 #include <nvtx3/nvToolsExt.h>
 #endif
@@ -260,6 +265,7 @@ SPIPE_API void spipe_priv_range(const spipe_priv_pipeline_t *p, const char *name
         return;
     }
     snprintf(text, sizeof text, "%.64s %zu", name, batch * p->plan.batch);
+    spipe_priv_make_printable(text);
     (void)nvtxRangePushA(text);
 }
 #endif
@@ -670,6 +676,7 @@ SPIPE_API void spipe_priv_add_cause(spipe_report_t *r, unsigned cause, const cha
     va_start(args, format);
     vsnprintf(r->verdict + at + (at > 0), sizeof r->verdict - at - (at > 0), format, args);
     va_end(args);
+    spipe_priv_make_printable(r->verdict + at + (at > 0));
 }
 
 /* The busiest engine, as a kind of span. */
@@ -954,35 +961,6 @@ SPIPE_API void spipe_priv_put(FILE *f, double v, int decimals) {
     if (decimals > 0) fprintf(f, ".%0*llu", decimals, n % scale);
 }
 
-/* The number of bytes that follow the first byte of a UTF-8 character; -1 = not a first byte. */
-SPIPE_API int spipe_priv_utf8_more(unsigned long first) {
-    if (first < 0x80) return 0;
-    if (first < 0xC0) return -1;
-    if (first < 0xE0) return 1;
-    return first < 0xF0 ? 2 : 3;
-}
-
-/* Decodes the next UTF-8 character and advances past it; where the bytes are not UTF-8 it returns
-   0xFFFD and advances by one byte. */
-SPIPE_API unsigned long spipe_priv_next_char(const unsigned char **at) {
-    static const unsigned long least[] = {0, 0x80, 0x800, 0x10000};
-    const unsigned char *s = *at;
-    unsigned long c = *s;
-    const int more = spipe_priv_utf8_more(c);
-    int i;
-    *at = s + 1;
-    if (more < 0 || c > 0xF4) return 0xFFFD;
-    if (more == 0) return c;
-    c &= 0x3FUL >> more;
-    for (i = 1; i <= more; ++i) {
-        if ((s[i] & 0xC0) != 0x80) return 0xFFFD;
-        c = c << 6 | (s[i] & 0x3FUL);
-    }
-    if (c < least[more] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return 0xFFFD;
-    *at = s + 1 + more;
-    return c;
-}
-
 enum {
     SPIPE_PRIV_PLAIN,
     SPIPE_PRIV_XML,
@@ -990,17 +968,17 @@ enum {
 };
 
 /* Writes at most max characters of a name, escaped for the format, and returns how many. Control
-   characters become question marks, because they would move a terminal's cursor or be refused by an
-   XML reader. "<" is escaped in JSON too, because that JSON is also placed in an HTML script, which
-   "</" or "<!--" would end. */
+   characters, and what is not UTF-8, become question marks or U+FFFD, because they would move a
+   terminal's cursor or be refused by an XML reader. "<" is escaped in JSON too: that JSON is also
+   placed in an HTML script, which "</" or "<!--" would end. */
 SPIPE_API int spipe_priv_put_text(FILE *f, const char *text, int form, int max) {
-    const unsigned char *at = (const unsigned char *)(text ? text : "");
+    const char *at = text ? text : "";
     int n = 0;
     for (; *at && n < max; ++n) {
-        const unsigned char *from = at;
-        unsigned long c = spipe_priv_next_char(&at);
-        if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xFFFE || c == 0xFFFF) c = '?';
-        if (c == 0x2028 || c == 0x2029) c = ' '; /* ends a line of JavaScript */
+        const char *from = at;
+        unsigned c = spipe_priv_next_char(&at);
+        if (c == 0xFFFE || c == 0xFFFF) c = 0xFFFD; /* XML has no such characters */
+        if (c == 0x2028 || c == 0x2029) c = ' ';    /* ends a line of JavaScript */
         if (c == 0xFFFD) {
             fputs(form == SPIPE_PRIV_PLAIN ? "?" : "\xEF\xBF\xBD", f);
         } else if (c >= 0x80) {
@@ -1008,9 +986,9 @@ SPIPE_API int spipe_priv_put_text(FILE *f, const char *text, int form, int max) 
         } else if (form == SPIPE_PRIV_PLAIN || !strchr("<>&\"'\\", (int)c)) {
             fputc((int)c, f);
         } else if (form == SPIPE_PRIV_XML) {
-            fprintf(f, "&#%lu;", c);
+            fprintf(f, "&#%u;", c);
         } else {
-            fprintf(f, "\\u%04lx", c);
+            fprintf(f, "\\u%04x", c);
         }
     }
     return n;
@@ -1023,8 +1001,18 @@ typedef struct spipe_priv_file {
     char *part; /* the temporary name; NULL where path is a device or a pipe */
 } spipe_priv_file_t;
 
+/* Creates a file; NULL where there is one of that name already, or a link. */
+SPIPE_API FILE *spipe_priv_create_file(const char *name) {
+#if defined(_WIN32)
+    const int number = _open(name, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IWRITE);
+    return number < 0 ? NULL : _fdopen(number, "wb");
+#else
+    return fopen(name, "wbx");
+#endif
+}
+
 SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *path) {
-    int plain = 1;
+    int plain = 1, k;
 #if defined(S_ISREG)
     struct stat st;
     plain = !path || stat(path, &st) != 0 || S_ISREG(st.st_mode);
@@ -1034,13 +1022,17 @@ SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *
     file->part = NULL;
     if (!path || !path[0]) return cudaErrorInvalidValue;
     if (plain) {
-        const size_t n = strlen(path);
-        file->part = (char *)malloc(n + 6);
+        const size_t bytes = strlen(path) + sizeof ".part99";
+        file->part = (char *)malloc(bytes);
         if (!file->part) return cudaErrorMemoryAllocation;
-        memcpy(file->part, path, n);
-        memcpy(file->part + n, ".part", 6);
+        errno = EEXIST;
+        for (k = 0; k < 100 && !file->f && errno == EEXIST; ++k) { /* not into what lies there */
+            (void)snprintf(file->part, bytes, k > 0 ? "%s.part%d" : "%s.part", path, k);
+            file->f = spipe_priv_create_file(file->part);
+        }
+    } else {
+        file->f = fopen(path, "wb");
     }
-    file->f = fopen(file->part ? file->part : path, "wb");
     if (file->f) return cudaSuccess;
     free(file->part);
     return cudaErrorOperatingSystem;

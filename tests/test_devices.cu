@@ -125,6 +125,39 @@ static void test_halo(int memory) {
     pipe_free(&y);
 }
 
+/* Chunks that the library chooses for a few elements are never smaller than the halo. */
+static void test_wide_halo(void) {
+    static const size_t counts[] = {1, 2, 299, 301, 1000, 4999};
+    static unsigned char x[5000], y[5000];
+    int tried = 0, good = 1;
+    for (int k = 0; k < 6 * 4 * 4; ++k) {
+        spipe_report_t r;
+        spipe_desc_t d = spipe_desc_default();
+        d.count = counts[k % 6];
+        d.staging = (spipe_staging_t)(k / 6 % 4);
+        if (k / 24 > 0) d.schedule = (spipe_schedule_t)(SPIPE_ENGINES + k / 24);
+        for (size_t i = 0; i < sizeof x; ++i) x[i] = (unsigned char)(i * i / 7);
+        memset(y, 0xEE, sizeof y);
+        spipe_set_halo(&d, spipe_add_input(&d, x, 1), 300, 200, SPIPE_EDGE_CLAMP);
+        spipe_add_output(&d, y, 1);
+        spipe_add_stage(&d, "window", window_stage, NULL);
+        use(&d);
+        int ok = spipe_run(&d, &r) == cudaSuccess && r.chunk >= 300;
+        for (size_t i = 0; i < d.count; ++i) {
+            const unsigned char a = x[i < 2 ? 0 : i - 2], b = x[i + 1 < d.count ? i + 1 : i];
+            ok &= y[i] == (unsigned char)(a + 3 * x[i] + 5 * b);
+        }
+        ok &= y[d.count] == 0xEE;
+        if (!ok) {
+            tap_note("%zu elements, staging %d, %s: chunks of %zu: %s", d.count, (int)d.staging,
+                     spipe_schedule_name(d.schedule), r.chunk, r.failure.message);
+        }
+        good &= ok;
+        ++tried;
+    }
+    tap_ok(good && tried == 96, "%d runs whose halo is wider than a GPU's share: right", tried);
+}
+
 static void test_in_place(void) {
     const size_t n = 20000;
     pipe_array_t x = pipe_array_new(n, PIPE_PAGEABLE), y = pipe_array_new(n, PIPE_PAGEABLE);
@@ -452,6 +485,83 @@ static void test_no_stand_in(void) {
     pipe_free(&y);
 }
 
+/* The first stage works in place on what a source gave; the second fails once. The slot, which
+   another GPU would be given, has then been written under zero-copy. */
+static void test_written_source(spipe_schedule_t schedule) {
+    const int zero_copy = schedule == SPIPE_ZERO_COPY;
+    pipe_mix_args_t in_place = {0, 0, 1};
+    trap_t t;
+    spipe_report_t r;
+    int good = 1;
+    t.num = 1;
+    t.args.in = 0;
+    t.args.out = 1;
+    t.args.elem_bytes = 1;
+    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 41 : 7) {
+        spipe_desc_t d = spipe_desc_default();
+        flow_t w;
+        flow_new(&w, 20000, SIZE_MAX);
+        t.calls = 0;
+        d.chunk = 100;
+        d.schedule = schedule;
+        spipe_add_source(&d, flow_source, &w, 1);
+        spipe_add_sink(&d, flow_sink, &w, 1);
+        spipe_add_stage(&d, "in place", pipe_mix_stage, &in_place);
+        spipe_add_stage(&d, "trap", trap_stage, &t);
+        use(&d);
+        const cudaError_t e = spipe_run(&d, &r);
+        good &= e == (zero_copy ? cudaErrorAssert : cudaSuccess) && !w.wrong;
+        good &= r.failure.chunks_whole * 100 == w.taken && (zero_copy || w.taken == 20000);
+        for (size_t i = 0; i < w.taken; ++i) {
+            good &= w.y.at[i] == pipe_mix(pipe_mix(w.x.at[i], i), i);
+        }
+        if (!good) tap_note("failing call %d: %s", t.from, r.failure.message);
+        flow_free(&w);
+    }
+    tap_ok(good, "a stage writes over what a source gave, %s: %s", spipe_schedule_name(schedule),
+           zero_copy ? "nobody stands in, the run says so"
+                     : "others are given what the source gave");
+}
+
+/* The same with arrays: a pinned input used where it is, or an output in the input's memory. */
+static void test_written_input(int zero_copy) {
+    pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    pipe_array_t was = pipe_array_new(20000, PIPE_PAGEABLE);
+    pipe_mix_args_t in_place = {0, 0, 1};
+    const pipe_array_t to = zero_copy ? y : x;
+    trap_t t;
+    spipe_report_t r;
+    int good = 1;
+    pipe_randomise(was);
+    t.num = 1;
+    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 41 : 7) {
+        spipe_desc_t d;
+        memcpy(x.at, was.at, x.bytes);
+        describe_trap(&d, x, to, &t, 0);
+        if (zero_copy) {
+            d.schedule = SPIPE_ZERO_COPY;
+            d.stages[d.num_stages] = d.stages[0]; /* goes last, after one that writes its input */
+            ++d.num_stages;
+            d.stages[0].name = "in place";
+            d.stages[0].fn = pipe_mix_stage;
+            d.stages[0].user = &in_place;
+        }
+        const cudaError_t e = spipe_run(&d, &r);
+        good &= e == cudaErrorAssert && r.failure.chunks_whole < 200;
+        for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+            const unsigned char once = pipe_mix(was.at[i], i);
+            good &= to.at[i] == (zero_copy ? pipe_mix(once, i) : once);
+        }
+        if (!good) tap_note("failing call %d: %s", t.from, r.failure.message);
+    }
+    tap_ok(good, "%s: nobody stands in, the run says so",
+           zero_copy ? "a stage writes over an input that is used where it is"
+                     : "an output lies where the input does");
+    pipe_free(&x);
+    pipe_free(&y);
+    pipe_free(&was);
+}
+
 /* Counts, and fails at the 31st of all calls. */
 static cudaError_t count_or_fail(const spipe_chunk_t *c, void *user) {
     return ++*(std::atomic<int> *)user == 31 ? cudaErrorAssert : count_stage(c, NULL);
@@ -728,6 +838,81 @@ static void test_progress(void) {
     pipe_free(&y);
 }
 
+/* cudaErrorNotReady is what a stopped run returns; here a stage and a sink return it. */
+static cudaError_t not_ready_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return c->index == 30 ? cudaErrorNotReady : pipe_mix_stage(c, user);
+}
+
+static cudaError_t not_ready_sink(const void *src, size_t count, size_t first, void *user) {
+    return first == 3000 ? cudaErrorNotReady : flow_sink(src, count, first, user);
+}
+
+static void test_not_ready(void) {
+    pipe_mix_args_t args = {0, 1, 1};
+    for (int what = 0; what < 3; ++what) {
+        static const char *const who[] = {"a stage of arrays", "a stage before a sink", "a sink"};
+        static const char *const said[] = {"stage 'mix' failed at chunk 30",
+                                           "stage 'mix' failed at chunk 30",
+                                           "the sink of buffer 1 failed at chunk 30"};
+        int good = 1;
+        spipe_report_t r;
+        for (int k = 0; k < 20 && good; ++k) {
+            flow_t w;
+            spipe_desc_t d = spipe_desc_default();
+            flow_new(&w, 20000, SIZE_MAX);
+            d.count = w.x.bytes;
+            d.chunk = 100;
+            d.threads = k % 2 ? SPIPE_AUTO : 0;
+            spipe_add_input(&d, w.x.at, 1);
+            if (what == 0) spipe_add_output(&d, w.y.at, 1);
+            if (what == 1) spipe_add_sink(&d, flow_sink, &w, 1);
+            if (what == 2) spipe_add_sink(&d, not_ready_sink, &w, 1);
+            spipe_add_stage(&d, "mix", what < 2 ? not_ready_stage : pipe_mix_stage, &args);
+            use(&d);
+            const cudaError_t e = spipe_run(&d, &r);
+            good &= e == cudaErrorNotReady && strstr(r.failure.message, said[what]) &&
+                    r.failure.chunk == 30 && r.failure.stage == (what < 2 ? 0 : -1) &&
+                    r.failure.chunks_whole <= 30;
+            /* whoever is given chunk 30 fails, one after the other; a sink is asked once */
+            good &= num_bits(r.devices_failed) == (what < 2 ? num_devices : 1);
+            if (what > 0) good &= taken_is_whole(&w, &r) && w.taken == 3000;
+            if (!good) tap_note("%x failed: %s", r.devices_failed, r.failure.message);
+            flow_free(&w);
+        }
+        tap_ok(good, "cudaErrorNotReady of %s is its error, not a stop: %s", who[what],
+               r.failure.message);
+    }
+}
+
+/* A GPU fails, others do its chunks; then the progress callback stops the run. */
+static void test_stop_after_failure(void) {
+    pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
+    watch_t w = {0, 0, 150, 0, 0};
+    trap_t t;
+    spipe_report_t r;
+    spipe_desc_t d;
+    pipe_randomise(x);
+    pipe_poison(y);
+    t.from = 5;
+    t.num = 1;
+    describe_trap(&d, x, y, &t, 0);
+    d.depth = 2;
+    d.progress = watch_progress;
+    d.progress_user = &w;
+    const cudaError_t e = spipe_run(&d, &r);
+    int right = 1;
+    for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
+        right &= y.at[i] == pipe_mix(x.at[i], i);
+    }
+    tap_ok(e == SPIPE_STOPPED && right && r.failure.error == e && r.failure.stage == -1 &&
+               r.chunks_done >= 150 && num_bits(r.devices_failed) == 1 &&
+               strstr(r.failure.message, "stopped by the progress callback after") != NULL,
+           "a stop is told from a failure that others made good: %s", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 static cudaError_t count_host_stage(const spipe_chunk_t *c, void *user) {
     size_t *seen = (size_t *)user; /* not atomic: one thread at a time */
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
@@ -771,6 +956,7 @@ int main(void) {
     test_arrays();
     test_halo(PIPE_PAGEABLE);
     test_halo(PIPE_PINNED);
+    test_wide_halo();
     test_in_place();
     test_one_and_all();
     test_flows();
@@ -779,6 +965,10 @@ int main(void) {
     test_stand_in(PIPE_PINNED);
     test_stand_in(PIPE_PAGEABLE);
     test_no_stand_in();
+    test_written_source(SPIPE_ENGINES);
+    test_written_source(SPIPE_ZERO_COPY);
+    test_written_input(0);
+    test_written_input(1);
     test_reduced_stand_in();
     test_sinks_stand_in(0, 1, SPIPE_AUTO, 1);
     test_sinks_stand_in(0, 1, 0, 2);
@@ -794,6 +984,8 @@ int main(void) {
     test_sinks_end();
     test_refusals();
     test_progress();
+    test_not_ready();
+    test_stop_after_failure();
     test_host_stage();
     return tap_done();
 }

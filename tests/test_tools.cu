@@ -280,6 +280,65 @@ static void test_files(void) {
     }
 }
 
+static int holds(const char *path, const char *text) {
+    FILE *f = fopen(path, "r");
+    char *there = f ? slurp(f) : NULL;
+    const int same = there && strcmp(there, text) == 0;
+    free(there);
+    return same;
+}
+
+static void put(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    if (f) fputs(text, f);
+    if (f) fclose(f);
+}
+
+/* What lies where a writer would put its temporary file is somebody else's. */
+static void test_temporary_names(void) {
+    static spipe_span_t spans[8000];
+    spipe_timeline_t t = modelled(1000, spans, 8000);
+    char path[4096], part[4200], other[4200], name[4300];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; ++i) {
+        snprintf(part, sizeof part, "%s.part", path);
+        put(other, "precious");
+        tap_ok(symlink(other, part) == 0 && writers[i].write(&t, path) == cudaSuccess &&
+                   holds(other, "precious") && lstat(part, &st) == 0 && S_ISLNK(st.st_mode) &&
+                   lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 100,
+               "%s: a link at the temporary name is not followed", writers[i].what);
+        (void)remove(part);
+        (void)remove(path);
+        (void)remove(other); /* a link to nothing */
+        tap_ok(symlink(other, part) == 0 && writers[i].write(&t, path) == cudaSuccess &&
+                   !exists(other) && exists(path),
+               "%s: nor is one that leads nowhere", writers[i].what);
+        (void)remove(part);
+        put(path, "old");
+        put(part, "mine");
+        for (int k = 1; k < 100; ++k) {
+            snprintf(name, sizeof name, "%s%d", part, k);
+            put(name, "mine");
+        }
+        int good = writers[i].write(&t, path) == cudaErrorOperatingSystem && errno == EEXIST &&
+                   holds(path, "old") && holds(part, "mine");
+        for (int k = 1; k < 100; ++k) {
+            snprintf(name, sizeof name, "%s%d", part, k);
+            good &= holds(name, "mine");
+            (void)remove(name);
+        }
+        snprintf(name, sizeof name, "%s1", part);
+        good &= writers[i].write(&t, path) == cudaSuccess && holds(part, "mine") &&
+                !holds(path, "old") && !exists(name);
+        tap_ok(good, "%s: files at temporary names stay; when all are taken it is an error",
+               writers[i].what);
+        (void)remove(part);
+        (void)remove(path);
+    }
+}
+
 static void test_locale(void) {
     static spipe_span_t spans[64];
     const char *name = setlocale(LC_ALL, "de_DE.UTF-8");
@@ -407,6 +466,7 @@ int main(int argc, char **argv) {
     test_print();
     test_odd();
     test_files();
+    test_temporary_names();
     test_locale();
     tap_ok(rmdir(folder) == 0, "no file is left behind");
     test_doctor_memory();

@@ -178,8 +178,11 @@ SPIPE_API cudaError_t spipe_costs_get(spipe_costs_t *costs, int device) {
 }
 
 SPIPE_API cudaError_t spipe_costs_print(const spipe_costs_t *costs, FILE *to) {
+    char name[sizeof costs->name];
     if (!costs || !to) return cudaErrorInvalidValue;
-    fprintf(to, "costs of %s\n", costs->name);
+    (void)snprintf(name, sizeof name, "%.31s", costs->name);
+    spipe_priv_make_printable(name);
+    fprintf(to, "costs of %s\n", name);
 #define SPIPE_PRIV_COST_PRINT(member, unit, si)                                                    \
     fprintf(to, "  %-16s %10.3f %s\n", #member, costs->member / (si), unit);
     SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_PRINT)

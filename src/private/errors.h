@@ -1,5 +1,35 @@
 /* ---- 2 errors ------------------------------------------------------------------------------
-   Sentences for failures, and keeping the first error of a sequence. */
+   Sentences for failures, fit to be printed, and keeping the first error of a sequence. */
+
+/* The next character of a UTF-8 text; advances past it. For a control character, and a byte that is
+   not UTF-8, 0xFFFD. */
+SPIPE_PRIV_RARE unsigned spipe_priv_next_char(const char **at) {
+    const unsigned char *s = (const unsigned char *)*at;
+    unsigned c = *s++;
+    const int more = (c >= 0xC2) + (c >= 0xE0) + (c >= 0xF0); /* bytes that follow */
+    int left = more;
+    if (more > 0) c &= 0x7Fu >> more;
+    for (; left > 0 && (*s & 0xC0) == 0x80; --left) c = c << 6 | (*s++ & 0x3Fu);
+    ++*at;
+    if (left > 0 || c < 0x20 || (c >= 0x7F && (c < 0xA0 || more == 0))) return 0xFFFD;
+    if (c < 2u << 5 * more || c >> 11 == 0x1B || c > 0x10FFFF) return 0xFFFD;
+    *at = (const char *)s;
+    return c;
+}
+
+/* Puts a question mark for what must not reach a terminal: a name that the user gave may move the
+   cursor, and one that was cut to length may end within a character. */
+SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
+    const char *from = text;
+    while (*from) {
+        const char *c = from;
+        const int bad = spipe_priv_next_char(&from) == 0xFFFD;
+        if (bad) *text++ = '?';
+        while (!bad && c < from) *text++ = *c++;
+    }
+    *text = 0;
+}
+
 SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
                                 const char *file, int line) {
     if (error == cudaSuccess) return;
@@ -26,13 +56,19 @@ SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
     f->chunk = SPIPE_AUTO;
 }
 
-SPIPE_API cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *text, ...) {
+SPIPE_PRIV_RARE void spipe_priv_say(spipe_failure_t *f, const char *format, va_list args) {
+    vsnprintf(f->message, sizeof f->message, format, args);
+    spipe_priv_make_printable(f->message);
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse(spipe_failure_t *f, cudaError_t e, const char *text,
+                                              ...) {
     va_list args;
     if (!f) return e;
     spipe_priv_failure_clear(f);
     f->error = e;
     va_start(args, text);
-    vsnprintf(f->message, sizeof f->message, text, args);
+    spipe_priv_say(f, text, args);
     va_end(args);
     return e;
 }

@@ -65,6 +65,7 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     plan.why_schedule = spipe_priv_why_schedule(d, y);
     plan.why_staging = spipe_priv_why_staging(d, w, y);
     memcpy(plan.costs, costs->name, sizeof costs->name);
+    spipe_priv_make_printable(plan.costs);
     return plan;
 }
 

@@ -13,8 +13,8 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
 
 /* Records a failure; every thread looks at run.failed and winds down. The first one is reported;
    a later one may still be at an earlier batch. */
-SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                      size_t batch, const char *format, ...) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *format, ...) {
     va_list args;
     spipe_priv_lock(p->sync);
     if (!p->run.failed) {
@@ -24,7 +24,7 @@ SPIPE_API cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, i
         p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         va_start(args, format);
-        vsnprintf(p->failure.message, sizeof p->failure.message, format, args);
+        spipe_priv_say(&p->failure, format, args);
         va_end(args);
     }
     if (batch < p->run.failed_batch) p->run.failed_batch = batch;
@@ -74,8 +74,8 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
 }
 
 /* Passes on the outcome of a step; what = NULL names the stage itself. */
-SPIPE_API cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *what) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                  int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();

@@ -98,6 +98,16 @@ SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* A name in so many columns, 14 at the most. */
+SPIPE_PRIV_RARE void spipe_priv_print_name(const char *name, int columns, FILE *to) {
+    char text[64];
+    const char *end = text;
+    (void)snprintf(text, sizeof text, "%s", name);
+    spipe_priv_make_printable(text);
+    for (; columns > 0 && *end; --columns) (void)spipe_priv_next_char(&end);
+    fprintf(to, "%.*s%*s", (int)(end - text), text, columns, "");
+}
+
 /* What a timeline found: how busy each engine was, what that means, and the verdict's lines. */
 SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to) {
     static const char *const names[] = {"fill", "copy in", "stages", "host", "copy out", "drain"};
@@ -109,8 +119,9 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
                 100.0 * r->busy_ms[i] / r->timed_ms, r->idle_ms[i]);
     }
     for (i = 0; i < r->num_stages && r->num_stages > 1; ++i) {
-        fprintf(to, "    %-14.14s %9.3f ms %8.1f\n", r->stage_names[i], r->stage_ms[i],
-                100.0 * r->stage_ms[i] / r->timed_ms);
+        fputs("    ", to);
+        spipe_priv_print_name(r->stage_names[i], 14, to);
+        fprintf(to, " %9.3f ms %8.1f\n", r->stage_ms[i], 100.0 * r->stage_ms[i] / r->timed_ms);
     }
 }
 

@@ -208,7 +208,9 @@ SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 SPIPE_API void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
-    if (!p->run.failed && p->run.stop_asked) {
+    if (p->run.failed) {
+        p->run.stop_asked = 0; /* that is not why it ended */
+    } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);

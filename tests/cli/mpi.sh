@@ -68,7 +68,11 @@ ranks 4 "$dir/absent" "$dir/out"
 [ $status = 1 ] && grep -q "absent cannot be read" "$dir/text"
 ok $? "a file that is not there is refused by all ranks"
 
-ranks 2 "$dir/in" "$dir/out" --parts 1,2,3
-[ $status = 2 ] && grep -q usage "$dir/text"
-ok $? "as many weights as ranks are wanted"
+printf old >"$dir/out"
+for parts in 1,2,3 0,0 nan,1 inf,1 -1,2 1,,2 ""; do
+    ranks 2 "$dir/in" "$dir/out" --parts "$parts"
+    [ $status = 2 ] && grep -q "parts wants a finite weight for each rank: 0 or more, and one above 0" "$dir/text" &&
+        grep -q usage "$dir/text" && [ "$(cat "$dir/out")" = old ]
+    ok $? "weights '$parts' for two ranks are refused, and the output is as it was"
+done
 done_testing
