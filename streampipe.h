@@ -3475,6 +3475,10 @@ typedef struct spipe_priv_program {
     size_t num_ops;  /* of a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
     int one_stream, watched; /* what it was written for */
+    size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
+                                for each, as the end of a batch says nothing of other slots */
+    size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
+    size_t checkpoint_from;  /* of these batches, the first that records an event */
 } spipe_priv_program_t;
 
 /* Host work for one batch. */
@@ -4673,6 +4677,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     w.p = p;
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
+    g->checkpoint_width = 1;
+    if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
+        g->checkpoint_width = p->plan.depth;
+    }
+    g->checkpoint_mask = p->request.desc.progress ? 0 : SPIPE_PRIV_CHECKPOINT_EVERY - 1;
+    g->checkpoint_from = g->checkpoint_mask + 1 - g->checkpoint_width;
     g->num_rows = p->plan.depth << (p->plan.depth % 2);
     for (w.row = 0; w.row < g->num_rows; ++w.row) {
         w.slot = &p->memory.slots[w.row % p->plan.depth];
@@ -4798,7 +4808,7 @@ SPIPE_API void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t 
 }
 
 /* Memory for the queues, once there is host work. */
-SPIPE_API cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
     unsigned char *at;
@@ -4816,8 +4826,8 @@ SPIPE_API cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
-                                      size_t wanted) {
+SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                            size_t wanted) {
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
@@ -4836,7 +4846,7 @@ SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue
 }
 
 /* Starts the threads that the plan wants and that do not run yet; fewer, down to none, will do. */
-SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     size_t wanted[SPIPE_PRIV_NUM_QUEUES];
     int i;
     spipe_priv_wanted_threads(p, wanted);
@@ -4853,7 +4863,7 @@ SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_API void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
     size_t k;
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
@@ -4916,15 +4926,15 @@ SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
    thread it is on. */
 
 /* How many elements of a batch's window lie before the first and after the last of the whole. */
-SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
-                                  size_t total, size_t *left, size_t *right) {
+SPIPE_PRIV_RARE void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
+                                        size_t total, size_t *left, size_t *right) {
     const size_t end = first + count + b->halo_after;
     *left = first < b->halo_before ? b->halo_before - first : 0;
     *right = total != SPIPE_AUTO && end > total ? end - total : 0;
 }
 
-SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times, const unsigned char *element,
-                                 const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE void spipe_priv_repeat(unsigned char *dst, size_t times,
+                                       const unsigned char *element, const spipe_buffer_desc_t *b) {
     for (; times > 0; --times, dst += b->elem_bytes) {
         if (b->edge == SPIPE_EDGE_ZERO)
             memset(dst, 0, b->elem_bytes);
@@ -4934,8 +4944,8 @@ SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times, const unsigne
 }
 
 /* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
-SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     size_t first, size_t count, size_t total) {
+SPIPE_PRIV_RARE void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
+                                           size_t first, size_t count, size_t total) {
     unsigned char *past;
     size_t left, right;
     spipe_priv_outside(b, first, count, total, &left, &right);
@@ -4979,8 +4989,8 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
 }
 
 /* Reads up to want elements of a source; fewer only at its end. */
-SPIPE_API cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
-                                      size_t want, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
+                                            size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t total = spipe_priv_locked_get(p, &p->run.total);
     size_t *got = &p->run.sources[i].got;
@@ -5012,7 +5022,7 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned 
 }
 
 /* A source's window: what it shares with the window before it is taken from there. */
-SPIPE_API cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
     unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
@@ -5032,8 +5042,8 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, si
 
 /* Where a source ended, all must have given as much; less only where the others' wider halo is
    read ahead. */
-SPIPE_API cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
-                                                 size_t total) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
+                                                       size_t total) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const size_t got = p->run.sources[i].got;
@@ -5048,7 +5058,7 @@ SPIPE_API cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_
 }
 
 /* Reads all sources for a batch, finds the end, and writes their edges; in turn. */
-SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
     size_t total = spipe_priv_locked_get(p, &p->run.total), count;
@@ -5073,7 +5083,8 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t b
 }
 
 /* Waits until it is this batch's turn: sources and sinks see chunks in order. */
-SPIPE_API void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn,
+                                          size_t batch) {
     spipe_priv_lock(p->sync);
     while (*turn != batch) spipe_priv_wait(p->sync);
     spipe_priv_unlock(p->sync);
@@ -5094,7 +5105,7 @@ SPIPE_API int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
 
 /* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
    fewer. */
-SPIPE_API void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     if (batch >= depth && !fills &&
@@ -5112,7 +5123,7 @@ enum {
     SPIPE_PRIV_READ_FAILED
 };
 
-SPIPE_API int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
     if (!spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return SPIPE_PRIV_READ_OK;
     if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
     if (spipe_priv_fill_sources(p, batch) != cudaSuccess) return SPIPE_PRIV_READ_FAILED;
@@ -5120,7 +5131,7 @@ SPIPE_API int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
 }
 
 /* What happens in turn: sources are read; several GPUs ask where the batch lies. */
-SPIPE_API void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
     int outcome;
     if (!shared && !spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return;
@@ -5164,7 +5175,7 @@ SPIPE_API void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_pri
 }
 
 /* 1 when every sink took the batch. */
-SPIPE_API int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -5209,7 +5220,8 @@ SPIPE_API void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_unlock(p->sync);
 }
 
-SPIPE_API void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
+                                                const spipe_priv_task_t *t) {
     const spipe_stage_desc_t *s = &p->request.desc.stages[t->stage];
     spipe_priv_at_t at;
     spipe_chunk_t c;
@@ -5226,7 +5238,7 @@ SPIPE_API void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p, const spipe_
                           s->name, at.position, cudaGetErrorString(e));
 }
 
-SPIPE_API void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
     spipe_priv_slot_t *slot = &p->memory.slots[t->batch % p->plan.depth];
     const cudaError_t e = spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[t->stage]),
                                                 t->stage, t->batch, "work before host stage '");
@@ -5241,7 +5253,7 @@ SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
     return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
 
-SPIPE_API void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
+SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     const size_t at = page_number * page, left = bytes - at;
     memset(p->memory.pinned + at, 0, left < page ? left : page);
@@ -5322,7 +5334,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *f
 }
 
 /* Waits until the workers have nothing left to do, and nothing will follow. */
-SPIPE_API void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
     while (busy) {
         spipe_priv_poll(p);
@@ -5332,7 +5344,7 @@ SPIPE_API void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     size_t k;
     memset(&p->run.at, 0, sizeof p->run.at);
@@ -5371,25 +5383,14 @@ SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batche
     return batches * p->plan.batch;
 }
 
-/* Batches between two checkpoints: progress is reported for each. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
-    return p->request.desc.progress ? 1 : SPIPE_PRIV_CHECKPOINT_EVERY;
-}
-
-/* Events of a checkpoint. Where each slot has streams of its own, the end of a batch says nothing
-   about other slots, so there is one for each slot, after its last batch. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_width(const spipe_priv_pipeline_t *p) {
-    return spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress ? p->plan.depth : 1;
-}
-
 /* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
 SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
-    const size_t width = spipe_priv_checkpoint_width(p);
+    const size_t width = p->program.checkpoint_width;
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
 }
 
 SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
-    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = p->run.at.completed / every;
     const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
     size_t k;
@@ -5401,9 +5402,9 @@ SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
 
 /* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = batch / every, row = batch % p->plan.depth;
-    const size_t event = batch % every + width - every; /* of the last width batches */
+    const size_t event = batch % every - p->program.checkpoint_from;
     if (p->run.enqueued || p->route.drains) return cudaSuccess;
     if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
@@ -5503,8 +5504,9 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
 
 /* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
    belongs to its slot. There is one chain, so all of it is in one stream. */
-SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                             const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
     spipe_chunk_t c = at->slot->view;
     size_t left = at->count;
     int i;
@@ -5541,8 +5543,9 @@ SPIPE_API int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
 }
 
 #if CUDART_VERSION >= 12080
-SPIPE_API cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                                const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p,
+                                                      const spipe_priv_op_t *op,
+                                                      const spipe_priv_at_t *at) {
     void *to[SPIPE_MAX_BUFFERS];
     const void *from[SPIPE_MAX_BUFFERS];
     size_t bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0, k;
@@ -5565,8 +5568,9 @@ SPIPE_API cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p, const 
 #endif
 
 /* The copies that follow op, in one call where toolkit and driver have it. */
-SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                              const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at) {
     int k;
 #if CUDART_VERSION >= 12080
     if (spipe_priv_copies_together(p)) return spipe_priv_issue_together(p, op, at);
@@ -5576,8 +5580,9 @@ SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p, const sp
 }
 
 /* sync_each: waits, so that an error of the GPU is found at the step that made it. */
-SPIPE_API cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                            const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_op_t *op,
+                                                  const spipe_priv_at_t *at) {
     const int last = op->step == SPIPE_PRIV_STEP_OUT;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
@@ -5585,9 +5590,9 @@ SPIPE_API cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p, const spip
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
-                                                  const spipe_priv_op_t *op,
-                                                  const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
+                                                        const spipe_priv_op_t *op,
+                                                        const spipe_priv_at_t *at) {
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
     spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
     return cudaSuccess;
@@ -5633,7 +5638,7 @@ SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const s
 }
 
 /* Several GPUs: a batch's position is known before it is issued. */
-SPIPE_API cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
     if (!p->run.positions) return cudaSuccess;
     if (p->route.refill != SPIPE_PRIV_REFILL_NEVER) {
@@ -5643,8 +5648,9 @@ SPIPE_API cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                              size_t batch, cudaError_t e) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op, size_t batch,
+                                                    cudaError_t e) {
     if (op->step == SPIPE_PRIV_STEP_IN) return spipe_priv_check_step(p, e, -1, batch, "copying in");
     if (op->step == SPIPE_PRIV_STEP_OUT) {
         return spipe_priv_check_step(p, e, -1, batch, "copying out");
@@ -5727,14 +5733,16 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
                                                     size_t batch) {
-    const size_t *start = p->program.step_start;
-    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const spipe_priv_program_t *g = &p->program;
+    const size_t *start = g->step_start;
     if (batch >= p->run.num_batches) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
     if (last == p->route.num_steps && batch < p->run.num_batches) {
-        if (batch % every + width >= every) {
-            SPIPE_TRY(spipe_priv_check_step(p, spipe_priv_checkpoint(p, batch), -1, batch,
-                                            "recording its end"));
+        if ((batch & g->checkpoint_mask) >= g->checkpoint_from) {
+            const cudaError_t e = spipe_priv_checkpoint(p, batch);
+            if (e != cudaSuccess) {
+                return spipe_priv_check_step(p, e, -1, batch, "recording its end");
+            }
         }
         p->run.at.issued_out = batch + 1; /* with its checkpoint, or nobody could see it whole */
     }
@@ -5789,8 +5797,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
 }
 
 /* Resident buffers in, before any batch, or out, after all: on the stream that the rest follows. */
-SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
-                                               cudaStream_t base) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
+                                                     cudaStream_t base) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -5811,7 +5819,7 @@ SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out
 }
 
 /* Everything starts after what is on base. */
-SPIPE_API cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     SPIPE_TRY(cudaEventRecord(s->sync_event, base));
     for (i = 0; i < s->num; ++i) {
@@ -5823,7 +5831,7 @@ SPIPE_API cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base
 }
 
 /* base goes on after everything. One event does: a wait keeps the record it met. */
-SPIPE_API cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     for (i = 0; i < s->num; ++i) {
         if (s->streams[i] == base) continue;
@@ -5835,7 +5843,7 @@ SPIPE_API cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base
 
 /* Lets what was issued come to its end, whatever happened, and counts what is whole. The last copy
    out of each slot is the end of everything that was issued for whole chunks. */
-SPIPE_API void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued_out;
     cudaError_t e = cudaSuccess;
     size_t k;
@@ -5872,7 +5880,7 @@ SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
-SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
@@ -5889,7 +5897,7 @@ SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 }
 
 /* After the last batch: resident buffers out, and the failure completed. */
-SPIPE_API void spipe_priv_finish(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {

@@ -3,15 +3,15 @@
    thread it is on. */
 
 /* How many elements of a batch's window lie before the first and after the last of the whole. */
-SPIPE_API void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
-                                  size_t total, size_t *left, size_t *right) {
+SPIPE_PRIV_RARE void spipe_priv_outside(const spipe_buffer_desc_t *b, size_t first, size_t count,
+                                        size_t total, size_t *left, size_t *right) {
     const size_t end = first + count + b->halo_after;
     *left = first < b->halo_before ? b->halo_before - first : 0;
     *right = total != SPIPE_AUTO && end > total ? end - total : 0;
 }
 
-SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times, const unsigned char *element,
-                                 const spipe_buffer_desc_t *b) {
+SPIPE_PRIV_RARE void spipe_priv_repeat(unsigned char *dst, size_t times,
+                                       const unsigned char *element, const spipe_buffer_desc_t *b) {
     for (; times > 0; --times, dst += b->elem_bytes) {
         if (b->edge == SPIPE_EDGE_ZERO)
             memset(dst, 0, b->elem_bytes);
@@ -21,8 +21,8 @@ SPIPE_API void spipe_priv_repeat(unsigned char *dst, size_t times, const unsigne
 }
 
 /* Writes what lies beyond the ends into a window in host memory; data is its own first element. */
-SPIPE_API void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     size_t first, size_t count, size_t total) {
+SPIPE_PRIV_RARE void spipe_priv_fill_edges(const spipe_buffer_desc_t *b, unsigned char *data,
+                                           size_t first, size_t count, size_t total) {
     unsigned char *past;
     size_t left, right;
     spipe_priv_outside(b, first, count, total, &left, &right);
@@ -66,8 +66,8 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
 }
 
 /* Reads up to want elements of a source; fewer only at its end. */
-SPIPE_API cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
-                                      size_t want, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
+                                            size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t total = spipe_priv_locked_get(p, &p->run.total);
     size_t *got = &p->run.sources[i].got;
@@ -99,7 +99,7 @@ SPIPE_API cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned 
 }
 
 /* A source's window: what it shares with the window before it is taken from there. */
-SPIPE_API cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
     unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
@@ -119,8 +119,8 @@ SPIPE_API cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, si
 
 /* Where a source ended, all must have given as much; less only where the others' wider halo is
    read ahead. */
-SPIPE_API cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
-                                                 size_t total) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
+                                                       size_t total) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const size_t got = p->run.sources[i].got;
@@ -135,7 +135,7 @@ SPIPE_API cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_
 }
 
 /* Reads all sources for a batch, finds the end, and writes their edges; in turn. */
-SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
     size_t total = spipe_priv_locked_get(p, &p->run.total), count;
@@ -160,7 +160,8 @@ SPIPE_API cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t b
 }
 
 /* Waits until it is this batch's turn: sources and sinks see chunks in order. */
-SPIPE_API void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t *turn,
+                                          size_t batch) {
     spipe_priv_lock(p->sync);
     while (*turn != batch) spipe_priv_wait(p->sync);
     spipe_priv_unlock(p->sync);
@@ -181,7 +182,7 @@ SPIPE_API int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
 
 /* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
    fewer. */
-SPIPE_API void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     if (batch >= depth && !fills &&
@@ -199,7 +200,7 @@ enum {
     SPIPE_PRIV_READ_FAILED
 };
 
-SPIPE_API int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
     if (!spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return SPIPE_PRIV_READ_OK;
     if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
     if (spipe_priv_fill_sources(p, batch) != cudaSuccess) return SPIPE_PRIV_READ_FAILED;
@@ -207,7 +208,7 @@ SPIPE_API int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
 }
 
 /* What happens in turn: sources are read; several GPUs ask where the batch lies. */
-SPIPE_API void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
     int outcome;
     if (!shared && !spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return;

@@ -13,7 +13,7 @@ SPIPE_API void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_pri
 }
 
 /* 1 when every sink took the batch. */
-SPIPE_API int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -58,7 +58,8 @@ SPIPE_API void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_unlock(p->sync);
 }
 
-SPIPE_API void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
+                                                const spipe_priv_task_t *t) {
     const spipe_stage_desc_t *s = &p->request.desc.stages[t->stage];
     spipe_priv_at_t at;
     spipe_chunk_t c;
@@ -75,7 +76,7 @@ SPIPE_API void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p, const spipe_
                           s->name, at.position, cudaGetErrorString(e));
 }
 
-SPIPE_API void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
+SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
     spipe_priv_slot_t *slot = &p->memory.slots[t->batch % p->plan.depth];
     const cudaError_t e = spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[t->stage]),
                                                 t->stage, t->batch, "work before host stage '");
@@ -90,7 +91,7 @@ SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
     return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
 
-SPIPE_API void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
+SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     const size_t at = page_number * page, left = bytes - at;
     memset(p->memory.pinned + at, 0, left < page ? left : page);

@@ -57,8 +57,9 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
 
 /* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
    belongs to its slot. There is one chain, so all of it is in one stream. */
-SPIPE_API cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                             const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
     spipe_chunk_t c = at->slot->view;
     size_t left = at->count;
     int i;
@@ -95,8 +96,9 @@ SPIPE_API int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
 }
 
 #if CUDART_VERSION >= 12080
-SPIPE_API cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                                const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p,
+                                                      const spipe_priv_op_t *op,
+                                                      const spipe_priv_at_t *at) {
     void *to[SPIPE_MAX_BUFFERS];
     const void *from[SPIPE_MAX_BUFFERS];
     size_t bytes[SPIPE_MAX_BUFFERS], n = (size_t)op->num, first = 0, k;
@@ -119,8 +121,9 @@ SPIPE_API cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p, const 
 #endif
 
 /* The copies that follow op, in one call where toolkit and driver have it. */
-SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                              const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at) {
     int k;
 #if CUDART_VERSION >= 12080
     if (spipe_priv_copies_together(p)) return spipe_priv_issue_together(p, op, at);
@@ -130,8 +133,9 @@ SPIPE_API cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p, const sp
 }
 
 /* sync_each: waits, so that an error of the GPU is found at the step that made it. */
-SPIPE_API cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                            const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_op_t *op,
+                                                  const spipe_priv_at_t *at) {
     const int last = op->step == SPIPE_PRIV_STEP_OUT;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
@@ -139,9 +143,9 @@ SPIPE_API cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p, const spip
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
-                                                  const spipe_priv_op_t *op,
-                                                  const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
+                                                        const spipe_priv_op_t *op,
+                                                        const spipe_priv_at_t *at) {
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
     spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
     return cudaSuccess;
@@ -187,7 +191,7 @@ SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const s
 }
 
 /* Several GPUs: a batch's position is known before it is issued. */
-SPIPE_API cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
     if (!p->run.positions) return cudaSuccess;
     if (p->route.refill != SPIPE_PRIV_REFILL_NEVER) {
@@ -197,8 +201,9 @@ SPIPE_API cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, size_t
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
-                                              size_t batch, cudaError_t e) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op, size_t batch,
+                                                    cudaError_t e) {
     if (op->step == SPIPE_PRIV_STEP_IN) return spipe_priv_check_step(p, e, -1, batch, "copying in");
     if (op->step == SPIPE_PRIV_STEP_OUT) {
         return spipe_priv_check_step(p, e, -1, batch, "copying out");

@@ -136,6 +136,10 @@ typedef struct spipe_priv_program {
     size_t num_ops;  /* of a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
     int one_stream, watched; /* what it was written for */
+    size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
+                                for each, as the end of a batch says nothing of other slots */
+    size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
+    size_t checkpoint_from;  /* of these batches, the first that records an event */
 } spipe_priv_program_t;
 
 /* Host work for one batch. */

@@ -249,6 +249,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     w.p = p;
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
+    g->checkpoint_width = 1;
+    if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
+        g->checkpoint_width = p->plan.depth;
+    }
+    g->checkpoint_mask = p->request.desc.progress ? 0 : SPIPE_PRIV_CHECKPOINT_EVERY - 1;
+    g->checkpoint_from = g->checkpoint_mask + 1 - g->checkpoint_width;
     g->num_rows = p->plan.depth << (p->plan.depth % 2);
     for (w.row = 0; w.row < g->num_rows; ++w.row) {
         w.slot = &p->memory.slots[w.row % p->plan.depth];

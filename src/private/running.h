@@ -43,14 +43,16 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, int from, int last,
                                                     size_t batch) {
-    const size_t *start = p->program.step_start;
-    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const spipe_priv_program_t *g = &p->program;
+    const size_t *start = g->step_start;
     if (batch >= p->run.num_batches) return cudaSuccess;
     SPIPE_TRY(spipe_priv_issue(p, start[from], start[last], batch));
     if (last == p->route.num_steps && batch < p->run.num_batches) {
-        if (batch % every + width >= every) {
-            SPIPE_TRY(spipe_priv_check_step(p, spipe_priv_checkpoint(p, batch), -1, batch,
-                                            "recording its end"));
+        if ((batch & g->checkpoint_mask) >= g->checkpoint_from) {
+            const cudaError_t e = spipe_priv_checkpoint(p, batch);
+            if (e != cudaSuccess) {
+                return spipe_priv_check_step(p, e, -1, batch, "recording its end");
+            }
         }
         p->run.at.issued_out = batch + 1; /* with its checkpoint, or nobody could see it whole */
     }
@@ -105,8 +107,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
 }
 
 /* Resident buffers in, before any batch, or out, after all: on the stream that the rest follows. */
-SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
-                                               cudaStream_t base) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
+                                                     cudaStream_t base) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -127,7 +129,7 @@ SPIPE_API cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out
 }
 
 /* Everything starts after what is on base. */
-SPIPE_API cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     SPIPE_TRY(cudaEventRecord(s->sync_event, base));
     for (i = 0; i < s->num; ++i) {
@@ -139,7 +141,7 @@ SPIPE_API cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base
 }
 
 /* base goes on after everything. One event does: a wait keeps the record it met. */
-SPIPE_API cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     for (i = 0; i < s->num; ++i) {
         if (s->streams[i] == base) continue;
@@ -151,7 +153,7 @@ SPIPE_API cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base
 
 /* Lets what was issued come to its end, whatever happened, and counts what is whole. The last copy
    out of each slot is the end of everything that was issued for whole chunks. */
-SPIPE_API void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued_out;
     cudaError_t e = cudaSuccess;
     size_t k;
@@ -188,7 +190,7 @@ SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
-SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
     if (e == cudaSuccess) e = cudaStreamSynchronize(base);
@@ -205,7 +207,7 @@ SPIPE_API void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 }
 
 /* After the last batch: resident buffers out, and the failure completed. */
-SPIPE_API void spipe_priv_finish(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {

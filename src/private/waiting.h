@@ -60,7 +60,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *f
 }
 
 /* Waits until the workers have nothing left to do, and nothing will follow. */
-SPIPE_API void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
     while (busy) {
         spipe_priv_poll(p);
@@ -70,7 +70,7 @@ SPIPE_API void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_API void spipe_priv_touch(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     size_t k;
     memset(&p->run.at, 0, sizeof p->run.at);
@@ -109,25 +109,14 @@ SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batche
     return batches * p->plan.batch;
 }
 
-/* Batches between two checkpoints: progress is reported for each. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_every(const spipe_priv_pipeline_t *p) {
-    return p->request.desc.progress ? 1 : SPIPE_PRIV_CHECKPOINT_EVERY;
-}
-
-/* Events of a checkpoint. Where each slot has streams of its own, the end of a batch says nothing
-   about other slots, so there is one for each slot, after its last batch. */
-SPIPE_PRIV_OFTEN size_t spipe_priv_checkpoint_width(const spipe_priv_pipeline_t *p) {
-    return spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress ? p->plan.depth : 1;
-}
-
 /* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
 SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
-    const size_t width = spipe_priv_checkpoint_width(p);
+    const size_t width = p->program.checkpoint_width;
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
 }
 
 SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
-    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = p->run.at.completed / every;
     const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
     size_t k;
@@ -139,9 +128,9 @@ SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
 
 /* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
 SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t every = spipe_priv_checkpoint_every(p), width = spipe_priv_checkpoint_width(p);
+    const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = batch / every, row = batch % p->plan.depth;
-    const size_t event = batch % every + width - every; /* of the last width batches */
+    const size_t event = batch % every - p->program.checkpoint_from;
     if (p->run.enqueued || p->route.drains) return cudaSuccess;
     if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));

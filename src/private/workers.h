@@ -89,7 +89,7 @@ SPIPE_API void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t 
 }
 
 /* Memory for the queues, once there is host work. */
-SPIPE_API cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
     unsigned char *at;
@@ -107,8 +107,8 @@ SPIPE_API cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
-                                      size_t wanted) {
+SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                            size_t wanted) {
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
@@ -127,7 +127,7 @@ SPIPE_API void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv_queue
 }
 
 /* Starts the threads that the plan wants and that do not run yet; fewer, down to none, will do. */
-SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     size_t wanted[SPIPE_PRIV_NUM_QUEUES];
     int i;
     spipe_priv_wanted_threads(p, wanted);
@@ -144,7 +144,7 @@ SPIPE_API void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_API void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
     size_t k;
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
