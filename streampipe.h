@@ -366,8 +366,8 @@ typedef struct spipe_event_pool {
     pool       out/in  of the current device at create; must not move until destroyed.
     event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
                        queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
-               acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or an event released
+               twice); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
@@ -1512,9 +1512,11 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
+    size_t i = 0;
     if (!pool || !pool->sync || !event) return e;
     spipe_priv_lock(pool->sync);
-    if (pool->num_free < pool->num_total) {
+    while (i < pool->num_free && pool->free_events[i] != event) ++i;
+    if (i == pool->num_free && i < pool->num_total) {
         pool->free_events[pool->num_free++] = event;
         e = cudaSuccess;
     }
