@@ -1,5 +1,5 @@
-/*  test_event_pool.cu -- an event of a pool has one holder at a time, also after a release too many.
- */
+/*  test_event_pool.cu -- an event of a pool has one holder at a time, also after a release too
+    many. */
 #include "pipe_common.h"
 
 enum {

@@ -98,7 +98,7 @@ static cudaError_t make_up(const spipe_chunk_t *c, void *user) {
     return cudaSuccess;
 }
 
-/* What a chunk's window holds at a place of the whole: what the host stage made of its own elements,
+/* What a chunk's window holds at a place of the whole: what the host stage made of its own,
    and the neighbours as they were, beyond the ends repeated. */
 static unsigned in_window(const unsigned *x, size_t first, size_t count, ptrdiff_t at) {
     if (at >= (ptrdiff_t)first && at < (ptrdiff_t)(first + count)) return made_up((size_t)at);

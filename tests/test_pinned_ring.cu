@@ -1,5 +1,5 @@
 /*  test_pinned_ring.cu -- the memory of slots: whatever a kept pipeline is set to, and whichever
-    candidate it tries, every buffer of every slot lies whole in its arena, apart from all others. */
+    candidate it tries, every buffer of every slot lies whole in its arena, apart from others. */
 #include "pipe_common.h"
 
 enum {
