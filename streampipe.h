@@ -366,8 +366,8 @@ typedef struct spipe_event_pool {
     pool       out/in  of the current device at create; must not move until destroyed.
     event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
                        queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
-               acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or an event released
+               twice); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
@@ -1548,9 +1548,11 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
+    size_t i = 0;
     if (!pool || !pool->sync || !event) return e;
     spipe_priv_lock(pool->sync);
-    if (pool->num_free < pool->num_total) {
+    while (i < pool->num_free && pool->free_events[i] != event) ++i;
+    if (i == pool->num_free && i < pool->num_total) {
         pool->free_events[pool->num_free++] = event;
         e = cudaSuccess;
     }
@@ -3797,13 +3799,14 @@ SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_
     spipe_priv_unlock(p->sync);
 }
 
-/* An error of the GPU is of a batch that is not whole; none is issued depth batches after it. */
+/* An error of the GPU is of a batch that is not whole. Where the host still waits for one, none is
+   issued 2 x depth batches after it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
     const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
-    if (!p->run.positions)
-        batch = batch + p->plan.depth < end ? batch + p->plan.depth - 1 : end - 1;
+    const size_t after = batch + 2 * p->plan.depth;
+    if (!p->run.positions) batch = (after < end ? after : end) - 1;
     return spipe_priv_fail(p, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (sync_each "
                            "tells which stage): %s",
@@ -4221,7 +4224,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *use
                                                 const spipe_buffer_desc_t *b, size_t elements) {
     const size_t before = b->halo_before * b->elem_bytes;
     const size_t at = (*used + before + 255) & ~(size_t)255;
-    *used = at - before + spipe_priv_window_bytes(b, elements);
+    *used = at + (elements + b->halo_after) * b->elem_bytes;
     return base ? base + at : NULL;
 }
 
@@ -4494,14 +4497,16 @@ SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, 
 }
 
 /* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
-   twin that is read for the device, or by a host stage, has the halo, too. */
+   twin that is read for the device, or by a host stage, has the halo, too; one that a host stage
+   only writes has its own elements. */
 SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i,
                                            unsigned char *pin, int out, cudaStream_t stream) {
     const spipe_priv_request_t *r = &w->p->request;
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     spipe_priv_op_t *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
     const int zero_copy = w->p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY;
-    const int window = pin && (!out || stage >= 0);
+    const unsigned reads = stage >= 0 ? r->desc.stages[stage].reads >> i & 1 : !out;
+    const int window = pin && reads;
     const size_t bytes = b->elem_bytes, before = window ? b->halo_before * bytes : 0;
     unsigned char *dev = zero_copy ? r->arrays[i].mapped : (unsigned char *)w->slot->view.data[i];
     unsigned char *host = pin ? pin : (unsigned char *)b->host;
@@ -4992,9 +4997,9 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
                                             size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    const int endless = spipe_priv_endless(&p->request.desc);
     size_t *got = &p->run.sources[i].got;
-    if (total != SPIPE_AUTO && want > total - *got) want = total - *got;
+    if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = 0;
         const cudaError_t e = b->source(dst, want, &n, b->user);
@@ -5014,7 +5019,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         dst += n * b->elem_bytes;
         want -= n;
     }
-    if (want == 0 || spipe_priv_endless(&p->request.desc)) return cudaSuccess;
+    if (want == 0 || endless) return cudaSuccess;
     return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
                            "the source of buffer %d ended after %zu of %zu elements; leave count "
                            "SPIPE_AUTO to run until the end",
@@ -5057,13 +5062,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* Reads all sources for a batch, finds the end, and writes their edges; in turn. */
+/* Reads all sources for a batch, finds the end, and writes their edges; in turn. Where a source
+   that reads ahead told the end, the others are asked whether theirs is there, too. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
     size_t total = spipe_priv_locked_get(p, &p->run.total), count;
     int i, ended = -1;
-    if (spipe_priv_count_of(p, batch) == 0) return cudaSuccess;
+    if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
+        return cudaSuccess;
+    }
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
@@ -5479,19 +5487,23 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
                                 host + (p->run.total - 1) * bytes, stream);
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                    size_t batch, int s, const spipe_chunk_t *c) {
+    if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
+    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                          p->request.desc.stages[s].name, c->index, cudaGetErrorString(e));
+    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
+    return e;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e = stage->fn(c, stage->user);
     const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
-    if (e == cudaSuccess) return e;
-    if (left != p->run.stale_error) (void)cudaGetLastError();
-    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
-    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s", stage->name,
-                          c->index, cudaGetErrorString(e));
-    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
-    return e;
+    return e == cudaSuccess ? e : spipe_priv_stage_failed(p, e, batch, s, c);
 }
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,

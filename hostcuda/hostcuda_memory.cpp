@@ -140,7 +140,8 @@ static bool uses_block(const Op &op, long number) {
 /* For calls of which CUDA does not say that they wait: work under way that uses the block fails,
  * also where it would have ended in time. */
 static void fail_users(const char *function, const Block &b) {
-    for (const auto &d : state().devices)
+    for (const auto &d : state().devices) {
+        if (d->failed != cudaSuccess) continue; /* its work is skipped */
         for (const StreamP &s : d->streams) {
             std::vector<OpP> ops(s->queue.begin(), s->queue.end());
             if (s->running) ops.push_back(s->running);
@@ -152,6 +153,7 @@ static void fail_users(const char *function, const Block &b) {
                 d->doomed = op;
             }
         }
+    }
 }
 
 void really_free(void *p) {

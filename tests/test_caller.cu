@@ -15,6 +15,7 @@ enum {
 
 /* ---- Signals --------------------------------------------------------------------------------- */
 
+#if !defined(_WIN32)
 /* A thread that is not the caller's says whether it would be interrupted by a signal. */
 typedef struct seen {
     pthread_t caller;
@@ -98,6 +99,7 @@ static void test_signals(void) {
            "but each takes those of its own faults, which a handler may deal with");
     tap_ok(same, "and the caller's own signals are as they were");
 }
+#endif
 
 /* ---- The current device ---------------------------------------------------------------------- */
 
@@ -169,7 +171,9 @@ static void test_devices(void) {
 }
 
 int main(void) {
+#if !defined(_WIN32)
     test_signals();
+#endif
     test_devices();
     return tap_done();
 }

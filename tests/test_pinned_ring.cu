@@ -1,5 +1,5 @@
-/*  test_pinned_ring.cu -- the pinned memory that pageable arrays pass through: whatever a kept
-    pipeline is set to, every slot lies whole in it, and nothing else does. */
+/*  test_pinned_ring.cu -- the memory of slots: whatever a kept pipeline is set to, and whichever
+    candidate it tries, every buffer of every slot lies whole in its arena, apart from others. */
 #include "pipe_common.h"
 
 enum {
@@ -87,7 +87,88 @@ static void test_grow(size_t chunk, size_t threads) {
     }
 }
 
+/* ---- All candidates -------------------------------------------------------------------------- */
+
+typedef struct span {
+    const unsigned char *from, *to;
+} span_t;
+
+static size_t add_span(span_t *spans, size_t n, const unsigned char *at, size_t bytes) {
+    if (!at) return n;
+    spans[n].from = at;
+    spans[n].to = at + bytes;
+    return n + 1;
+}
+
+/* Of an arena: that its spans are inside, and none touches another. */
+static int are_apart(const span_t *s, size_t n, const unsigned char *arena, size_t bytes) {
+    size_t i, j;
+    for (i = 0; i < n; ++i) {
+        if (s[i].from < arena || s[i].to > arena + bytes || s[i].from >= s[i].to) return 0;
+        for (j = 0; j < i; ++j) {
+            if (s[i].from < s[j].to && s[j].from < s[i].to) return 0;
+        }
+    }
+    return 1;
+}
+
+static int layout_is_right(const spipe_priv_pipeline_t *p) {
+    span_t device[SPIPE_MAX_DEPTH * 4], pinned[SPIPE_MAX_DEPTH * 4];
+    const size_t elements = p->plan.chunk * p->plan.batch;
+    size_t k, on_device = 0, on_host = 0;
+    int i;
+    for (k = 0; k < p->plan.depth; ++k) {
+        const spipe_priv_slot_t *s = &p->memory.slots[k];
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const size_t bytes = elements * p->request.desc.buffers[i].elem_bytes;
+            on_device = add_span(device, on_device, s->dev[i], bytes);
+            on_host = add_span(pinned, on_host, s->pin_in[i], bytes);
+            if (s->pin_out[i] == s->pin_in[i]) continue;
+            on_host = add_span(pinned, on_host, s->pin_out[i], bytes);
+        }
+    }
+    return are_apart(device, on_device, p->memory.device, p->memory.device_bytes) &&
+           are_apart(pinned, on_host, p->memory.pinned, p->memory.pinned_bytes);
+}
+
+static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
+    (void)c;
+    (void)user;
+    return cudaSuccess;
+}
+
+/* Large arrays, so that chunks are large, too; nothing runs, so none of them is touched. */
+static void test_candidates(size_t elem_bytes) {
+    const size_t bytes = (size_t)64 << 20;
+    void *x = malloc(bytes), *y = malloc(bytes);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *pipeline;
+    spipe_priv_pipeline_t *p;
+    size_t k, wrong = 0, largest = 0;
+    if (!x || !y) exit(99);
+    d.count = bytes / elem_bytes;
+    spipe_add_input(&d, x, elem_bytes);
+    spipe_add_output(&d, y, elem_bytes);
+    spipe_add_temp(&d, elem_bytes);
+    spipe_add_stage(&d, "nothing", nothing, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&pipeline, &d, NULL));
+    p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    for (k = 0; k < p->trial.num; ++k) {
+        SPIPE_CHECK(spipe_priv_use_way(p, k));
+        wrong += !layout_is_right(p);
+        if (largest < p->plan.chunk * elem_bytes) largest = p->plan.chunk * elem_bytes;
+    }
+    tap_ok(p->trial.num > 1 && wrong == 0,
+           "%zu candidates with chunks of up to %zu bytes, elements of %zu: buffers are apart",
+           p->trial.num, largest, elem_bytes);
+    SPIPE_CHECK(spipe_pipeline_destroy(pipeline));
+    free(x);
+    free(y);
+}
+
 int main(void) {
+    test_candidates(1);
+    test_candidates(4096);
     test_grow(CHUNK, 1);
     test_grow(SPIPE_AUTO, 2);
     return tap_done();

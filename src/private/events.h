@@ -41,9 +41,11 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
+    size_t i = 0;
     if (!pool || !pool->sync || !event) return e;
     spipe_priv_lock(pool->sync);
-    if (pool->num_free < pool->num_total) {
+    while (i < pool->num_free && pool->free_events[i] != event) ++i;
+    if (i == pool->num_free && i < pool->num_total) {
         pool->free_events[pool->num_free++] = event;
         e = cudaSuccess;
     }

@@ -48,13 +48,14 @@ SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_
     spipe_priv_unlock(p->sync);
 }
 
-/* An error of the GPU is of a batch that is not whole; none is issued depth batches after it. */
+/* An error of the GPU is of a batch that is not whole. Where the host still waits for one, none is
+   issued 2 x depth batches after it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
     const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
-    if (!p->run.positions)
-        batch = batch + p->plan.depth < end ? batch + p->plan.depth - 1 : end - 1;
+    const size_t after = batch + 2 * p->plan.depth;
+    if (!p->run.positions) batch = (after < end ? after : end) - 1;
     return spipe_priv_fail(p, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (sync_each "
                            "tells which stage): %s",

@@ -69,9 +69,9 @@ SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
                                             size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    const int endless = spipe_priv_endless(&p->request.desc);
     size_t *got = &p->run.sources[i].got;
-    if (total != SPIPE_AUTO && want > total - *got) want = total - *got;
+    if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = 0;
         const cudaError_t e = b->source(dst, want, &n, b->user);
@@ -91,7 +91,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         dst += n * b->elem_bytes;
         want -= n;
     }
-    if (want == 0 || spipe_priv_endless(&p->request.desc)) return cudaSuccess;
+    if (want == 0 || endless) return cudaSuccess;
     return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
                            "the source of buffer %d ended after %zu of %zu elements; leave count "
                            "SPIPE_AUTO to run until the end",
@@ -134,13 +134,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* Reads all sources for a batch, finds the end, and writes their edges; in turn. */
+/* Reads all sources for a batch, finds the end, and writes their edges; in turn. Where a source
+   that reads ahead told the end, the others are asked whether theirs is there, too. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
     size_t total = spipe_priv_locked_get(p, &p->run.total), count;
     int i, ended = -1;
-    if (spipe_priv_count_of(p, batch) == 0) return cudaSuccess;
+    if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
+        return cudaSuccess;
+    }
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, batch));

@@ -7,7 +7,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *use
                                                 const spipe_buffer_desc_t *b, size_t elements) {
     const size_t before = b->halo_before * b->elem_bytes;
     const size_t at = (*used + before + 255) & ~(size_t)255;
-    *used = at - before + spipe_priv_window_bytes(b, elements);
+    *used = at + (elements + b->halo_after) * b->elem_bytes;
     return base ? base + at : NULL;
 }
 

@@ -66,14 +66,16 @@ SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, 
 }
 
 /* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
-   twin that is read for the device, or by a host stage, has the halo, too. */
+   twin that is read for the device, or by a host stage, has the halo, too; one that a host stage
+   only writes has its own elements. */
 SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i,
                                            unsigned char *pin, int out, cudaStream_t stream) {
     const spipe_priv_request_t *r = &w->p->request;
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     spipe_priv_op_t *op = spipe_priv_write(w, SPIPE_PRIV_OP_COPY, stage, stream);
     const int zero_copy = w->p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY;
-    const int window = pin && (!out || stage >= 0);
+    const unsigned reads = stage >= 0 ? r->desc.stages[stage].reads >> i & 1 : !out;
+    const int window = pin && reads;
     const size_t bytes = b->elem_bytes, before = window ? b->halo_before * bytes : 0;
     unsigned char *dev = zero_copy ? r->arrays[i].mapped : (unsigned char *)w->slot->view.data[i];
     unsigned char *host = pin ? pin : (unsigned char *)b->host;

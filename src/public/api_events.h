@@ -21,8 +21,8 @@ typedef struct spipe_event_pool {
     pool       out/in  of the current device at create; must not move until destroyed.
     event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
                        queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or more released than
-               acquired); cudaErrorMemoryAllocation; any error of event creation. destroy
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or an event released
+               twice); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
     Blocks     no.
     Threads    create, destroy: one. The others: any.

@@ -24,7 +24,7 @@ typedef struct world {
 
 static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
     world_t *w = (world_t *)user;
-    const size_t left = N - w->given;
+    const size_t left = w->x.bytes - w->given;
     *count = left < max_count ? left : max_count;
     memcpy(dst, w->x.at + w->given, *count);
     w->given += *count;
@@ -52,7 +52,7 @@ static spipe_desc_t describe(world_t *w, int what) {
         spipe_add_source(&d, source, w, 1);
         spipe_add_sink(&d, sink, w, 1);
     } else {
-        d.count = N;
+        d.count = w->x.bytes;
         spipe_add_input(&d, w->x.at, 1);
         spipe_add_output(&d, w->y.at, 1);
         if (what == 3) spipe_add_resident(&d, NULL, 64, SPIPE_ZERO);
@@ -209,7 +209,8 @@ static void test_no_room(void) {
 /* ---- Errors of the GPU ----------------------------------------------------------------------- */
 
 enum {
-    BAD = 4 /* chunk */
+    LONG = 60 * CHUNK,
+    BAD = 37 /* chunk */
 };
 
 /* Whether a failure says the truth of an error in chunk BAD: that chunk, or chunks with it. */
@@ -228,7 +229,7 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     static const char *const names_of[] = {"arrays",         "arrays, threads", "source and sink",
                                            "host stage",     "zero-copy",       "breadth-first",
                                            "pinned in place"};
-    world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0};
+    world_t w = {pipe_array_new(LONG, memory), pipe_array_new(LONG, memory), {0, 1, 1}, 0, 0};
     spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
     cudaError_t e;

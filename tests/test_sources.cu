@@ -1,0 +1,122 @@
+/*  test_sources.cu -- several sources: with the same number of elements they make a run, whatever
+    their halos and pieces; with another number they are told apart, never cut short in silence. */
+#include "pipe_common.h"
+
+enum {
+    CHUNK = 10,
+    MOST = 34,
+    MOST_HALO = 3
+};
+
+typedef struct giver {
+    size_t given, total, piece;
+    unsigned salt;
+} giver_t;
+
+static unsigned element(unsigned salt, size_t at) {
+    return (unsigned)(at + 1) * 2654435761u ^ salt;
+}
+
+static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
+    giver_t *g = (giver_t *)user;
+    size_t n = g->total - g->given, i;
+    if (n > max_count) n = max_count;
+    if (n > g->piece) n = g->piece;
+    for (i = 0; i < n; ++i) ((unsigned *)dst)[i] = element(g->salt, g->given + i);
+    g->given += n;
+    *count = n;
+    return cudaSuccess;
+}
+
+typedef struct taker {
+    unsigned got[MOST + MOST_HALO];
+    size_t taken;
+} taker_t;
+
+static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+    taker_t *t = (taker_t *)user;
+    if (first != t->taken || first + count > MOST + MOST_HALO) return cudaErrorUnknown;
+    memcpy(t->got + first, src, count * sizeof *t->got);
+    t->taken += count;
+    return cudaSuccess;
+}
+
+static __global__ void sum_kernel(const unsigned *a, const unsigned *b, unsigned *y, size_t n,
+                                  int halo_a, int halo_b) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    y[i] = 0;
+    for (int k = 0; k <= halo_a; ++k) y[i] += a[i + (size_t)k];
+    for (int k = 0; k <= halo_b; ++k) y[i] += 7 * b[i + (size_t)k];
+}
+
+static cudaError_t sum_stage(const spipe_chunk_t *c, void *user) {
+    const int *halos = (const int *)user;
+    return SPIPE_LAUNCH(sum_kernel, 1, 32, 0, c->stream, SPIPE_BUF(c, 0, const unsigned),
+                        SPIPE_BUF(c, 1, const unsigned), SPIPE_BUF(c, 2, unsigned), c->count,
+                        halos[0], halos[1]);
+}
+
+/* Beyond the last element it is repeated. */
+static unsigned sum_at(const giver_t *g, int halo, size_t at) {
+    unsigned sum = 0;
+    int k;
+    for (k = 0; k <= halo; ++k) {
+        const size_t i = at + (size_t)k;
+        sum += element(g->salt, i < g->total ? i : g->total - 1);
+    }
+    return sum;
+}
+
+/* A run with sources of a and b elements: 1 when it says what it must. */
+static int says_right(size_t a, size_t b, const int *halos, size_t piece) {
+    giver_t first = {0, a, piece, 1}, second = {0, b, piece, 2};
+    taker_t out;
+    int own[2] = {halos[0], halos[1]};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, wrong = 0;
+    memset(&out, 0, sizeof out);
+    d.chunk = CHUNK;
+    d.depth = 3;
+    d.threads = 0;
+    spipe_add_source(&d, give, &first, sizeof(unsigned));
+    spipe_add_source(&d, give, &second, sizeof(unsigned));
+    spipe_add_sink(&d, take, &out, sizeof(unsigned));
+    for (i = 0; i < 2; ++i) {
+        if (own[i] > 0) spipe_set_halo(&d, (int)i, 0, (size_t)own[i], SPIPE_EDGE_CLAMP);
+    }
+    spipe_add_stage(&d, "sum", sum_stage, own);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (i = 0; i < out.taken; ++i) {
+        wrong += out.got[i] != sum_at(&first, own[0], i) + 7 * sum_at(&second, own[1], i);
+    }
+    if (a == b) return e == cudaSuccess && out.taken == a && wrong == 0;
+    return e == cudaErrorInvalidValue && strstr(r.failure.message, "disagree") != NULL;
+}
+
+static void test_halos(int halo_a, int halo_b, size_t piece) {
+    const int halos[2] = {halo_a, halo_b};
+    size_t a, b, equal = 0, different = 0;
+    for (a = 0; a <= MOST; ++a) {
+        equal += !says_right(a, a, halos, piece);
+        for (b = 0; b <= MOST; ++b) {
+            if (a == b || says_right(a, b, halos, piece)) continue;
+            if (different++ == 0) tap_note("first: %zu and %zu elements", a, b);
+        }
+    }
+    tap_ok(equal == 0, "halos of %d and %d, pieces of %zu: sources of one length make a run",
+           halo_a, halo_b, piece);
+    tap_ok(different == 0, "and of two lengths, they are said to disagree");
+    if (different) tap_note("%zu pairs of lengths", different);
+}
+
+int main(void) {
+    test_halos(0, 0, 1000);
+    test_halos(0, 0, 3);
+    test_halos(MOST_HALO, MOST_HALO, 1000);
+    test_halos(0, MOST_HALO, 1000);
+    test_halos(MOST_HALO, 0, 7);
+    test_halos(1, MOST_HALO, 1000);
+    return tap_done();
+}

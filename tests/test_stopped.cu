@@ -1,0 +1,214 @@
+/*  test_stopped.cu -- what a run that was stopped, or that failed, says it did: exactly what it
+    did, whoever counts it. */
+#include "pipe_common.h"
+
+enum {
+    CHUNK = 100,
+    CHUNKS = 40,
+    N = CHUNK * CHUNKS + 33
+};
+
+typedef struct world {
+    pipe_array_t x, y;
+    pipe_mix_args_t args;
+    size_t given, taken; /* elements, at the source and the sink */
+    size_t source_fails, sink_fails, stage_fails, stop_at;
+    size_t told; /* elements, by the last progress */
+} world_t;
+
+static cudaError_t source(void *dst, size_t max_count, size_t *count, void *user) {
+    world_t *w = (world_t *)user;
+    const size_t left = N - w->given;
+    if (w->given >= w->source_fails) return cudaErrorOperatingSystem;
+    *count = left < max_count ? left : max_count;
+    memcpy(dst, w->x.at + w->given, *count);
+    w->given += *count;
+    return cudaSuccess;
+}
+
+static cudaError_t sink(const void *src, size_t count, size_t first, void *user) {
+    world_t *w = (world_t *)user;
+    if (first >= w->sink_fails) return cudaErrorOperatingSystem;
+    memcpy(w->y.at + first, src, count);
+    w->taken = first + count;
+    return cudaSuccess;
+}
+
+static cudaError_t stage(const spipe_chunk_t *c, void *user) {
+    world_t *w = (world_t *)user;
+    if (c->index == w->stage_fails) return cudaErrorNotSupported;
+    return pipe_mix_stage(c, &w->args);
+}
+
+static int progress(const spipe_progress_t *p, void *user) {
+    world_t *w = (world_t *)user;
+    w->told = p->elements_done;
+    return p->elements_done >= w->stop_at;
+}
+
+enum {
+    SOURCES,
+    PAGEABLE,
+    PINNED,
+    NUM_WHATS
+};
+
+static const char *const what_names[] = {"source and sink", "pageable arrays", "pinned arrays"};
+
+static spipe_desc_t describe(world_t *w, int what, spipe_schedule_t schedule) {
+    spipe_desc_t d = spipe_desc_default();
+    d.chunk = CHUNK;
+    d.schedule = schedule;
+    d.staging = SPIPE_STAGING_COPY;
+    d.progress_user = w;
+    if (what == SOURCES) {
+        spipe_add_source(&d, source, w, 1);
+        spipe_add_sink(&d, sink, w, 1);
+    } else {
+        d.count = N;
+        spipe_add_input(&d, w->x.at, 1);
+        spipe_add_output(&d, w->y.at, 1);
+    }
+    spipe_add_stage(&d, "mix", stage, w);
+    return d;
+}
+
+static world_t new_world(int what) {
+    const int memory = what == PINNED ? PIPE_PINNED : PIPE_PAGEABLE;
+    world_t w;
+    memset((void *)&w, 0, sizeof w);
+    w.x = pipe_array_new(N, memory);
+    w.y = pipe_array_new(N, memory);
+    w.args.out = 1;
+    w.args.elem_bytes = 1;
+    w.source_fails = w.sink_fails = w.stage_fails = w.stop_at = SIZE_MAX;
+    pipe_randomise(w.x);
+    pipe_poison(w.y);
+    return w;
+}
+
+static void free_world(world_t *w) {
+    pipe_free(&w->x);
+    pipe_free(&w->y);
+}
+
+/* count_done is the elements of the whole chunks, all of which are right. */
+static int is_exact(const world_t *w, const spipe_report_t *r) {
+    const size_t whole = r->failure.chunks_whole * CHUNK;
+    size_t i;
+    if (r->chunks_done != r->failure.chunks_whole) return 0;
+    if (r->count_done != (whole < N ? whole : (size_t)N)) return 0;
+    for (i = 0; i < r->count_done; ++i) {
+        if (w->y.at[i] != pipe_mix(w->x.at[i], i)) return 0;
+    }
+    return pipe_guard_whole(w->y);
+}
+
+static void tell(const spipe_report_t *r) {
+    tap_note("count_done %zu, chunks_done %zu, chunks_whole %zu: %s", r->count_done, r->chunks_done,
+             r->failure.chunks_whole, r->failure.message);
+}
+
+static void test_stop(int what, spipe_schedule_t schedule, size_t stop_at) {
+    world_t w = new_world(what);
+    spipe_desc_t d = describe(&w, what, schedule);
+    spipe_report_t r;
+    int good;
+    d.progress = progress;
+    w.stop_at = stop_at;
+    const cudaError_t e = spipe_run(&d, &r);
+    good = e == SPIPE_STOPPED && is_exact(&w, &r) && r.count_done >= stop_at;
+    good &= r.count_done >= w.told && r.count_done < N;
+    if (what == SOURCES) good &= w.taken == r.count_done;
+    tap_ok(good, "stopped at %zu, %s, %s: what was done is counted", stop_at, what_names[what],
+           spipe_schedule_name(schedule));
+    if (!good) tell(&r);
+    free_world(&w);
+}
+
+static void test_stage(int what, spipe_schedule_t schedule, int sync_each, size_t depth) {
+    world_t w = new_world(what);
+    spipe_desc_t d = describe(&w, what, schedule);
+    spipe_report_t r;
+    int good;
+    d.sync_each = sync_each;
+    d.depth = depth;
+    w.stage_fails = 17;
+    const cudaError_t e = spipe_run(&d, &r);
+    good = e == cudaErrorNotSupported && is_exact(&w, &r) && r.chunks_done <= 17;
+    if (what == SOURCES) good &= w.taken == r.count_done;
+    /* breadth first, the chunks beside it have their kernels, but not their copies out; and where
+       depth is left open, a slot may carry several chunks */
+    if (schedule != SPIPE_BREADTH_FIRST && depth != SPIPE_AUTO) good &= r.chunks_done == 17;
+    tap_ok(good, "a stage that fails at chunk 17%s, %s, %s%s: what was done is counted",
+           sync_each ? " (sync_each)" : "", what_names[what], spipe_schedule_name(schedule),
+           depth == SPIPE_AUTO ? ", depth left open" : "");
+    if (!good) tell(&r);
+    free_world(&w);
+}
+
+static void test_ends(spipe_schedule_t schedule) {
+    world_t w = new_world(SOURCES);
+    spipe_desc_t d = describe(&w, SOURCES, schedule);
+    spipe_report_t r;
+    int good;
+    w.source_fails = 12 * CHUNK;
+    cudaError_t e = spipe_run(&d, &r);
+    good = e == cudaErrorOperatingSystem && is_exact(&w, &r) && r.count_done <= 12 * CHUNK &&
+           w.taken == r.count_done;
+    tap_ok(good, "a source that fails, %s: what the sink took is counted",
+           spipe_schedule_name(schedule));
+    if (!good) tell(&r);
+    free_world(&w);
+    w = new_world(SOURCES);
+    w.sink_fails = 12 * CHUNK;
+    e = spipe_run(&d, &r);
+    good = e == cudaErrorOperatingSystem && is_exact(&w, &r) && r.count_done == 12 * CHUNK &&
+           w.taken == r.count_done;
+    tap_ok(good, "a sink that fails, %s: what it took before is counted",
+           spipe_schedule_name(schedule));
+    if (!good) tell(&r);
+    free_world(&w);
+}
+
+/* A kept pipeline counts each run for itself: whole, stopped, whole again. */
+static void test_kept(int what) {
+    world_t w = new_world(what);
+    spipe_desc_t d = describe(&w, what, SPIPE_ENGINES);
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    int k, good = 1;
+    d.progress = progress;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 5; ++k) {
+        const int stopped = k % 2;
+        w.given = w.taken = w.told = 0;
+        w.stop_at = stopped ? 5 * CHUNK : SIZE_MAX;
+        pipe_poison(w.y);
+        const cudaError_t e = spipe_pipeline_run(p, &r);
+        good &= e == (stopped ? SPIPE_STOPPED : cudaSuccess) && is_exact(&w, &r);
+        good &= stopped ? r.count_done >= 5 * CHUNK && r.count_done < N : r.count_done == N;
+    }
+    tap_ok(good, "a kept pipeline counts each of its runs, %s", what_names[what]);
+    if (!good) tell(&r);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    free_world(&w);
+}
+
+int main(void) {
+    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
+                                                 SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+    int s, what;
+    for (what = 0; what < NUM_WHATS; ++what) {
+        for (s = 0; s < 5; ++s) {
+            test_stop(what, schedules[s], 1);
+            test_stop(what, schedules[s], 11 * CHUNK);
+            test_stage(what, schedules[s], 0, 3);
+            test_stage(what, schedules[s], 1, 3);
+            test_stage(what, schedules[s], 0, SPIPE_AUTO);
+        }
+        test_kept(what);
+    }
+    for (s = 0; s < 5; ++s) test_ends(schedules[s]);
+    return tap_done();
+}
