@@ -183,6 +183,9 @@ static int may_stand_in(const fuzz_scene_t *s) {
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
         may &= f->kind != SPIPE_INOUT;
+        if (s->schedule == SPIPE_ZERO_COPY) { /* stages may have written what they read */
+            may &= f->kind != SPIPE_INPUT && f->kind != SPIPE_SOURCE;
+        }
         flows |= f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK;
         reduced |= f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD);
     }
