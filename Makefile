@@ -285,9 +285,9 @@ test: ## only the test programs and scripts; T=test_pipeline builds and runs tha
 endif
 
 .PHONY: amalgamate
-amalgamate: ## write streampipe.h from its rooms in src/, in the order of src/order
+amalgamate: ## write streampipe.h from its modules in src/, in the order of src/order
 ifeq ($(wildcard src/order),)
-	@echo "src/order is not there, so streampipe.h has no rooms to be made from" >&2; exit 1
+	@echo "src/order is not there, so streampipe.h has no modules to be made from" >&2; exit 1
 else
 	@mkdir -p build && src/hostcuda_costs > build/h200_costs.h && { cmp -s build/h200_costs.h hostcuda/h200_costs.h || cp build/h200_costs.h hostcuda/h200_costs.h; }
 	@mkdir -p build && src/amalgamate > build/streampipe.h && \

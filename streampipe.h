@@ -106,6 +106,8 @@ END EXAMPLE
 #include <cuda_runtime_api.h>
 #ifdef __cplusplus
 #include <cuda_runtime.h> /* cudaLaunchKernelEx for SPIPE_LAUNCH */
+#include <exception>
+#include <new>
 #endif
 #include <limits.h>
 #include <stdarg.h>
@@ -159,7 +161,7 @@ END EXAMPLE
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
-/* Private functions that run at most once a run are compiled to be small, others to be fast. */
+/* Private functions off the loop that issues are compiled to be small, those in it to be fast. */
 #define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 
@@ -531,7 +533,11 @@ typedef struct spipe_chunk {
 #define SPIPE_BIT(i) (1u << (i))
 
 /* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
-   stops the run and is what the run returns. A host stage does the work itself, on host memory. */
+   stops the run and is what the run returns. A host stage does the work itself, on host memory.
+   In C++ this function and those below may throw, on any thread: the run ends as after an error,
+   and the call that began it throws the exception on. Not where this header is compiled as C or
+   without exceptions. They must return or throw: neither longjmp nor the end of their thread may
+   leave them. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
    chunks in order. An I/O error: return cudaErrorOperatingSystem. */
@@ -3590,9 +3596,59 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
+    void *thrown;                        /* a C++ exception of the user's, or NULL */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;
+
+/* ---- src/private/exceptions.h ---- */
+/* ---- 13 execute: exceptions ----------------------------------------------------------------
+   In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
+   an error, and the call that began it throws the exception on. In C nothing is caught. */
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+/* result = call; where that throws, the first exception is kept in *thrown, and result = instead.
+   sync: the lock to take for that; NULL = it is held. */
+#define SPIPE_PRIV_CALL(sync, thrown, result, call, instead)                                       \
+    do {                                                                                           \
+        try {                                                                                      \
+            result = call;                                                                         \
+        } catch (...) {                                                                            \
+            spipe_priv_caught(sync, thrown);                                                       \
+            result = instead;                                                                      \
+        }                                                                                          \
+    } while (0)
+
+SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown) {
+    std::exception_ptr *e = new (std::nothrow) std::exception_ptr(std::current_exception());
+    if (!e) std::terminate();
+    if (sync) spipe_priv_lock(sync);
+    if (!*thrown) {
+        *thrown = e;
+        e = NULL;
+    }
+    if (sync) spipe_priv_unlock(sync);
+    delete e;
+}
+
+/* Throws what was kept, if anything was. The last that a function does. */
+SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
+    std::exception_ptr *e = (std::exception_ptr *)*thrown;
+    std::exception_ptr copy;
+    if (!e) return;
+    *thrown = NULL;
+    copy = *e;
+    delete e;
+    std::rethrow_exception(copy);
+}
+#else
+#define SPIPE_PRIV_CALL(sync, thrown, result, call, instead)                                       \
+    do {                                                                                           \
+        (void)(thrown);                                                                            \
+        result = call;                                                                             \
+    } while (0)
+
+SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) { (void)thrown; }
+#endif
 
 /* ---- src/private/request.h ---- */
 /* ---- 13 execute: the request ---------------------------------------------------------------
@@ -5002,7 +5058,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = 0;
-        const cudaError_t e = b->source(dst, want, &n, b->user);
+        cudaError_t e;
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, e, b->source(dst, want, &n, b->user),
+                        cudaErrorUnknown);
         if (e != cudaSuccess) {
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
@@ -5189,7 +5247,9 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         cudaError_t e;
         if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        e = b->sink(at->slot->pin_out[i], at->count, at->first, b->user);
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, e,
+                        b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
+                        cudaErrorUnknown);
         if (e == cudaSuccess) continue;
         (void)spipe_priv_fail(p, e, -1, at->batch,
                               "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
@@ -5240,7 +5300,7 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     c.slot = (int)(t->batch % p->plan.depth);
     c.num_buffers = p->request.desc.num_buffers;
     memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
-    e = s->fn(&c, s->user);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, s->fn(&c, s->user), cudaErrorUnknown);
     if (e == cudaSuccess) return;
     (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
                           s->name, at.position, cudaGetErrorString(e));
@@ -5437,6 +5497,7 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;
     size_t completed, total;
+    int stop;
     if (!d->progress || p->run.enqueued || !spipe_priv_complete_some(p)) return;
     completed = spipe_priv_locked_get(p, &p->run.at.completed);
     total = spipe_priv_locked_get(p, &p->run.total);
@@ -5448,7 +5509,8 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_seconds() - p->run.began;
-    if (!d->progress(&progress, d->progress_user)) return;
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, stop, d->progress(&progress, d->progress_user), 1);
+    if (!stop) return;
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);
 }
 
@@ -5500,8 +5562,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
-    cudaError_t e = stage->fn(c, stage->user);
-    const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    cudaError_t e, left;
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     return e == cudaSuccess ? e : spipe_priv_stage_failed(p, e, batch, s, c);
 }
@@ -6478,6 +6541,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
     (void)cudaSetDevice(before);
+    spipe_priv_rethrow(&p->thrown);
     return e;
 }
 
@@ -6623,6 +6687,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
+    spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
                           "freeing after the run failed: %s", cudaGetErrorString(freed));
@@ -6680,6 +6745,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     (void)cudaSetDevice(before);
+    spipe_priv_rethrow(&p->thrown);
     return e;
 }
 

@@ -166,6 +166,7 @@ typedef struct spipe_priv_team {
     const char *why_chunk, *why_staging;
     spipe_failure_t failure; /* the first one */
     spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
+    void *thrown;            /* a C++ exception of the user's, or NULL */
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
 
@@ -270,7 +271,7 @@ SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[i];
     const spipe_priv_saved_t *g = part->member->saved;
     size_t *at = &part->member->saved_at[i];
-    if (!g) return b->source(dst, max_count, count, b->user);
+    if (!g) return b->source(dst, max_count, count, b->user); /* what it throws passes here */
     *count = g->count - *at < max_count ? g->count - *at : max_count;
     memcpy(dst, g->at[i] + *at * b->elem_bytes, *count * b->elem_bytes);
     *at += *count;
@@ -381,7 +382,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     if (!mine) part->member->refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
-    e = b->sink(src, count, first, b->user);
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, e, b->sink(src, count, first, b->user), cudaErrorUnknown);
     spipe_priv_lock(t->sync);
     if (e == cudaSuccess)
         *turn = chunk + 1;
@@ -402,7 +403,7 @@ SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *u
     while (t->hosting & (1 << part->number)) spipe_priv_wait(t->sync);
     t->hosting |= 1 << part->number;
     spipe_priv_unlock(t->sync);
-    e = s->fn(c, s->user);
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, e, s->fn(c, s->user), cudaErrorUnknown);
     spipe_priv_lock(t->sync);
     t->hosting &= ~(1 << part->number);
     spipe_priv_wake(t->sync);
@@ -426,7 +427,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
     all.elements_done = all.chunks_done * t->chunk_elems;
     if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
     all.seconds = spipe_priv_seconds() - t->began;
-    stop = t->d.progress(&all, t->d.progress_user);
+    SPIPE_PRIV_CALL(NULL, &t->thrown, stop, t->d.progress(&all, t->d.progress_user), 1);
     t->closed |= stop != 0;
     spipe_priv_unlock(t->sync);
     return stop;
@@ -436,14 +437,20 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
 /* Adds a round's resident buffers to those merged so far, and resets them to the user's values, so
    that another round does not add this one's results again. Under the lock. */
 SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_member_t *m) {
+    const spipe_devices_t *d = &t->d.devices;
+    cudaError_t e;
     int i;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const size_t bytes = t->d.buffers[i].elem_bytes;
         if (!t->merged[i]) continue;
-        if (!t->has_merged)
+        if (t->has_merged) {
+            SPIPE_PRIV_CALL(NULL, &t->thrown, e,
+                            d->reduce(t->merged[i], m->copies[i], bytes, d->user),
+                            cudaErrorUnknown);
+            SPIPE_TRY(e);
+        } else {
             memcpy(t->merged[i], m->copies[i], bytes);
-        else
-            SPIPE_TRY(t->d.devices.reduce(t->merged[i], m->copies[i], bytes, t->d.devices.user));
+        }
         memcpy(m->copies[i], t->d.buffers[i].host, bytes);
     }
     t->has_merged = 1;
@@ -602,6 +609,12 @@ SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError
     spipe_priv_unlock(t->sync);
 }
 
+/* Throws what a user's function threw on this GPU; else returns the run's outcome. */
+SPIPE_API cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError_t e) {
+    spipe_priv_rethrow(&m->p->thrown);
+    return e;
+}
+
 /* Creates a member's pipeline and runs it, round after round. */
 SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     spipe_failure_t failure;
@@ -629,6 +642,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
             again = again && spipe_priv_member_next_round(m, m->p->run.at.completed);
         }
         spipe_priv_report(m->p, &m->report);
+        SPIPE_PRIV_CALL(m->team->sync, &m->team->thrown, e, spipe_priv_member_throws(m, e), e);
         spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
     }
     free(m->p);
@@ -990,7 +1004,8 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
 }
 
 /* With one GPU: an ordinary run on it. */
-SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r) {
+SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r,
+                                             void **thrown) {
     spipe_desc_t own = *d;
     int before = device;
     cudaError_t e = cudaGetDevice(&before);
@@ -1003,7 +1018,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
         return spipe_priv_refuse(&r->failure, e, "device %d cannot be used: %s", device,
                                  cudaGetErrorString(e));
     }
-    e = spipe_run(&own, r);
+    SPIPE_PRIV_CALL(NULL, thrown, e, spipe_run(&own, r), r->failure.error);
     back = before != device ? cudaSetDevice(before) : cudaSuccess;
     if (e == cudaSuccess && back != cudaSuccess) {
         e = spipe_priv_refuse(&r->failure, back,
@@ -1047,6 +1062,7 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
 SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_priv_team_t *t = (spipe_priv_team_t *)calloc(1, sizeof *t);
     spipe_report_t own, *r;
+    void *thrown;
     cudaError_t e;
     int i, there = d->devices.num;
     memset(&own, 0, sizeof own);
@@ -1066,9 +1082,11 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
         t->members[i].place = i;
         t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
     }
-    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r)
+    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r, &t->thrown)
                     : spipe_priv_devices_many(t, r);
+    thrown = t->thrown;
     spipe_priv_team_free(t);
+    spipe_priv_rethrow(&thrown);
     return e;
 }
 

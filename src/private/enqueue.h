@@ -114,6 +114,7 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
     (void)cudaSetDevice(before);
+    spipe_priv_rethrow(&p->thrown);
     return e;
 }
 

@@ -74,7 +74,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = 0;
-        const cudaError_t e = b->source(dst, want, &n, b->user);
+        cudaError_t e;
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, e, b->source(dst, want, &n, b->user),
+                        cudaErrorUnknown);
         if (e != cudaSuccess) {
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",

@@ -19,7 +19,9 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         cudaError_t e;
         if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        e = b->sink(at->slot->pin_out[i], at->count, at->first, b->user);
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, e,
+                        b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
+                        cudaErrorUnknown);
         if (e == cudaSuccess) continue;
         (void)spipe_priv_fail(p, e, -1, at->batch,
                               "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
@@ -70,7 +72,7 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     c.slot = (int)(t->batch % p->plan.depth);
     c.num_buffers = p->request.desc.num_buffers;
     memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
-    e = s->fn(&c, s->user);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, s->fn(&c, s->user), cudaErrorUnknown);
     if (e == cudaSuccess) return;
     (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
                           s->name, at.position, cudaGetErrorString(e));

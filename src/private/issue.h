@@ -45,8 +45,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
-    cudaError_t e = stage->fn(c, stage->user);
-    const cudaError_t left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    cudaError_t e, left;
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     return e == cudaSuccess ? e : spipe_priv_stage_failed(p, e, batch, s, c);
 }

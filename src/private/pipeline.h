@@ -114,6 +114,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
+    spipe_priv_rethrow(&p.thrown);
     if (e != cudaSuccess || freed == cudaSuccess) return e;
     e = spipe_priv_refuse(report ? &report->failure : NULL, freed,
                           "freeing after the run failed: %s", cudaGetErrorString(freed));
@@ -171,6 +172,7 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     (void)cudaSetDevice(before);
+    spipe_priv_rethrow(&p->thrown);
     return e;
 }
 

@@ -249,6 +249,7 @@ typedef struct spipe_priv_pipeline {
     spipe_report_t report;
     spipe_priv_sync_t *sync;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
+    void *thrown;                        /* a C++ exception of the user's, or NULL */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;

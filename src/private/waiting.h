@@ -155,6 +155,7 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;
     size_t completed, total;
+    int stop;
     if (!d->progress || p->run.enqueued || !spipe_priv_complete_some(p)) return;
     completed = spipe_priv_locked_get(p, &p->run.at.completed);
     total = spipe_priv_locked_get(p, &p->run.total);
@@ -166,6 +167,7 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_seconds() - p->run.began;
-    if (!d->progress(&progress, d->progress_user)) return;
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, stop, d->progress(&progress, d->progress_user), 1);
+    if (!stop) return;
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);
 }

@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #ifdef __cplusplus
 #include <cuda_runtime.h> /* cudaLaunchKernelEx for SPIPE_LAUNCH */
+#include <exception>
+#include <new>
 #endif
 #include <limits.h>
 #include <stdarg.h>
@@ -58,7 +60,7 @@
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
-/* Private functions that run at most once a run are compiled to be small, others to be fast. */
+/* Private functions off the loop that issues are compiled to be small, those in it to be fast. */
 #define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 

@@ -20,7 +20,11 @@ typedef struct spipe_chunk {
 #define SPIPE_BIT(i) (1u << (i))
 
 /* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
-   stops the run and is what the run returns. A host stage does the work itself, on host memory. */
+   stops the run and is what the run returns. A host stage does the work itself, on host memory.
+   In C++ this function and those below may throw, on any thread: the run ends as after an error,
+   and the call that began it throws the exception on. Not where this header is compiled as C or
+   without exceptions. They must return or throw: neither longjmp nor the end of their thread may
+   leave them. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
    chunks in order. An I/O error: return cudaErrorOperatingSystem. */
