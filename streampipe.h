@@ -706,8 +706,10 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
-    elementwise   every thread reads and writes its own elements, coalesced, each once. Small
-               pinned arrays may then be processed in place (zero-copy), without copies.
+    elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
+               into no input. Small pinned arrays may then be processed in place (zero-copy),
+               without copies. A run with sync_each copies, and refuses a stage that wrote into an
+               input.
     replayable    it enqueues the same work in every run, with the same arguments, on the thread
                that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
                without calling the stage; spipe_run may use cudaStreamPerThread for a small total.
@@ -2575,6 +2577,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (d->sync_each) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
     if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
     return flags;
 }
@@ -5654,6 +5657,37 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
+/* sync_each: a stage that promised to be elementwise must leave inputs as they are, because with
+   zero-copy they are the user's own arrays. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
+                                                    const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t bytes = at->count * b->elem_bytes;
+        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+        unsigned char *seen;
+        cudaError_t e;
+        int same;
+        if (b->kind != SPIPE_INPUT || !copied) continue;
+        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
+            continue; /* which the CPU cannot read */
+        seen = (unsigned char *)malloc(bytes);
+        if (!seen) return cudaErrorMemoryAllocation;
+        e = cudaMemcpy(seen, at->slot->view.data[i], bytes, cudaMemcpyDefault);
+        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
+        free(seen);
+        SPIPE_TRY(e);
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
+                               "promised to be elementwise, and with zero-copy that changes your "
+                               "array: make the buffer in/out",
+                               p->request.desc.stages[stage].name, i, at->slot->view.index);
+    }
+    return cudaSuccess;
+}
+
 /* sync_each: waits, so that an error of the GPU is found at the step that made it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
@@ -5661,6 +5695,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     const int last = op->step == SPIPE_PRIV_STEP_OUT;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    if (op->step == SPIPE_PRIV_STEP_STAGE && p->request.desc.stages[op->stage].elementwise) {
+        SPIPE_TRY(spipe_priv_check_inputs(p, op->stage, at));
+    }
     if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
     return cudaSuccess;
 }

@@ -280,6 +280,64 @@ static void test_few_processors(void) {
 #endif
 }
 
+/* ---- An input that is written into ----------------------------------------------------------- */
+
+static __global__ void twice_in_place(unsigned char *x, unsigned char *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] = (unsigned char)(2 * x[i]);
+}
+
+static __global__ void twice(const unsigned char *x, unsigned char *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)(2 * x[i]);
+}
+
+static cudaError_t twice_stage(const spipe_chunk_t *c, void *user) {
+    const unsigned blocks = spipe_blocks(c->count, 256);
+    const int in_place = *(const int *)user;
+    if (!in_place) {
+        return SPIPE_LAUNCH(twice, blocks, 256, 0, c->stream, SPIPE_BUF(c, 0, const unsigned char),
+                            SPIPE_BUF(c, 1, unsigned char), c->count);
+    }
+    return SPIPE_LAUNCH(twice_in_place, blocks, 256, 0, c->stream, SPIPE_BUF(c, 0, unsigned char),
+                        SPIPE_BUF(c, 1, unsigned char), c->count);
+}
+
+/* A stage that works in place on a copy of its input is right; one that promised to be elementwise
+   may be given the array itself, so sync_each names it before it is. */
+static void test_written_input(int memory, int elementwise, int in_place) {
+    enum {
+        LENGTH = 5000
+    };
+
+    pipe_array_t x = pipe_array_new(LENGTH, memory), y = pipe_array_new(LENGTH, memory);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, changed = 0, wrong = 0;
+    cudaError_t e;
+    int stage, named;
+    for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
+    d.count = LENGTH;
+    d.chunk = 1000;
+    d.sync_each = 1;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    stage = spipe_add_stage(&d, "twice", twice_stage, &in_place);
+    if (elementwise) spipe_stage_elementwise(&d, stage);
+    e = spipe_run(&d, &r);
+    for (i = 0; i < LENGTH; ++i) changed += x.at[i] != (unsigned char)(i * 5 + 1);
+    for (i = 0; i < LENGTH; ++i) wrong += y.at[i] != (unsigned char)(2 * (i * 5 + 1));
+    named = e == cudaErrorInvalidValue && r.failure.stage == 0 && r.failure.chunk == 0 &&
+            strstr(r.failure.message, "stage 'twice' wrote into buffer 0, an input, at chunk 0");
+    tap_ok(changed == 0 && (elementwise && in_place ? named : e == cudaSuccess && wrong == 0),
+           "%s, sync_each, a stage that %s%s: the input stays as it is%s%s",
+           pipe_memory_names[memory], elementwise ? "is called elementwise and " : "",
+           in_place ? "works in place" : "writes its output alone", named ? "; " : "",
+           r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 /* ---- An ordered stage in one stream ---------------------------------------------------------- */
 
 static __global__ void number(const int *x, int *y, int *last, size_t n) {
@@ -364,6 +422,9 @@ int main(void) {
     test_resident_sizes();
     test_batches_with_scratch();
     test_few_processors();
+    for (s = 0; s < 8; ++s) {
+        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, s >> 2 & 1);
+    }
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
         for (depth = 1; depth <= 4; ++depth) {
             test_ordered(schedules[s], depth, 0);

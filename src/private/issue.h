@@ -137,6 +137,37 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
+/* sync_each: a stage that promised to be elementwise must leave inputs as they are, because with
+   zero-copy they are the user's own arrays. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
+                                                    const spipe_priv_at_t *at) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t bytes = at->count * b->elem_bytes;
+        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+        unsigned char *seen;
+        cudaError_t e;
+        int same;
+        if (b->kind != SPIPE_INPUT || !copied) continue;
+        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
+            continue; /* which the CPU cannot read */
+        seen = (unsigned char *)malloc(bytes);
+        if (!seen) return cudaErrorMemoryAllocation;
+        e = cudaMemcpy(seen, at->slot->view.data[i], bytes, cudaMemcpyDefault);
+        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
+        free(seen);
+        SPIPE_TRY(e);
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
+                               "promised to be elementwise, and with zero-copy that changes your "
+                               "array: make the buffer in/out",
+                               p->request.desc.stages[stage].name, i, at->slot->view.index);
+    }
+    return cudaSuccess;
+}
+
 /* sync_each: waits, so that an error of the GPU is found at the step that made it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
@@ -144,6 +175,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     const int last = op->step == SPIPE_PRIV_STEP_OUT;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
+    if (op->step == SPIPE_PRIV_STEP_STAGE && p->request.desc.stages[op->stage].elementwise) {
+        SPIPE_TRY(spipe_priv_check_inputs(p, op->stage, at));
+    }
     if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
     return cudaSuccess;
 }

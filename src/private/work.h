@@ -66,6 +66,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
+    if (d->sync_each) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
     if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
     return flags;
 }

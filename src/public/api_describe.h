@@ -193,8 +193,10 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
-    elementwise   every thread reads and writes its own elements, coalesced, each once. Small
-               pinned arrays may then be processed in place (zero-copy), without copies.
+    elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
+               into no input. Small pinned arrays may then be processed in place (zero-copy),
+               without copies. A run with sync_each copies, and refuses a stage that wrote into an
+               input.
     replayable    it enqueues the same work in every run, with the same arguments, on the thread
                that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
                without calling the stage; spipe_run may use cudaStreamPerThread for a small total.
