@@ -1079,6 +1079,7 @@ SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg)
 
 SPIPE_API void spipe_priv_thread_join(void *thread) {
     pthread_t *t = (pthread_t *)thread;
+    if (!t) return;
     (void)pthread_join(*t, NULL);
     free(t);
 }
@@ -2083,7 +2084,10 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     unsigned deps = 0;
     int j;
     if (!s->after_given) return i > 0 ? SPIPE_BIT(i - 1) : 0;
-    for (j = 0; j < s->num_after; ++j) deps |= SPIPE_BIT(spipe_priv_find_stage(d, s->after[j]));
+    for (j = 0; j < s->num_after; ++j) {
+        const int before = spipe_priv_find_stage(d, s->after[j]);
+        if (before >= 0) deps |= SPIPE_BIT(before);
+    }
     return deps;
 }
 
@@ -2418,6 +2422,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         resident && b->resident != SPIPE_ZERO && !b->host,
         "buffer %d (resident): "
         "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
+        i);
+    SPIPE_PRIV_REFUSE_IF(
+        resident && b->resident == SPIPE_ZERO && b->host,
+        "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
+        "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
         i);
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
@@ -5060,7 +5069,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     size_t *got = &p->run.sources[i].got;
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
-        size_t n = 0;
+        size_t n = SIZE_MAX; /* not set yet */
         cudaError_t e;
         SPIPE_PRIV_CALL(p->sync, &p->thrown, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
@@ -5068,6 +5077,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
                                    i, spipe_priv_position(p, batch), *got, cudaGetErrorString(e));
+        }
+        if (n == SIZE_MAX) {
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d did not set *count; set it to the "
+                                   "number of elements it gave, 0 at the end",
+                                   i);
         }
         if (n > want) {
             return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
@@ -5522,13 +5537,18 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
    The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
    the program says what to do. */
 
-SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
-                                           size_t times, const unsigned char *element,
-                                           cudaStream_t stream) {
+/* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
+                                                 size_t times, const unsigned char *element,
+                                                 cudaStream_t stream) {
+    const size_t all = times * b->elem_bytes;
+    size_t done = b->elem_bytes;
     if (times == 0) return cudaSuccess;
-    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, times * b->elem_bytes, stream);
-    for (; times > 0; --times, dev += b->elem_bytes) {
-        SPIPE_TRY(cudaMemcpyAsync(dev, element, b->elem_bytes, cudaMemcpyDefault, stream));
+    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, all, stream);
+    SPIPE_TRY(cudaMemcpyAsync(dev, element, done, cudaMemcpyDefault, stream));
+    for (; done < all; done *= 2) {
+        const size_t n = all - done < done ? all - done : done;
+        SPIPE_TRY(cudaMemcpyAsync(dev + done, dev, n, cudaMemcpyDefault, stream));
     }
     return cudaSuccess;
 }
@@ -5669,7 +5689,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, in
         unsigned char *seen;
         cudaError_t e;
         int same;
-        if (b->kind != SPIPE_INPUT || !copied) continue;
+        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
         if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
             continue; /* which the CPU cannot read */
         seen = (unsigned char *)malloc(bytes);

@@ -27,10 +27,18 @@ enum {
 static volatile int *flag;
 static size_t called; /* chunks that the stage was called for; atomic */
 
+static __host__ __device__ int raised(volatile int *wait) {
+#if defined(__CUDA_ARCH__)
+    return *wait;
+#else
+    return __atomic_load_n(wait, __ATOMIC_SEQ_CST);
+#endif
+}
+
 static __global__ void add_one(const unsigned char *x, unsigned char *y, size_t n,
                                volatile int *wait) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    while (wait && !*wait) continue;
+    while (wait && !raised(wait)) continue;
 #if defined(__CUDA_ARCH__)
     if (wait) __trap();
 #endif
@@ -46,7 +54,8 @@ static cudaError_t launch(const spipe_chunk_t *c, volatile int *wait) {
 static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     __atomic_store_n(&called, c->index + 1, __ATOMIC_SEQ_CST);
-    if (c->index == CHUNKS - 1) *flag = 1; /* so that no run waits for ever */
+    /* So that no run waits for ever. */
+    if (c->index == CHUNKS - 1) __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
     return launch(c, c->index == BAD ? flag : NULL);
 }
 
@@ -67,7 +76,7 @@ static void *raise_flag(void *user) {
         before = now;
         now = __atomic_load_n(&called, __ATOMIC_SEQ_CST);
     }
-    *flag = 1;
+    __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
     return user;
 }
 
@@ -111,6 +120,9 @@ static int run_once(spipe_schedule_t schedule, size_t depth, int progress) {
     range = strstr(r.failure.message, "in one of the chunks ");
     if (range) (void)!sscanf(range, "in one of the chunks %zu to %zu", &from, &to);
     printf("# whole %zu, said %zu; %s\n", whole, r.failure.chunks_whole, r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+    (void)spipe_pinned_free(at); /* which may report the error once more */
     if (e == cudaSuccess || !range || from > BAD || to < BAD || whole > BAD) return 0;
     if (r.chunks_done != r.failure.chunks_whole) return 0;
     if (r.count_done != r.chunks_done * CHUNK) return 0;
@@ -128,7 +140,11 @@ static int in_child(spipe_schedule_t schedule, size_t depth, int progress) {
         (void)alarm(60);
         good = run_once(schedule, depth, progress);
         fflush(stdout);
+#if defined(__HOSTCUDA__)
+        exit(!good);
+#else
         _exit(!good); /* CUDA's own clean-up may not survive the error */
+#endif
     }
     return waitpid(child, &status, 0) == child && status == 0;
 }

@@ -161,7 +161,6 @@ static void test_longer_than_pinned(void) {
 
 static void test_resident_sizes(void) {
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 255, SIZE_MAX - 399, SIZE_MAX / 2 + 1};
-    static char host[300];
     unsigned char x[16] = {0};
     size_t k;
     for (k = 0; k < sizeof sizes / sizeof *sizes; ++k) {
@@ -169,13 +168,82 @@ static void test_resident_sizes(void) {
         spipe_failure_t f;
         d.count = 16;
         spipe_add_input(&d, x, 1);
-        spipe_add_resident(&d, host, sizes[k], SPIPE_ZERO);
+        spipe_add_resident(&d, NULL, sizes[k], SPIPE_ZERO);
         spipe_add_resident(&d, NULL, sizes[k], SPIPE_ZERO);
         spipe_add_stage(&d, "copy", copy_stage, &one_byte);
         tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue &&
                    strstr(f.message, "buffer 1 (resident): the buffer is too many bytes"),
                "two resident buffers of %zu bytes, whose sum overflows: %s", sizes[k], f.message);
     }
+}
+
+static void test_resident_without_use(void) {
+    unsigned char x[16] = {0};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_failure_t f;
+    d.count = 16;
+    spipe_add_input(&d, x, 1);
+    spipe_add_resident(&d, x, 16, SPIPE_ZERO);
+    spipe_add_stage(&d, "copy", copy_stage, &one_byte);
+    tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue &&
+               strstr(f.message, "neither read nor written with SPIPE_ZERO alone"),
+           "%s", f.message);
+}
+
+/* Says nothing of how much it gave. */
+static cudaError_t give_in_silence(void *dst, size_t want, size_t *n, void *user) {
+    (void)n;
+    (void)user;
+    memset(dst, 1, want);
+    return cudaSuccess;
+}
+
+static void test_silent_source(size_t count) {
+    unsigned char y[16] = {0};
+    stream_of_sevens_t unused = {0, 0};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    cudaError_t e;
+    d.count = count;
+    spipe_add_source(&d, give_in_silence, &unused, 1);
+    if (count != SPIPE_AUTO) spipe_add_output(&d, y, 1);
+    if (count == SPIPE_AUTO) spipe_add_temp(&d, 1);
+    spipe_add_stage(&d, "copy", copy_stage, &one_byte);
+    e = spipe_run(&d, &r);
+    tap_ok(e == cudaErrorInvalidValue && strstr(r.failure.message, "did not set *count"), "%s: %s",
+           count == SPIPE_AUTO ? "until the end" : "16 elements", r.failure.message);
+}
+
+/* What lies before a chunk by so many bytes as user says. */
+static cudaError_t shifted_stage(const spipe_chunk_t *c, void *user) {
+    const size_t before = *(const size_t *)user;
+    return cudaMemcpyAsync(c->data[1], SPIPE_BUF(c, 0, unsigned char) - before, c->count,
+                           cudaMemcpyDefault, c->stream);
+}
+
+/* An edge of a million elements takes a few copies, and each element of it is the nearest one. */
+static void test_wide_edge(size_t elem_bytes) {
+    const size_t bytes = (size_t)1 << 20, count = bytes / elem_bytes, halo = count - 3;
+    pipe_array_t x = pipe_array_new(bytes, PIPE_PINNED), y = pipe_array_new(count, PIPE_PINNED);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t before = halo * elem_bytes, i, wrong = 0;
+    cudaError_t e;
+    pipe_randomise(x);
+    d.count = d.chunk = count;
+    spipe_add_input(&d, x.at, elem_bytes);
+    spipe_set_halo(&d, 0, halo, halo, SPIPE_EDGE_CLAMP);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_stage(&d, "shifted", shifted_stage, &before);
+    e = spipe_run(&d, &r);
+    for (i = 0; i < count; ++i) {
+        wrong += y.at[i] != x.at[i < before ? i % elem_bytes : i - before];
+    }
+    tap_ok(e == cudaSuccess && wrong == 0 && r.wall_ms < 5000.0,
+           "elements of %zu bytes, a halo of all but three: the edge is the first element %s",
+           elem_bytes, r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
 }
 
 /* Chunks of one element with 16 MiB of scratch each, on a GPU that has room for few. */
@@ -420,6 +488,11 @@ int main(void) {
     test_half_pinned(1, SPIPE_AUTO, SPIPE_STAGING_AUTO);
     test_longer_than_pinned();
     test_resident_sizes();
+    test_resident_without_use();
+    test_silent_source(16);
+    test_silent_source(SPIPE_AUTO);
+    test_wide_edge(1);
+    test_wide_edge(12);
     test_batches_with_scratch();
     test_few_processors();
     for (s = 0; s < 8; ++s) {

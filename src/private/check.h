@@ -36,6 +36,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
         i);
     SPIPE_PRIV_REFUSE_IF(
+        resident && b->resident == SPIPE_ZERO && b->host,
+        "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
+        "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
+        i);
+    SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
     SPIPE_PRIV_REFUSE_IF(

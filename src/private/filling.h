@@ -73,7 +73,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     size_t *got = &p->run.sources[i].got;
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
-        size_t n = 0;
+        size_t n = SIZE_MAX; /* not set yet */
         cudaError_t e;
         SPIPE_PRIV_CALL(p->sync, &p->thrown, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
@@ -81,6 +81,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
                                    i, spipe_priv_position(p, batch), *got, cudaGetErrorString(e));
+        }
+        if (n == SIZE_MAX) {
+            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d did not set *count; set it to the "
+                                   "number of elements it gave, 0 at the end",
+                                   i);
         }
         if (n > want) {
             return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,

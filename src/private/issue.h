@@ -2,13 +2,18 @@
    The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
    the program says what to do. */
 
-SPIPE_API cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
-                                           size_t times, const unsigned char *element,
-                                           cudaStream_t stream) {
+/* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
+                                                 size_t times, const unsigned char *element,
+                                                 cudaStream_t stream) {
+    const size_t all = times * b->elem_bytes;
+    size_t done = b->elem_bytes;
     if (times == 0) return cudaSuccess;
-    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, times * b->elem_bytes, stream);
-    for (; times > 0; --times, dev += b->elem_bytes) {
-        SPIPE_TRY(cudaMemcpyAsync(dev, element, b->elem_bytes, cudaMemcpyDefault, stream));
+    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, all, stream);
+    SPIPE_TRY(cudaMemcpyAsync(dev, element, done, cudaMemcpyDefault, stream));
+    for (; done < all; done *= 2) {
+        const size_t n = all - done < done ? all - done : done;
+        SPIPE_TRY(cudaMemcpyAsync(dev + done, dev, n, cudaMemcpyDefault, stream));
     }
     return cudaSuccess;
 }
@@ -149,7 +154,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, in
         unsigned char *seen;
         cudaError_t e;
         int same;
-        if (b->kind != SPIPE_INPUT || !copied) continue;
+        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
         if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
             continue; /* which the CPU cannot read */
         seen = (unsigned char *)malloc(bytes);

@@ -40,7 +40,10 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_deps(const spipe_desc_t *d, int i) {
     unsigned deps = 0;
     int j;
     if (!s->after_given) return i > 0 ? SPIPE_BIT(i - 1) : 0;
-    for (j = 0; j < s->num_after; ++j) deps |= SPIPE_BIT(spipe_priv_find_stage(d, s->after[j]));
+    for (j = 0; j < s->num_after; ++j) {
+        const int before = spipe_priv_find_stage(d, s->after[j]);
+        if (before >= 0) deps |= SPIPE_BIT(before);
+    }
     return deps;
 }
 

@@ -89,6 +89,7 @@ SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg)
 
 SPIPE_API void spipe_priv_thread_join(void *thread) {
     pthread_t *t = (pthread_t *)thread;
+    if (!t) return;
     (void)pthread_join(*t, NULL);
     free(t);
 }
