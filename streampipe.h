@@ -513,6 +513,16 @@ SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c);
 /* ---- src/public/api_describe.h ---- */
 /* ---- 9 >>describe --------------------------------------------------------------------------
    What the user asks for: buffers, stages, sizes. The library never writes into it. */
+typedef enum spipe_kind {
+    SPIPE_INPUT = 1, /* host array, copied in */
+    SPIPE_OUTPUT,    /* host array, copied out */
+    SPIPE_INOUT,     /* host array, copied in and out */
+    SPIPE_TEMP,      /* device only, one a slot */
+    SPIPE_RESIDENT,  /* device only, one for the whole run */
+    SPIPE_SOURCE,    /* a host function fills it, copied in */
+    SPIPE_SINK       /* copied out, a host function drains it */
+} spipe_kind_t;
+
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
 typedef struct spipe_chunk {
     size_t index;        /* number of this chunk, from 0 */
@@ -522,15 +532,37 @@ typedef struct spipe_chunk {
     cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
     int slot;            /* 0 .. depth-1: whose memory this is */
     int num_buffers;
-    void *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
+    void *data[SPIPE_MAX_BUFFERS];        /* buffer i: this chunk's first element (resident: the
                                              start). With a halo, elements -before .. count+after-1
                                              are readable. Host stage: NULL unless declared. */
+    size_t elem_bytes[SPIPE_MAX_BUFFERS]; /* of one element of buffer i (resident: of all of it) */
+    spipe_kind_t kind[SPIPE_MAX_BUFFERS]; /* of buffer i; 0 where data is NULL */
+    struct spipe_priv_note *note;         /* private: what the stage does wrong, in words */
 } spipe_chunk_t;
 
-/* Buffer i of a chunk as a pointer to type. */
-#define SPIPE_BUF(chunk, i, type) ((type *)(chunk)->data[i])
+/*  SPIPE_BUF(chunk, i, type) is buffer i of a chunk as a pointer to type, one an element.
+    SPIPE_BUF_ROW(chunk, i, type, length) is the same where an element is length of type: a row of
+    floats, a pixel of three bytes.
+    A buffer that is not there, or whose elements are not of this size, ends the run with a sentence
+    that names the stage and the buffer. In C++ the stage does not go on: an exception of the
+    library's leaves it, which the run catches. In C, and without exceptions, it goes on with
+    memory that it may write into. chunk->data[i] is the pointer without the question.          */
+#define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
+#define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
+    ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type)))
 /* Buffer i in the masks of spipe_add_host_stage. */
 #define SPIPE_BIT(i) (1u << (i))
+
+/*  spipe_chunk_fail -- why a stage gives up, in its own words: for failure.message.
+
+    chunk      in      what the stage was called with.
+    format     in      as for printf; cut after 190 characters.
+    Returns    cudaErrorUnknown, for the stage to return; it may return another error instead. The
+               run fails whatever the stage returns.
+    Blocks     no.   Threads  the one the stage runs on.   Callback  yes.   Capture  yes.
+    Allocates  nothing. */
+SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *format, ...)
+    SPIPE_PRIV_ATTRIBUTE((format(printf, 2, 3)));
 
 /* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
    stops the run and is what the run returns. A host stage does the work itself, on host memory.
@@ -553,16 +585,6 @@ typedef struct spipe_progress {
 } spipe_progress_t;
 
 typedef int (*spipe_progress_fn)(const spipe_progress_t *progress, void *user);
-
-typedef enum spipe_kind {
-    SPIPE_INPUT = 1, /* host array, copied in */
-    SPIPE_OUTPUT,    /* host array, copied out */
-    SPIPE_INOUT,     /* host array, copied in and out */
-    SPIPE_TEMP,      /* device only, one a slot */
-    SPIPE_RESIDENT,  /* device only, one for the whole run */
-    SPIPE_SOURCE,    /* a host function fills it, copied in */
-    SPIPE_SINK       /* copied out, a host function drains it */
-} spipe_kind_t;
 
 /* What lies beyond the first and the last element of a buffer with a halo. */
 typedef enum spipe_edge {
@@ -982,6 +1004,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 #define SPIPE_MAP_STAGE(name, kernel, in_type, out_type)                                           \
     SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
         (void)user;                                                                                \
+        if (c->index == 0) spipe_priv_check_map(c);                                                \
         return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }
@@ -3436,6 +3459,14 @@ typedef struct spipe_priv_route {
     size_t stage_distance; /* batches that a segment is issued behind the one before it */
 } spipe_priv_route_t;
 
+/* What a stage says of itself while it runs, for the sentence of the failure. */
+typedef struct spipe_priv_note {
+    cudaError_t error; /* cudaSuccess = nothing was said */
+    int catches;       /* 1 = whoever called the stage catches exceptions */
+    void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
+    char text[192];
+} spipe_priv_note_t;
+
 /* One batch's place in memory, and how far it is. */
 typedef struct spipe_priv_slot {
     unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
@@ -3609,6 +3640,7 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_sync_t *sync;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
+    spipe_priv_note_t note;              /* of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;
@@ -3618,21 +3650,54 @@ typedef struct spipe_priv_pipeline {
    In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
    an error, and the call that began it throws the exception on. In C nothing is caught. */
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
-/* result = call; where that throws, the first exception is kept in *thrown, and result = instead.
-   sync: the lock to take for that; NULL = it is held. */
-#define SPIPE_PRIV_CALL(sync, thrown, result, call, instead)                                       \
+enum {
+    SPIPE_PRIV_CATCHES = 1
+};
+
+/* Leaves a stage that took a wrong buffer; what is wrong stands in the chunk's note. */
+struct spipe_priv_refused : public std::exception {
+    explicit spipe_priv_refused(const char *why) : why_(why) {}
+
+    const char *what() const noexcept override { return why_; }
+
+  private:
+    const char *why_;
+};
+
+SPIPE_PRIV_RARE void spipe_priv_leave_stage(const spipe_priv_note_t *note) {
+    if (note->catches) throw spipe_priv_refused(note->text);
+}
+
+/* result = call; where that throws, the first exception is kept in *thrown, what it says of itself
+   in *note (or NULL), and result = instead. sync: the lock to take for that; NULL = it is held. */
+#define SPIPE_PRIV_CALL(sync, thrown, note, result, call, instead)                                 \
     do {                                                                                           \
         try {                                                                                      \
             result = call;                                                                         \
+        } catch (const spipe_priv_refused &) {                                                     \
+            result = instead;                                                                      \
         } catch (...) {                                                                            \
-            spipe_priv_caught(sync, thrown);                                                       \
+            spipe_priv_caught(sync, thrown, note);                                                 \
             result = instead;                                                                      \
         }                                                                                          \
     } while (0)
 
-SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown) {
+SPIPE_PRIV_RARE void spipe_priv_note_exception(spipe_priv_note_t *note) {
+    note->error = cudaErrorUnknown;
+    snprintf(note->text, sizeof note->text, "an exception");
+    try {
+        throw;
+    } catch (const std::exception &x) {
+        snprintf(note->text, sizeof note->text, "an exception: %s", x.what());
+    } catch (...) { /* which says nothing of itself */
+    }
+}
+
+SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown,
+                                       spipe_priv_note_t *note) {
     std::exception_ptr *e = new (std::nothrow) std::exception_ptr(std::current_exception());
     if (!e) std::terminate();
+    if (note) spipe_priv_note_exception(note);
     if (sync) spipe_priv_lock(sync);
     if (!*thrown) {
         *thrown = e;
@@ -3652,15 +3717,120 @@ SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
     delete e;
     std::rethrow_exception(copy);
 }
+
 #else
-#define SPIPE_PRIV_CALL(sync, thrown, result, call, instead)                                       \
+enum {
+    SPIPE_PRIV_CATCHES = 0
+};
+
+SPIPE_PRIV_RARE void spipe_priv_leave_stage(const spipe_priv_note_t *note) { (void)note; }
+
+#define SPIPE_PRIV_CALL(sync, thrown, note, result, call, instead)                                 \
     do {                                                                                           \
+        (void)(note);                                                                              \
         (void)(thrown);                                                                            \
         result = call;                                                                             \
     } while (0)
 
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) { (void)thrown; }
 #endif
+
+/* ---- src/private/chunks.h ---- */
+/* ---- 13 execute: what a stage asks of its chunk --------------------------------------------
+   Buffers as pointers, and why a stage gives up. What is wrong is noted in words; the run fails
+   with them when the stage returns. */
+SPIPE_PRIV_RARE void spipe_priv_note_down(const spipe_chunk_t *c, cudaError_t error,
+                                          const char *format, va_list args) {
+    spipe_priv_note_t *n = c->note;
+    if (!n || n->error != cudaSuccess) return;
+    n->error = error;
+    vsnprintf(n->text, sizeof n->text, format, args);
+}
+
+SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    if (chunk) spipe_priv_note_down(chunk, cudaErrorUnknown, format, args);
+    va_end(args);
+    return cudaErrorUnknown;
+}
+
+/* Why a call of the user's failed, in words; its error is e, or what was noted. */
+SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+    if (n->error == cudaSuccess) return cudaGetErrorString(*e);
+    if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
+    return n->text;
+}
+
+/* Memory for a host stage that goes on though the buffer it asks for is not there. */
+SPIPE_PRIV_RARE void *spipe_priv_scratch(const spipe_chunk_t *c, size_t size) {
+    void **block = (void **)calloc(c->count + 1, size > sizeof *block ? size : sizeof *block);
+    if (!block) return NULL;
+    *block = c->note->scratch;
+    c->note->scratch = (void *)block;
+    return (void *)(block + 1);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_free_scratch(spipe_priv_note_t *n) {
+    while (n->scratch) {
+        void **block = (void **)n->scratch;
+        n->scratch = *block;
+        free((void *)block);
+    }
+}
+
+/* Notes what is wrong with buffer i, and does not return where the caller catches exceptions. */
+SPIPE_PRIV_RARE void *spipe_priv_wrong_buf(const spipe_chunk_t *c, int i, size_t size,
+                                           const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    spipe_priv_note_down(c, cudaErrorInvalidValue, format, args);
+    va_end(args);
+    spipe_priv_leave_stage(c->note);
+    if (i >= 0 && i < c->num_buffers && c->data[i]) return c->data[i];
+    return c->stream ? NULL : spipe_priv_scratch(c, size);
+}
+
+/* A buffer that is not there, or has elements of another size. A chunk that somebody made by hand
+   has no note, and is taken as it is. */
+SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t size) {
+    const int there = i >= 0 && i < c->num_buffers && i < SPIPE_MAX_BUFFERS;
+    if (!c->note) return i >= 0 && i < SPIPE_MAX_BUFFERS ? c->data[i] : NULL;
+    if (!there) {
+        return spipe_priv_wrong_buf(
+            c, i, size, "it takes buffer %d, and the pipeline has %d, from 0", i, c->num_buffers);
+    }
+    if (!c->kind[i]) {
+        return spipe_priv_wrong_buf(c, i, size,
+                                    "it takes buffer %d and did not declare it; add SPIPE_BIT(%d) "
+                                    "to what it reads or writes (resident buffers stay on the GPU)",
+                                    i, i);
+    }
+    return spipe_priv_wrong_buf(c, i, size,
+                                "it takes buffer %d (%s) for elements of %zu bytes, and they have "
+                                "%zu; give both one type (of several values: SPIPE_BUF_ROW)",
+                                i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
+}
+
+SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size) {
+    if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
+        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) return c->data[i];
+    }
+    return spipe_priv_other_buf(c, i, size);
+}
+
+/* SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1; asked in the first chunk. */
+SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
+    const spipe_kind_t from = c->kind[0], to = c->kind[1];
+    if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF says what is not there */
+    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && to != SPIPE_INPUT && to != SPIPE_SOURCE) {
+        return;
+    }
+    (void)spipe_priv_wrong_buf(c, 0, 1,
+                               "SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1, and they are "
+                               "%s and %s; add the input first, or write the stage out",
+                               spipe_priv_kind_name(from), spipe_priv_kind_name(to));
+}
 
 /* ---- src/private/request.h ---- */
 /* ---- 13 execute: the request ---------------------------------------------------------------
@@ -4470,12 +4640,15 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
         spipe_priv_slot_t *slot = &m->slots[k];
         slot->view.slot = (int)k;
         slot->view.num_buffers = p->request.desc.num_buffers;
+        slot->view.note = &p->note;
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
             unsigned char *at = slot->dev[i];
             if (!at && pin) at = m->pinned_alias + (pin - m->pinned);
             if (p->request.desc.buffers[i].kind == SPIPE_RESIDENT) at = m->resident[i];
             slot->view.data[i] = at;
+            slot->view.kind[i] = p->request.desc.buffers[i].kind;
+            slot->view.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
         }
     }
 }
@@ -5070,13 +5243,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = SIZE_MAX; /* not set yet */
+        spipe_priv_note_t note;
         cudaError_t e;
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, e, b->source(dst, want, &n, b->user),
+        note.error = cudaSuccess;
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
+            const char *why = spipe_priv_why(&note, &e);
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
-                                   i, spipe_priv_position(p, batch), *got, cudaGetErrorString(e));
+                                   i, spipe_priv_position(p, batch), *got, why);
         }
         if (n == SIZE_MAX) {
             return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
@@ -5263,15 +5439,19 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        spipe_priv_note_t note;
+        const char *why;
         cudaError_t e;
         if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, e,
+        note.error = cudaSuccess;
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
                         b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
                         cudaErrorUnknown);
         if (e == cudaSuccess) continue;
+        why = spipe_priv_why(&note, &e);
         (void)spipe_priv_fail(p, e, -1, at->batch,
                               "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                              at->position, at->first, cudaGetErrorString(e));
+                              at->position, at->first, why);
         return 0;
     }
     return 1;
@@ -5310,18 +5490,32 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
                                                 const spipe_priv_task_t *t) {
     const spipe_stage_desc_t *s = &p->request.desc.stages[t->stage];
     spipe_priv_at_t at;
+    spipe_priv_note_t note;
     spipe_chunk_t c;
     cudaError_t e;
+    const char *why;
+    int i;
     memset(&c, 0, sizeof c);
+    note.error = cudaSuccess;
+    note.catches = SPIPE_PRIV_CATCHES;
+    note.scratch = NULL;
+    c.note = &note;
     spipe_priv_locate(p, t->batch, &at);
     spipe_priv_view(p, &at, &c);
     c.slot = (int)(t->batch % p->plan.depth);
     c.num_buffers = p->request.desc.num_buffers;
     memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, s->fn(&c, s->user), cudaErrorUnknown);
-    if (e == cudaSuccess) return;
+    for (i = 0; i < c.num_buffers; ++i) {
+        if (!c.data[i]) continue;
+        c.kind[i] = p->request.desc.buffers[i].kind;
+        c.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
+    }
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, s->fn(&c, s->user), cudaErrorUnknown);
+    spipe_priv_free_scratch(&note);
+    if (e == cudaSuccess && note.error == cudaSuccess) return;
+    why = spipe_priv_why(&note, &e);
     (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
-                          s->name, at.position, cudaGetErrorString(e));
+                          s->name, at.position, why);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
@@ -5527,7 +5721,7 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_seconds() - p->run.began;
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, stop, d->progress(&progress, d->progress_user), 1);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     if (!stop) return;
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);
 }
@@ -5574,10 +5768,13 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
+    const char *why = spipe_priv_why(&p->note, &e);
     if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
-    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
+        return spipe_priv_fail_between(p, e, batch);
+    }
     (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, cudaGetErrorString(e));
+                          p->request.desc.stages[s].name, c->index, why);
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
     return e;
 }
@@ -5586,10 +5783,11 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
-    return e == cudaSuccess ? e : spipe_priv_stage_failed(p, e, batch, s, c);
+    if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
+    return spipe_priv_stage_failed(p, e, batch, s, c);
 }
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
@@ -5847,6 +6045,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     size_t k;
     if (!p->workers.started) p->sync->single_threaded = p->workers.block == NULL;
     spipe_priv_failure_clear(&p->failure);
+    p->note.error = cudaSuccess;
+    p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = run->drain_failed = run->stop_asked = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);

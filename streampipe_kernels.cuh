@@ -564,18 +564,20 @@ SPIPE_API cudaError_t spipe_u8_to_f32_stage(const spipe_chunk_t *chunk, void *us
     const spipe_normalise_t *p = (const spipe_normalise_t *)user;
     if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
     const size_t samples = chunk->count * (size_t)p->channels;
-    return spipe_priv_launch_spread(
-        chunk, samples, spipe_u8_to_f32_kernel, SPIPE_BUF(chunk, p->out, float),
-        SPIPE_BUF(chunk, p->in, const unsigned char), spipe_priv_lines(p, false), samples);
+    return spipe_priv_launch_spread(chunk, samples, spipe_u8_to_f32_kernel,
+                                    SPIPE_BUF_ROW(chunk, p->out, float, p->channels),
+                                    SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->channels),
+                                    spipe_priv_lines(p, false), samples);
 }
 
 SPIPE_API cudaError_t spipe_f32_to_u8_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_normalise_t *p = (const spipe_normalise_t *)user;
     if (!spipe_priv_normalise_valid(p)) return cudaErrorInvalidValue;
     const size_t samples = chunk->count * (size_t)p->channels;
-    return spipe_priv_launch_spread(
-        chunk, samples, spipe_f32_to_u8_kernel, SPIPE_BUF(chunk, p->out, unsigned char),
-        SPIPE_BUF(chunk, p->in, const float), spipe_priv_lines(p, true), samples);
+    return spipe_priv_launch_spread(chunk, samples, spipe_f32_to_u8_kernel,
+                                    SPIPE_BUF_ROW(chunk, p->out, unsigned char, p->channels),
+                                    SPIPE_BUF_ROW(chunk, p->in, const float, p->channels),
+                                    spipe_priv_lines(p, true), samples);
 }
 
 /* The twins process `pixels` pixels; they do not read p->in and p->out. */
@@ -649,11 +651,12 @@ SPIPE_API cudaError_t spipe_u8_to_chw_stage(const spipe_chunk_t *chunk, void *us
     typedef void (*kernel_t)(float *, const unsigned char *, spipe_priv_lines_t, size_t, size_t);
     const kernel_t kernels[] = {spipe_u8_to_chw_kernel<1>, spipe_u8_to_chw_kernel<2>,
                                 spipe_u8_to_chw_kernel<3>, spipe_u8_to_chw_kernel<4>};
+    const size_t samples = p->pixels * (size_t)p->norm.channels;
     const dim3 grid(spipe_blocks(p->pixels / 4 + 1, SPIPE_PRIV_THREADS),
                     chunk->count < 65535 ? (unsigned)chunk->count : 65535u);
     return SPIPE_LAUNCH(kernels[p->norm.channels - 1], grid, SPIPE_PRIV_THREADS, 0, chunk->stream,
-                        SPIPE_BUF(chunk, p->out, float),
-                        SPIPE_BUF(chunk, p->in, const unsigned char),
+                        SPIPE_BUF_ROW(chunk, p->out, float, samples),
+                        SPIPE_BUF_ROW(chunk, p->in, const unsigned char, samples),
                         spipe_priv_lines(&p->norm, false), p->pixels, chunk->count);
 }
 
@@ -823,7 +826,7 @@ SPIPE_API cudaError_t spipe_rgb_to_lab_stage(const spipe_chunk_t *chunk, void *u
     /* 32 pixels per thread: fewer would not repay the table that each block fills. */
     return SPIPE_LAUNCH(spipe_rgb_to_lab_kernel,
                         spipe_blocks(chunk->count / 32 + 1, SPIPE_PRIV_THREADS), SPIPE_PRIV_THREADS,
-                        0, chunk->stream, SPIPE_BUF(chunk, p->out, float),
+                        0, chunk->stream, SPIPE_BUF_ROW(chunk, p->out, float, 3),
                         SPIPE_BUF(chunk, p->in, const spipe_rgb8_t), chunk->count);
 }
 
@@ -1066,8 +1069,9 @@ SPIPE_API cudaError_t spipe_sobel_stage(const spipe_chunk_t *chunk, void *user) 
     const dim3 grid(spipe_blocks(p->width, 8 * SPIPE_PRIV_SOBEL_THREADS),
                     down < 65535u ? down : 65535u);
     return SPIPE_LAUNCH(spipe_sobel_kernel, grid, SPIPE_PRIV_SOBEL_THREADS, 0, chunk->stream,
-                        SPIPE_BUF(chunk, p->out, unsigned char),
-                        SPIPE_BUF(chunk, p->in, const unsigned char), p->width, chunk->count);
+                        SPIPE_BUF_ROW(chunk, p->out, unsigned char, p->width),
+                        SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->width), p->width,
+                        chunk->count);
 }
 
 /* The index at + by - minus, clamped to 0 .. size - 1. */
@@ -1244,11 +1248,12 @@ SPIPE_API cudaError_t spipe_blur_down_stage(const spipe_chunk_t *chunk, void *us
     const spipe_blur_t *p = (const spipe_blur_t *)user;
     if (!spipe_priv_blur_valid(p)) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
-    return SPIPE_LAUNCH(
-        (p->radius <= 4 ? spipe_blur_down_kernel<4> : spipe_blur_down_kernel<8>),
-        spipe_priv_row_grid(p->width, chunk->count, 8), spipe_priv_row_block(), 0, chunk->stream,
-        SPIPE_BUF(chunk, p->middle, float), SPIPE_BUF(chunk, p->in, const unsigned char),
-        spipe_priv_gaussian(p->radius, p->sigma), p->radius, p->width, chunk->count);
+    return SPIPE_LAUNCH((p->radius <= 4 ? spipe_blur_down_kernel<4> : spipe_blur_down_kernel<8>),
+                        spipe_priv_row_grid(p->width, chunk->count, 8), spipe_priv_row_block(), 0,
+                        chunk->stream, SPIPE_BUF_ROW(chunk, p->middle, float, p->width),
+                        SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->width),
+                        spipe_priv_gaussian(p->radius, p->sigma), p->radius, p->width,
+                        chunk->count);
 }
 
 SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *user) {
@@ -1260,8 +1265,8 @@ SPIPE_API cudaError_t spipe_blur_across_stage(const spipe_chunk_t *chunk, void *
     if (p->radius <= 2) kernel = spipe_blur_across_kernel<2>;
     return SPIPE_LAUNCH(kernel, spipe_priv_row_grid(p->width, chunk->count, 2),
                         spipe_priv_row_block(), 0, chunk->stream,
-                        SPIPE_BUF(chunk, p->out, unsigned char),
-                        SPIPE_BUF(chunk, p->middle, const float),
+                        SPIPE_BUF_ROW(chunk, p->out, unsigned char, p->width),
+                        SPIPE_BUF_ROW(chunk, p->middle, const float, p->width),
                         spipe_priv_gaussian(p->radius, p->sigma), p->width, chunk->count);
 }
 
@@ -1464,14 +1469,14 @@ SPIPE_API cudaError_t spipe_priv_histogram(const spipe_chunk_t *chunk, const spi
     return SPIPE_LAUNCH(spipe_histogram_kernel,
                         spipe_priv_few_blocks(spipe_blocks(chunk->count * parts, SPIPE_PRIV_WARPS)),
                         SPIPE_PRIV_THREADS, 0, chunk->stream, counts, total,
-                        SPIPE_BUF(chunk, p->in, const unsigned char), valid, p->block_bytes,
-                        parts > 1 ? part_bytes : p->block_bytes, chunk->count);
+                        SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->block_bytes), valid,
+                        p->block_bytes, parts > 1 ? part_bytes : p->block_bytes, chunk->count);
 }
 
 SPIPE_API cudaError_t spipe_histogram_stage(const spipe_chunk_t *chunk, void *user) {
     const spipe_bytes_t *p = (const spipe_bytes_t *)user;
     if (!spipe_priv_bytes_valid(p)) return cudaErrorInvalidValue;
-    return spipe_priv_histogram(chunk, p, SPIPE_BUF(chunk, p->counts, uint32_t));
+    return spipe_priv_histogram(chunk, p, SPIPE_BUF_ROW(chunk, p->counts, uint32_t, 256));
 }
 
 SPIPE_API cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, void *user) {
@@ -1481,6 +1486,7 @@ SPIPE_API cudaError_t spipe_total_histogram_stage(const spipe_chunk_t *chunk, vo
     /* If all bytes are used, borders between blocks do not matter: the chunk is one large block. */
     if (p.valid < 0 && chunk->count > 0) {
         p.block_bytes *= chunk->count;
+        if (p.in >= 0 && p.in < all.num_buffers) all.elem_bytes[p.in] *= chunk->count;
         all.count = 1;
     }
     return spipe_priv_histogram(&all, &p, NULL);
@@ -1530,7 +1536,7 @@ SPIPE_API cudaError_t spipe_entropy_stage(const spipe_chunk_t *chunk, void *user
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_entropy_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_THREADS / 8),
                         SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
-                        SPIPE_BUF(chunk, p->counts, const uint32_t), chunk->count);
+                        SPIPE_BUF_ROW(chunk, p->counts, const uint32_t, 256), chunk->count);
 }
 
 static __global__ void __launch_bounds__(SPIPE_PRIV_THREADS, 4)
@@ -1567,8 +1573,8 @@ SPIPE_API cudaError_t spipe_byte_entropy_stage(const spipe_chunk_t *chunk, void 
     return SPIPE_LAUNCH(spipe_byte_entropy_kernel,
                         spipe_priv_few_blocks(spipe_blocks(chunk->count, SPIPE_PRIV_WARPS)),
                         SPIPE_PRIV_THREADS, 0, chunk->stream, SPIPE_BUF(chunk, p->entropy, float),
-                        total, SPIPE_BUF(chunk, p->in, const unsigned char), valid, p->block_bytes,
-                        chunk->count);
+                        total, SPIPE_BUF_ROW(chunk, p->in, const unsigned char, p->block_bytes),
+                        valid, p->block_bytes, chunk->count);
 }
 
 /* The twins; valid may be NULL, then all bytes are used. */
@@ -2210,11 +2216,11 @@ SPIPE_API cudaError_t spipe_threshold_stage(const spipe_chunk_t *chunk, void *us
     if (chunk->count == 0) return cudaSuccess;
     uint32_t *out = NULL;
     uint32_t *counts = NULL;
-    if (p->out >= 0) out = SPIPE_BUF(chunk, p->out, uint32_t);
+    if (p->out >= 0) out = SPIPE_BUF_ROW(chunk, p->out, uint32_t, p->keep);
     if (p->counts >= 0) counts = SPIPE_BUF(chunk, p->counts, uint32_t);
     return SPIPE_LAUNCH(spipe_threshold_kernel, spipe_blocks(chunk->count, SPIPE_PRIV_WARPS),
                         SPIPE_PRIV_THREADS, 0, chunk->stream, out, counts,
-                        SPIPE_BUF(chunk, p->in, const float), p->width,
+                        SPIPE_BUF_ROW(chunk, p->in, const float, p->width), p->width,
                         out == NULL ? (size_t)0 : p->keep, p->threshold, chunk->count);
 }
 
@@ -2339,8 +2345,9 @@ SPIPE_API cudaError_t spipe_topk_stage(const spipe_chunk_t *chunk, void *user) {
     if (p->k == 0 || p->k > SPIPE_TOPK_MAX) return cudaErrorInvalidValue;
     if (chunk->count == 0) return cudaSuccess;
     return SPIPE_LAUNCH(spipe_topk_kernel, spipe_blocks(chunk->count, 1), SPIPE_PRIV_THREADS, 0,
-                        chunk->stream, SPIPE_BUF(chunk, p->out, uint32_t),
-                        SPIPE_BUF(chunk, p->in, const float), p->width, p->k, chunk->count);
+                        chunk->stream, SPIPE_BUF_ROW(chunk, p->out, uint32_t, p->k),
+                        SPIPE_BUF_ROW(chunk, p->in, const float, p->width), p->width, p->k,
+                        chunk->count);
 }
 
 /* Inserts each score into the sorted list of the best so far, behind those that are not worse. */

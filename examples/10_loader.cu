@@ -59,8 +59,8 @@ static __global__ void step(const unsigned *batch, state_t *s) {
 
 static cudaError_t step_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
-    return SPIPE_LAUNCH(step, WORDS / 256, 256, 0, c->stream, SPIPE_BUF(c, 0, const unsigned),
-                        SPIPE_BUF(c, 1, state_t));
+    return SPIPE_LAUNCH(step, WORDS / 256, 256, 0, c->stream,
+                        SPIPE_BUF_ROW(c, 0, const unsigned, WORDS), SPIPE_BUF(c, 1, state_t));
 }
 
 static state_t train(loader_t *l, spipe_schedule_t schedule) {

@@ -36,8 +36,8 @@ static cudaError_t product_stage(const spipe_chunk_t *c, void *user) {
     SPIPE_TRY(product_error(cublasSetStream(h, c->stream)));
     return product_error(cublasSgemm(h, CUBLAS_OP_T, CUBLAS_OP_N, height, n, width, &one,
                                      SPIPE_BUF(c, p->matrix, const float), width,
-                                     SPIPE_BUF(c, p->in, const float), width, &zero,
-                                     SPIPE_BUF(c, p->out, float), height));
+                                     SPIPE_BUF_ROW(c, p->in, const float, width), width, &zero,
+                                     SPIPE_BUF_ROW(c, p->out, float, height), height));
 }
 
 #else
@@ -60,7 +60,8 @@ static __global__ void product_kernel(float *out, const float *in, const float *
 static cudaError_t product_stage(const spipe_chunk_t *c, void *user) {
     const product_t *p = (const product_t *)user;
     return SPIPE_LAUNCH(product_kernel, spipe_blocks(c->count * p->height, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, p->out, float), SPIPE_BUF(c, p->in, const float),
+                        SPIPE_BUF_ROW(c, p->out, float, p->height),
+                        SPIPE_BUF_ROW(c, p->in, const float, p->width),
                         SPIPE_BUF(c, p->matrix, const float), p->width, p->height, c->count);
 }
 #endif

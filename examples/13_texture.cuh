@@ -133,29 +133,31 @@ static cudaError_t texture_stage(const spipe_chunk_t *c, void *user) {
     const size_t n = c->count * PIXELS;
     (void)user;
     return SPIPE_LAUNCH(texture_kernel, spipe_blocks(n, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, TEXTURE, float), SPIPE_BUF(c, PICTURE, const spipe_rgb8_t),
-                        SPIPE_BUF(c, LAB, const float), n);
+                        SPIPE_BUF_ROW(c, TEXTURE, float, PIXELS *CHANNELS),
+                        SPIPE_BUF_ROW(c, PICTURE, const spipe_rgb8_t, PIXELS),
+                        SPIPE_BUF_ROW(c, LAB, const float, PIXELS * 3), n);
 }
 
 static cudaError_t score_stage(const spipe_chunk_t *c, void *user) {
     const int which = *(const int *)user;
     return SPIPE_LAUNCH(score_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c->stream,
-                        SPIPE_BUF(c, SCORE + which, float), which,
-                        SPIPE_BUF(c, TEXTURE, const float), SPIPE_BUF(c, ASKED, const float),
-                        c->count * PATCHES);
+                        SPIPE_BUF_ROW(c, SCORE + which, float, PATCHES), which,
+                        SPIPE_BUF_ROW(c, TEXTURE, const float, PIXELS *CHANNELS),
+                        SPIPE_BUF(c, ASKED, const float), c->count * PATCHES);
 }
 
 static cudaError_t balance_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(balance_kernel, spipe_blocks(c->count * PATCHES, 64), 64, 0, c->stream,
-                        SPIPE_BUF(c, RELEVANCE, float), SPIPE_BUF(c, SCORE, const float),
-                        SPIPE_BUF(c, SCORE + 1, const float), SPIPE_BUF(c, SCORE + 2, const float),
-                        c->count * PATCHES);
+                        SPIPE_BUF_ROW(c, RELEVANCE, float, PATCHES),
+                        SPIPE_BUF_ROW(c, SCORE, const float, PATCHES),
+                        SPIPE_BUF_ROW(c, SCORE + 1, const float, PATCHES),
+                        SPIPE_BUF_ROW(c, SCORE + 2, const float, PATCHES), c->count * PATCHES);
 }
 
 static cudaError_t tokens_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(tokens_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
-                        SPIPE_BUF(c, TOKENS, uint32_t), SPIPE_BUF(c, RELEVANCE, const float),
-                        c->count);
+                        SPIPE_BUF_ROW(c, TOKENS, uint32_t, PATCHES),
+                        SPIPE_BUF_ROW(c, RELEVANCE, const float, PATCHES), c->count);
 }

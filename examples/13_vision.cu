@@ -36,6 +36,8 @@ static cudaError_t lab_stage(const spipe_chunk_t *c, void *user) {
     spipe_chunk_t pixels = *c;
     (void)user;
     pixels.count *= PIXELS;
+    pixels.elem_bytes[PICTURE] = sizeof(spipe_rgb8_t);
+    pixels.elem_bytes[LAB] = 3 * sizeof(float);
     return spipe_rgb_to_lab_stage(&pixels, (void *)&lab);
 }
 

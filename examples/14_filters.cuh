@@ -74,14 +74,17 @@ static cudaError_t filter_stage(const spipe_chunk_t *c, void *user) {
     typedef unsigned char byte_t;
     const filter_t *f = (const filter_t *)user;
     const size_t n = c->count * f->layout.at[3];
-    const byte_t *in = SPIPE_BUF(c, IN, const byte_t);
-    byte_t *out = SPIPE_BUF(c, OUT, byte_t);
+    const byte_t *in =
+        SPIPE_BUF_ROW(c, IN, const byte_t, f->layout.at[3]); /* an element: a frame */
+    byte_t *out = SPIPE_BUF_ROW(c, OUT, byte_t, f->layout.at[3]);
     if (f->step == DOWN)
         return SPIPE_LAUNCH((filter_kernel<unsigned, byte_t>), spipe_blocks(n, 256), 256, 0,
-                            c->stream, SPIPE_BUF(c, MIDDLE, unsigned), in, *f, n);
+                            c->stream, SPIPE_BUF_ROW(c, MIDDLE, unsigned, f->layout.at[3]), in, *f,
+                            n);
     if (f->step == ACROSS)
         return SPIPE_LAUNCH((filter_kernel<byte_t, unsigned>), spipe_blocks(n, 256), 256, 0,
-                            c->stream, out, SPIPE_BUF(c, MIDDLE, const unsigned), *f, n);
+                            c->stream, out,
+                            SPIPE_BUF_ROW(c, MIDDLE, const unsigned, f->layout.at[3]), *f, n);
     return SPIPE_LAUNCH((filter_kernel<byte_t, byte_t>), spipe_blocks(n, 256), 256, 0, c->stream,
                         out, in, *f, n);
 }

@@ -382,7 +382,8 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     if (!mine) part->member->refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, e, b->sink(src, count, first, b->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->sink(src, count, first, b->user),
+                    cudaErrorUnknown);
     spipe_priv_lock(t->sync);
     if (e == cudaSuccess)
         *turn = chunk + 1;
@@ -403,7 +404,7 @@ SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *u
     while (t->hosting & (1 << part->number)) spipe_priv_wait(t->sync);
     t->hosting |= 1 << part->number;
     spipe_priv_unlock(t->sync);
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, e, s->fn(c, s->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, c->note, e, s->fn(c, s->user), cudaErrorUnknown);
     spipe_priv_lock(t->sync);
     t->hosting &= ~(1 << part->number);
     spipe_priv_wake(t->sync);
@@ -427,7 +428,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
     all.elements_done = all.chunks_done * t->chunk_elems;
     if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
     all.seconds = spipe_priv_seconds() - t->began;
-    SPIPE_PRIV_CALL(NULL, &t->thrown, stop, t->d.progress(&all, t->d.progress_user), 1);
+    SPIPE_PRIV_CALL(NULL, &t->thrown, NULL, stop, t->d.progress(&all, t->d.progress_user), 1);
     t->closed |= stop != 0;
     spipe_priv_unlock(t->sync);
     return stop;
@@ -444,7 +445,7 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
         const size_t bytes = t->d.buffers[i].elem_bytes;
         if (!t->merged[i]) continue;
         if (t->has_merged) {
-            SPIPE_PRIV_CALL(NULL, &t->thrown, e,
+            SPIPE_PRIV_CALL(NULL, &t->thrown, NULL, e,
                             d->reduce(t->merged[i], m->copies[i], bytes, d->user),
                             cudaErrorUnknown);
             SPIPE_TRY(e);
@@ -642,7 +643,8 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
             again = again && spipe_priv_member_next_round(m, m->p->run.at.completed);
         }
         spipe_priv_report(m->p, &m->report);
-        SPIPE_PRIV_CALL(m->team->sync, &m->team->thrown, e, spipe_priv_member_throws(m, e), e);
+        SPIPE_PRIV_CALL(m->team->sync, &m->team->thrown, NULL, e, spipe_priv_member_throws(m, e),
+                        e);
         spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
     }
     free(m->p);
@@ -1018,7 +1020,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
         return spipe_priv_refuse(&r->failure, e, "device %d cannot be used: %s", device,
                                  cudaGetErrorString(e));
     }
-    SPIPE_PRIV_CALL(NULL, thrown, e, spipe_run(&own, r), r->failure.error);
+    SPIPE_PRIV_CALL(NULL, thrown, NULL, e, spipe_run(&own, r), r->failure.error);
     back = before != device ? cudaSetDevice(before) : cudaSuccess;
     if (e == cudaSuccess && back != cudaSuccess) {
         e = spipe_priv_refuse(&r->failure, back,

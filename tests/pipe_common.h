@@ -106,8 +106,9 @@ static inline cudaError_t pipe_mix_stage(const spipe_chunk_t *c, void *user) {
     const pipe_mix_args_t *a = (const pipe_mix_args_t *)user;
     const size_t n = c->count * a->elem_bytes;
     return SPIPE_LAUNCH(pipe_mix_kernel, spipe_blocks(n, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, a->in, const unsigned char),
-                        SPIPE_BUF(c, a->out, unsigned char), c->first * a->elem_bytes, n);
+                        SPIPE_BUF_ROW(c, a->in, const unsigned char, a->elem_bytes),
+                        SPIPE_BUF_ROW(c, a->out, unsigned char, a->elem_bytes),
+                        c->first * a->elem_bytes, n);
 }
 #endif
 #endif

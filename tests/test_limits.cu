@@ -217,7 +217,7 @@ static void test_silent_source(size_t count) {
 /* What lies before a chunk by so many bytes as user says. */
 static cudaError_t shifted_stage(const spipe_chunk_t *c, void *user) {
     const size_t before = *(const size_t *)user;
-    return cudaMemcpyAsync(c->data[1], SPIPE_BUF(c, 0, unsigned char) - before, c->count,
+    return cudaMemcpyAsync(c->data[1], (unsigned char *)c->data[0] - before, c->count,
                            cudaMemcpyDefault, c->stream);
 }
 

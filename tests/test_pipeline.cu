@@ -106,11 +106,15 @@ static void test_staging(void) {
 }
 
 /* Sizes of the two buffers differ: three floats in, one out. */
-static __global__ void norm_kernel(const float *v, float *out, size_t n) {
+typedef struct three {
+    float v[3];
+} three_t;
+
+static __global__ void norm_kernel(const three_t *x, float *out, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i < n) out[i] = v[3 * i] + 2.0f * v[3 * i + 1] + 4.0f * v[3 * i + 2];
+    if (i < n) out[i] = x[i].v[0] + 2.0f * x[i].v[1] + 4.0f * x[i].v[2];
 }
-SPIPE_MAP_STAGE(norm_stage, norm_kernel, float, float)
+SPIPE_MAP_STAGE(norm_stage, norm_kernel, three_t, float)
 
 static void test_ratio(void) {
     const size_t n = 5001;

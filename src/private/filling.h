@@ -74,13 +74,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = SIZE_MAX; /* not set yet */
+        spipe_priv_note_t note;
         cudaError_t e;
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, e, b->source(dst, want, &n, b->user),
+        note.error = cudaSuccess;
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
+            const char *why = spipe_priv_why(&note, &e);
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
-                                   i, spipe_priv_position(p, batch), *got, cudaGetErrorString(e));
+                                   i, spipe_priv_position(p, batch), *got, why);
         }
         if (n == SIZE_MAX) {
             return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,

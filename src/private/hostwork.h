@@ -17,15 +17,19 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        spipe_priv_note_t note;
+        const char *why;
         cudaError_t e;
         if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, e,
+        note.error = cudaSuccess;
+        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
                         b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
                         cudaErrorUnknown);
         if (e == cudaSuccess) continue;
+        why = spipe_priv_why(&note, &e);
         (void)spipe_priv_fail(p, e, -1, at->batch,
                               "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                              at->position, at->first, cudaGetErrorString(e));
+                              at->position, at->first, why);
         return 0;
     }
     return 1;
@@ -64,18 +68,32 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
                                                 const spipe_priv_task_t *t) {
     const spipe_stage_desc_t *s = &p->request.desc.stages[t->stage];
     spipe_priv_at_t at;
+    spipe_priv_note_t note;
     spipe_chunk_t c;
     cudaError_t e;
+    const char *why;
+    int i;
     memset(&c, 0, sizeof c);
+    note.error = cudaSuccess;
+    note.catches = SPIPE_PRIV_CATCHES;
+    note.scratch = NULL;
+    c.note = &note;
     spipe_priv_locate(p, t->batch, &at);
     spipe_priv_view(p, &at, &c);
     c.slot = (int)(t->batch % p->plan.depth);
     c.num_buffers = p->request.desc.num_buffers;
     memcpy((void *)c.data, (void *)at.slot->mirror[t->stage], sizeof c.data);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, s->fn(&c, s->user), cudaErrorUnknown);
-    if (e == cudaSuccess) return;
+    for (i = 0; i < c.num_buffers; ++i) {
+        if (!c.data[i]) continue;
+        c.kind[i] = p->request.desc.buffers[i].kind;
+        c.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
+    }
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, s->fn(&c, s->user), cudaErrorUnknown);
+    spipe_priv_free_scratch(&note);
+    if (e == cudaSuccess && note.error == cudaSuccess) return;
+    why = spipe_priv_why(&note, &e);
     (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
-                          s->name, at.position, cudaGetErrorString(e));
+                          s->name, at.position, why);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {

@@ -39,10 +39,13 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
+    const char *why = spipe_priv_why(&p->note, &e);
     if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
-    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
+        return spipe_priv_fail_between(p, e, batch);
+    }
     (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, cudaGetErrorString(e));
+                          p->request.desc.stages[s].name, c->index, why);
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
     return e;
 }
@@ -51,10 +54,11 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
-    return e == cudaSuccess ? e : spipe_priv_stage_failed(p, e, batch, s, c);
+    if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
+    return spipe_priv_stage_failed(p, e, batch, s, c);
 }
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,

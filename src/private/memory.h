@@ -185,12 +185,15 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
         spipe_priv_slot_t *slot = &m->slots[k];
         slot->view.slot = (int)k;
         slot->view.num_buffers = p->request.desc.num_buffers;
+        slot->view.note = &p->note;
         for (i = 0; i < p->request.desc.num_buffers; ++i) {
             const unsigned char *pin = slot->pin_in[i] ? slot->pin_in[i] : slot->pin_out[i];
             unsigned char *at = slot->dev[i];
             if (!at && pin) at = m->pinned_alias + (pin - m->pinned);
             if (p->request.desc.buffers[i].kind == SPIPE_RESIDENT) at = m->resident[i];
             slot->view.data[i] = at;
+            slot->view.kind[i] = p->request.desc.buffers[i].kind;
+            slot->view.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
         }
     }
 }

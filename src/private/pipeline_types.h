@@ -77,6 +77,14 @@ typedef struct spipe_priv_route {
     size_t stage_distance; /* batches that a segment is issued behind the one before it */
 } spipe_priv_route_t;
 
+/* What a stage says of itself while it runs, for the sentence of the failure. */
+typedef struct spipe_priv_note {
+    cudaError_t error; /* cudaSuccess = nothing was said */
+    int catches;       /* 1 = whoever called the stage catches exceptions */
+    void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
+    char text[192];
+} spipe_priv_note_t;
+
 /* One batch's place in memory, and how far it is. */
 typedef struct spipe_priv_slot {
     unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
@@ -250,6 +258,7 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_sync_t *sync;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
+    spipe_priv_note_t note;              /* of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;

@@ -25,6 +25,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     size_t k;
     if (!p->workers.started) p->sync->single_threaded = p->workers.block == NULL;
     spipe_priv_failure_clear(&p->failure);
+    p->note.error = cudaSuccess;
+    p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = run->drain_failed = run->stop_asked = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);

@@ -167,7 +167,7 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
     progress.seconds = spipe_priv_seconds() - p->run.began;
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, stop, d->progress(&progress, d->progress_user), 1);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     if (!stop) return;
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);
 }

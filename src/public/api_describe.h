@@ -1,5 +1,15 @@
 /* ---- 9 >>describe --------------------------------------------------------------------------
    What the user asks for: buffers, stages, sizes. The library never writes into it. */
+typedef enum spipe_kind {
+    SPIPE_INPUT = 1, /* host array, copied in */
+    SPIPE_OUTPUT,    /* host array, copied out */
+    SPIPE_INOUT,     /* host array, copied in and out */
+    SPIPE_TEMP,      /* device only, one a slot */
+    SPIPE_RESIDENT,  /* device only, one for the whole run */
+    SPIPE_SOURCE,    /* a host function fills it, copied in */
+    SPIPE_SINK       /* copied out, a host function drains it */
+} spipe_kind_t;
+
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
 typedef struct spipe_chunk {
     size_t index;        /* number of this chunk, from 0 */
@@ -9,15 +19,37 @@ typedef struct spipe_chunk {
     cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
     int slot;            /* 0 .. depth-1: whose memory this is */
     int num_buffers;
-    void *data[SPIPE_MAX_BUFFERS]; /* buffer i: this chunk's first element (resident: the
+    void *data[SPIPE_MAX_BUFFERS];        /* buffer i: this chunk's first element (resident: the
                                              start). With a halo, elements -before .. count+after-1
                                              are readable. Host stage: NULL unless declared. */
+    size_t elem_bytes[SPIPE_MAX_BUFFERS]; /* of one element of buffer i (resident: of all of it) */
+    spipe_kind_t kind[SPIPE_MAX_BUFFERS]; /* of buffer i; 0 where data is NULL */
+    struct spipe_priv_note *note;         /* private: what the stage does wrong, in words */
 } spipe_chunk_t;
 
-/* Buffer i of a chunk as a pointer to type. */
-#define SPIPE_BUF(chunk, i, type) ((type *)(chunk)->data[i])
+/*  SPIPE_BUF(chunk, i, type) is buffer i of a chunk as a pointer to type, one an element.
+    SPIPE_BUF_ROW(chunk, i, type, length) is the same where an element is length of type: a row of
+    floats, a pixel of three bytes.
+    A buffer that is not there, or whose elements are not of this size, ends the run with a sentence
+    that names the stage and the buffer. In C++ the stage does not go on: an exception of the
+    library's leaves it, which the run catches. In C, and without exceptions, it goes on with
+    memory that it may write into. chunk->data[i] is the pointer without the question.          */
+#define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
+#define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
+    ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type)))
 /* Buffer i in the masks of spipe_add_host_stage. */
 #define SPIPE_BIT(i) (1u << (i))
+
+/*  spipe_chunk_fail -- why a stage gives up, in its own words: for failure.message.
+
+    chunk      in      what the stage was called with.
+    format     in      as for printf; cut after 190 characters.
+    Returns    cudaErrorUnknown, for the stage to return; it may return another error instead. The
+               run fails whatever the stage returns.
+    Blocks     no.   Threads  the one the stage runs on.   Callback  yes.   Capture  yes.
+    Allocates  nothing. */
+SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *format, ...)
+    SPIPE_PRIV_ATTRIBUTE((format(printf, 2, 3)));
 
 /* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
    stops the run and is what the run returns. A host stage does the work itself, on host memory.
@@ -40,16 +72,6 @@ typedef struct spipe_progress {
 } spipe_progress_t;
 
 typedef int (*spipe_progress_fn)(const spipe_progress_t *progress, void *user);
-
-typedef enum spipe_kind {
-    SPIPE_INPUT = 1, /* host array, copied in */
-    SPIPE_OUTPUT,    /* host array, copied out */
-    SPIPE_INOUT,     /* host array, copied in and out */
-    SPIPE_TEMP,      /* device only, one a slot */
-    SPIPE_RESIDENT,  /* device only, one for the whole run */
-    SPIPE_SOURCE,    /* a host function fills it, copied in */
-    SPIPE_SINK       /* copied out, a host function drains it */
-} spipe_kind_t;
 
 /* What lies beyond the first and the last element of a buffer with a halo. */
 typedef enum spipe_edge {

@@ -20,6 +20,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 #define SPIPE_MAP_STAGE(name, kernel, in_type, out_type)                                           \
     SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
         (void)user;                                                                                \
+        if (c->index == 0) spipe_priv_check_map(c);                                                \
         return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }

@@ -1,0 +1,95 @@
+/* ---- 13 execute: what a stage asks of its chunk --------------------------------------------
+   Buffers as pointers, and why a stage gives up. What is wrong is noted in words; the run fails
+   with them when the stage returns. */
+SPIPE_PRIV_RARE void spipe_priv_note_down(const spipe_chunk_t *c, cudaError_t error,
+                                          const char *format, va_list args) {
+    spipe_priv_note_t *n = c->note;
+    if (!n || n->error != cudaSuccess) return;
+    n->error = error;
+    vsnprintf(n->text, sizeof n->text, format, args);
+}
+
+SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    if (chunk) spipe_priv_note_down(chunk, cudaErrorUnknown, format, args);
+    va_end(args);
+    return cudaErrorUnknown;
+}
+
+/* Why a call of the user's failed, in words; its error is e, or what was noted. */
+SPIPE_PRIV_RARE const char *spipe_priv_why(const spipe_priv_note_t *n, cudaError_t *e) {
+    if (n->error == cudaSuccess) return cudaGetErrorString(*e);
+    if (*e == cudaSuccess || n->error == cudaErrorInvalidValue) *e = n->error;
+    return n->text;
+}
+
+/* Memory for a host stage that goes on though the buffer it asks for is not there. */
+SPIPE_PRIV_RARE void *spipe_priv_scratch(const spipe_chunk_t *c, size_t size) {
+    void **block = (void **)calloc(c->count + 1, size > sizeof *block ? size : sizeof *block);
+    if (!block) return NULL;
+    *block = c->note->scratch;
+    c->note->scratch = (void *)block;
+    return (void *)(block + 1);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_free_scratch(spipe_priv_note_t *n) {
+    while (n->scratch) {
+        void **block = (void **)n->scratch;
+        n->scratch = *block;
+        free((void *)block);
+    }
+}
+
+/* Notes what is wrong with buffer i, and does not return where the caller catches exceptions. */
+SPIPE_PRIV_RARE void *spipe_priv_wrong_buf(const spipe_chunk_t *c, int i, size_t size,
+                                           const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    spipe_priv_note_down(c, cudaErrorInvalidValue, format, args);
+    va_end(args);
+    spipe_priv_leave_stage(c->note);
+    if (i >= 0 && i < c->num_buffers && c->data[i]) return c->data[i];
+    return c->stream ? NULL : spipe_priv_scratch(c, size);
+}
+
+/* A buffer that is not there, or has elements of another size. A chunk that somebody made by hand
+   has no note, and is taken as it is. */
+SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t size) {
+    const int there = i >= 0 && i < c->num_buffers && i < SPIPE_MAX_BUFFERS;
+    if (!c->note) return i >= 0 && i < SPIPE_MAX_BUFFERS ? c->data[i] : NULL;
+    if (!there) {
+        return spipe_priv_wrong_buf(
+            c, i, size, "it takes buffer %d, and the pipeline has %d, from 0", i, c->num_buffers);
+    }
+    if (!c->kind[i]) {
+        return spipe_priv_wrong_buf(c, i, size,
+                                    "it takes buffer %d and did not declare it; add SPIPE_BIT(%d) "
+                                    "to what it reads or writes (resident buffers stay on the GPU)",
+                                    i, i);
+    }
+    return spipe_priv_wrong_buf(c, i, size,
+                                "it takes buffer %d (%s) for elements of %zu bytes, and they have "
+                                "%zu; give both one type (of several values: SPIPE_BUF_ROW)",
+                                i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
+}
+
+SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size) {
+    if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
+        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) return c->data[i];
+    }
+    return spipe_priv_other_buf(c, i, size);
+}
+
+/* SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1; asked in the first chunk. */
+SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
+    const spipe_kind_t from = c->kind[0], to = c->kind[1];
+    if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF says what is not there */
+    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && to != SPIPE_INPUT && to != SPIPE_SOURCE) {
+        return;
+    }
+    (void)spipe_priv_wrong_buf(c, 0, 1,
+                               "SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1, and they are "
+                               "%s and %s; add the input first, or write the stage out",
+                               spipe_priv_kind_name(from), spipe_priv_kind_name(to));
+}
