@@ -174,6 +174,9 @@ END EXAMPLE
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
+/* Stands in what was begun with a _default function of this version. */
+#define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
+
 /* Names of version 0.1 do not compile; the message gives the new name. */
 #if defined(__GNUC__) || defined(__clang__)
 #define SPIPE_PRIV_PRAGMA(text)     _Pragma(#text)
@@ -264,6 +267,7 @@ typedef struct spipe_stream_pool {
     unsigned char leased[SPIPE_MAX_STREAMS];
     int device;
     spipe_priv_sync_t *sync;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_stream_pool_t;
 
 /*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
@@ -288,8 +292,9 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     num_streams in     1 .. SPIPE_MAX_STREAMS; beyond 8 they share hardware queues unless
                        CUDA_DEVICE_MAX_CONNECTIONS says more, so 2-8 is plenty.
     priority   in      of all of them.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; any error of stream
-               creation (then the pool is zeroed and nothing is kept).
+    Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
+               made); cudaErrorMemoryAllocation; any error of stream creation (then the pool is
+               zeroed and nothing is kept).
     Blocks     create: no. destroy: no; work still queued on the streams completes.
     Threads    one; nobody may hold or wait for a lease when destroy is called.
     Callback   no.   Capture  no.
@@ -302,7 +307,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
 
     pool       in      made by spipe_stream_pool_create.
     stream     out     shared; to have one to yourself: spipe_stream_acquire.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool).
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
 
@@ -360,6 +365,7 @@ typedef struct spipe_event_pool {
     cudaEvent_t *free_events;
     int device;
     spipe_priv_sync_t *sync;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_event_pool_t;
 
 /*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
@@ -368,8 +374,8 @@ typedef struct spipe_event_pool {
     pool       out/in  of the current device at create; must not move until destroyed.
     event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
                        queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or an event released
-               twice); cudaErrorMemoryAllocation; any error of event creation. destroy
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
+               released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
@@ -383,6 +389,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_timer_t;
 
 /*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
@@ -392,7 +399,7 @@ typedef struct spipe_timer {
     stream     in      start and stop may name different streams of the same device.
     ms         out     milliseconds between the two, resolution about half a microsecond.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
-               or ms before start and stop); any error of the event calls.
+               a copy, or ms before start and stop); any error of the event calls.
     Blocks     ms: until stop's point is reached. The others: no.
     Threads    one.   Callback  no.   Capture  no.
     Allocates  create: two timed events, until destroy. */
@@ -450,6 +457,7 @@ typedef struct spipe_worker {
     int running, quit, busy, device;
     spipe_priv_sync_t *sync;
     void *thread;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
@@ -487,6 +495,7 @@ typedef struct spipe_channel {
     cudaEvent_t *full, *empty; /* one pair a place */
     int device;
     spipe_priv_sync_t *sync;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_channel_t;
 
 /*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
@@ -674,6 +683,7 @@ typedef struct spipe_desc {
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t stages[SPIPE_MAX_STAGES];
     const char *problem; /* first mistake made while adding; the check reports it */
+    size_t stamp;        /* private: it was begun with spipe_desc_default */
 } spipe_desc_t;
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -929,15 +939,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
                        destroy. The others: one that create gave; destroy takes NULL, too.
-    d          in      copied; names, arrays and user pointers are kept and stay yours.
+    d          in      copied; names, arrays and user pointers are kept and stay yours. A host
+                       array may be NULL until set_host sets it, before the first run.
     report, failure out what happened; either may be NULL.
     buffer     in      number of an input, output, in/out or resident buffer.
     host       in      the new array.
     count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
-               is one that ends the context). A NULL pipeline, and a run after set_host failed:
-               cudaErrorInvalidResourceHandle. plan, failure: valid until the next call; NULL for
-               NULL.
+               is one that ends the context). A pipeline that is NULL or destroyed, and a run after
+               set_host failed: cudaErrorInvalidResourceHandle. While another call on the pipeline
+               is under way, from another thread or around the stage that calls, destroy too:
+               cudaErrorNotPermitted, and nothing is done. plan, failure: valid until the next
+               call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
@@ -1008,6 +1021,11 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
         return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }
+#else
+#define SPIPE_LAUNCH(...)                                                                          \
+    SPIPE_PRIV_RENAMED("SPIPE_LAUNCH needs C++: put kernel and stage into a .cu file for nvcc")
+#define SPIPE_MAP_STAGE(name, ...)                                                                 \
+    SPIPE_PRIV_RENAMED("SPIPE_MAP_STAGE needs C++: put kernel and stage into a .cu file for nvcc")
 #endif
 
 /* ---- src/private/threads.h ---- */
@@ -1246,6 +1264,12 @@ SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *repor
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 
+/* Whether an object of the user's may be freed: made where it is, and not freed. What is zeroed, or
+   never was made, has nothing to free; a copy must leave it to the original. */
+SPIPE_API cudaError_t spipe_priv_may_free(const void *object, const void *self) {
+    return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 /* Keeps the first error of a sequence that must go on, as when freeing. */
 SPIPE_API void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
@@ -1400,7 +1424,9 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool) return cudaSuccess;
+    if (!pool || pool->self != pool) {
+        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
+    }
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
@@ -1418,6 +1444,7 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     SPIPE_TRY(cudaGetDevice(&pool->device));
     pool->sync = spipe_priv_sync_create();
     if (!pool->sync) return cudaErrorMemoryAllocation;
+    pool->self = pool;
     for (; pool->num_streams < num_streams && e == cudaSuccess; ++pool->num_streams) {
         e = spipe_stream_create(&pool->streams[pool->num_streams], priority);
     }
@@ -1434,7 +1461,7 @@ SPIPE_API int spipe_priv_reached(cudaError_t query) {
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     *stream = pool->streams[pool->next];
     pool->next = (pool->next + 1) % pool->num_streams;
@@ -1468,7 +1495,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     cudaError_t e = cudaSuccess;
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
@@ -1499,7 +1526,7 @@ SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaSt
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
     cudaError_t e = cudaErrorInvalidResourceHandle;
     size_t i;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->streams[i] != stream || !pool->leased[i]) continue;
@@ -1550,7 +1577,9 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     memset(pool, 0, sizeof *pool);
     SPIPE_TRY(cudaGetDevice(&pool->device));
     pool->sync = spipe_priv_sync_create();
-    return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!pool->sync) return cudaErrorMemoryAllocation;
+    pool->self = pool;
+    return cudaSuccess;
 }
 
 /* Makes one more; with room for every event there is, release cannot fail for want of memory. */
@@ -1568,7 +1597,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
     cudaError_t e = cudaSuccess;
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     if (pool->num_free > 0)
         *event = pool->free_events[--pool->num_free];
@@ -1581,7 +1610,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
     size_t i = 0;
-    if (!pool || !pool->sync || !event) return e;
+    if (!pool || pool->self != pool || !event) return e;
     spipe_priv_lock(pool->sync);
     while (i < pool->num_free && pool->free_events[i] != event) ++i;
     if (i == pool->num_free && i < pool->num_total) {
@@ -1595,7 +1624,9 @@ SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t 
 SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool) return cudaSuccess;
+    if (!pool || pool->self != pool) {
+        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
+    }
     if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
     for (i = 0; i < pool->num_free; ++i) {
         spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
@@ -1608,7 +1639,9 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     cudaError_t e = cudaSuccess;
-    if (!timer) return cudaSuccess;
+    if (!timer || timer->self != timer) {
+        return timer ? spipe_priv_may_free(timer, timer->self) : cudaSuccess;
+    }
     if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
     if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
     memset(timer, 0, sizeof *timer);
@@ -1619,6 +1652,7 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     cudaError_t e;
     if (!timer) return cudaErrorInvalidValue;
     memset(timer, 0, sizeof *timer);
+    timer->self = timer;
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
@@ -1626,19 +1660,19 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
 }
 
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
+    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->begin, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->end, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
-    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
     SPIPE_TRY(cudaEventSynchronize(timer->end));
     return cudaEventElapsedTime(ms, timer->begin, timer->end);
 }
@@ -1748,6 +1782,7 @@ SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
     SPIPE_TRY(cudaGetDevice(&worker->device));
     worker->sync = spipe_priv_sync_create();
     if (!worker->sync) return cudaErrorMemoryAllocation;
+    worker->self = worker;
     worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
     if (!worker->thread) {
         (void)spipe_worker_destroy(worker);
@@ -1761,7 +1796,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
                                         spipe_worker_fn fn, void *user) {
     struct spipe_priv_job *job;
     cudaError_t e;
-    if (!worker || !worker->running || !fn) return cudaErrorInvalidValue;
+    if (!worker || worker->self != worker || !fn) return cudaErrorInvalidValue;
     job = (struct spipe_priv_job *)calloc(1, sizeof *job);
     if (!job) return cudaErrorMemoryAllocation;
     job->fn = fn;
@@ -1786,7 +1821,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
-    if (!worker || !worker->running) return cudaErrorInvalidValue;
+    if (!worker || worker->self != worker) return cudaErrorInvalidValue;
     spipe_priv_lock(worker->sync);
     while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
@@ -1794,7 +1829,9 @@ SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
 }
 
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
-    if (!worker) return cudaSuccess;
+    if (!worker || worker->self != worker) {
+        return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
+    }
     if (worker->running) {
         (void)spipe_worker_wait(worker);
         spipe_priv_lock(worker->sync);
@@ -1814,7 +1851,9 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!c) return cudaSuccess;
+    if (!c || c->self != c) {
+        return c ? spipe_priv_may_free(c, c->self) : cudaSuccess;
+    }
     for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
@@ -1836,6 +1875,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->capacity = capacity;
     if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
     SPIPE_TRY(cudaGetDevice(&c->device));
+    c->self = c;
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
@@ -1852,7 +1892,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || !c->sync || !value) return cudaErrorInvalidValue;
+    if (!c || c->self != c || !value) return cudaErrorInvalidValue;
     spipe_priv_lock(c->sync);
     if (c->num_sent - c->num_received < c->capacity) {
         const size_t place = c->num_sent % c->capacity;
@@ -1870,7 +1910,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || !c->sync || !into) return cudaErrorInvalidValue;
+    if (!c || c->self != c || !into) return cudaErrorInvalidValue;
     spipe_priv_lock(c->sync);
     if (c->num_sent != c->num_received) {
         const size_t place = c->num_received % c->capacity;
@@ -1888,7 +1928,7 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
 
 /* ---- src/private/hooks.h ---- */
 /* ---- 9 describe: hooks ---------------------------------------------------------------------
-   What other headers of the library, and tests, may hang into a run. No code. */
+   What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
 
 /* Behind desc.hooks; any member may be NULL. */
@@ -1912,9 +1952,16 @@ enum {
 };
 
 typedef struct spipe_priv_watcher {
+    size_t stamp; /* SPIPE_PRIV_STAMP */
     void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
                    const void *about, size_t batch, int after);
 } spipe_priv_watcher_t;
+
+/* Whether a timeline was begun, so that its watcher may be called. */
+SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
+    const spipe_priv_watcher_t *w = (const spipe_priv_watcher_t *)(const void *)timeline;
+    return w->stamp == SPIPE_PRIV_STAMP;
+}
 
 /* ---- src/private/describe.h ---- */
 /* ---- 9 describe ----------------------------------------------------------------------------
@@ -1923,17 +1970,21 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
     memset(&d, 0, sizeof d);
     d.count = d.chunk = d.depth = d.threads = SPIPE_AUTO;
+    d.stamp = SPIPE_PRIV_STAMP;
     return d;
 }
 
+/* Of one that was not, nothing is read or written: it may be garbage. */
+SPIPE_API int spipe_priv_begun(const spipe_desc_t *d) { return d && d->stamp == SPIPE_PRIV_STAMP; }
+
 SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
-    if (d && !d->problem) d->problem = problem;
+    if (spipe_priv_begun(d) && !d->problem) d->problem = problem;
     return -1;
 }
 
 SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host, size_t bytes) {
     spipe_buffer_desc_t *b;
-    if (!d) return -1;
+    if (!spipe_priv_begun(d)) return -1;
     if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
         return spipe_priv_mistake(d, "too many buffers: at most 16; put several fields into one");
     }
@@ -1986,7 +2037,7 @@ SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, si
 
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge) {
-    if (!d) return -1;
+    if (!spipe_priv_begun(d)) return -1;
     if (buffer < 0 || buffer >= d->num_buffers) {
         return spipe_priv_mistake(d, "spipe_set_halo: no such buffer; take what adding it gave");
     }
@@ -1998,7 +2049,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
 
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user) {
     spipe_stage_desc_t *s;
-    if (!d) return -1;
+    if (!spipe_priv_begun(d)) return -1;
     if (d->num_stages < 0 || d->num_stages >= SPIPE_MAX_STAGES) {
         return spipe_priv_mistake(d, "too many stages: at most 16; enqueue several kernels in one");
     }
@@ -2021,7 +2072,7 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
 }
 
 SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
-    if (d && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
+    if (spipe_priv_begun(d) && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
     return NULL;
 }
@@ -2077,6 +2128,13 @@ SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
 
 SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
+}
+
+/* Bytes of a buffer's host array; 0 where there is none. */
+SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (!b->host) return 0;
+    return spipe_priv_is_array(b) ? d->count * b->elem_bytes : b->elem_bytes;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
@@ -2428,8 +2486,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
-                         "buffer %d (%s): the host array is NULL; pass the array", i, kind);
     SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
                          "buffer %d (%s): an array needs a length; "
                          "set count to the number of its elements",
@@ -2441,11 +2497,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
                              (b->kind == SPIPE_SINK && !b->sink),
                          "buffer %d (%s): its function is NULL", i, kind);
-    SPIPE_PRIV_REFUSE_IF(
-        resident && b->resident != SPIPE_ZERO && !b->host,
-        "buffer %d (resident): "
-        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
-        i);
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
         "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
@@ -2467,6 +2518,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
         i, kind, b->halo_before, b->halo_after, chunk);
+    SPIPE_PRIV_REFUSE_IF(
+        d->count > 0 && (b->halo_before > d->count || b->halo_after > d->count),
+        "buffer %d (%s): its halo of %zu before and %zu after is larger than the whole of %zu "
+        "elements; make it smaller",
+        i, kind, b->halo_before, b->halo_after, d->count);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");
@@ -2486,6 +2542,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
                              "stage '%s': waits for '%s', and there is no stage of that name",
                              s->name, s->after[j]);
     }
+    SPIPE_PRIV_REFUSE_IF(s->host && (s->reads | s->writes) == 0,
+                         "host stage '%s': it reads no buffer and writes none; say which with "
+                         "SPIPE_BIT(buffer)",
+                         s->name);
     for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
         if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
         SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
@@ -2495,11 +2555,73 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
-    spipe_failure_t *f = failure;
+/* Whether a host array lacks that the run would need. */
+SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (b->host) return 0;
+    if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
+    return spipe_priv_is_array(b) && d->count > 0;
+}
+
+SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
+    if (b->kind == SPIPE_RESIDENT) return (b->resident & SPIPE_DOWNLOAD) != 0;
+    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
+}
+
+/* Whether buffers j and i, whose arrays overlap, change each other's data. Resident arrays are read
+   before the first chunk and written after the last. Of others, chunk k of one array may be read
+   and then written, if it lies in the same place: same array, same size, no halo. */
+SPIPE_PRIV_RARE int spipe_priv_overlap_harms(const spipe_buffer_desc_t *a,
+                                             const spipe_buffer_desc_t *b) {
+    const int written = spipe_priv_is_written(a) + spipe_priv_is_written(b);
+    const int halo = a->halo_before || a->halo_after || b->halo_before || b->halo_after;
+    if (written != 1) return written == 2;
+    if (a->kind == SPIPE_RESIDENT || b->kind == SPIPE_RESIDENT) return 0;
+    return halo || a->host != b->host || a->elem_bytes != b->elem_bytes;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int i,
+                                                      spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const size_t bytes = spipe_priv_array_bytes(d, i);
+    const uintptr_t at = (uintptr_t)b->host;
+    int j;
+    for (j = 0; j < i && bytes > 0; ++j) {
+        const spipe_buffer_desc_t *a = &d->buffers[j];
+        const uintptr_t other = (uintptr_t)a->host;
+        const size_t other_bytes = spipe_priv_array_bytes(d, j);
+        if (at >= other ? at - other >= other_bytes : other - at >= bytes) continue;
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_overlap_harms(a, b),
+                             "buffers %d (%s) and %d (%s): their arrays overlap, and one is "
+                             "written while the other is in use; give each its own, or make one "
+                             "in/out buffer",
+                             j, spipe_priv_kind_name(a->kind), i, spipe_priv_kind_name(b->kind));
+    }
+    return cudaSuccess;
+}
+
+/* What only a run needs to hold: of a kept pipeline arrays may be missing, or overlap while they
+   change places. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe_failure_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_lacks_array(d, i),
+                             "buffer %d (%s): the host array is NULL; pass the array%s", i,
+                             spipe_priv_kind_name(d->buffers[i].kind),
+                             d->buffers[i].kind == SPIPE_RESIDENT ? ", or SPIPE_ZERO" : "");
+        SPIPE_TRY(spipe_priv_check_overlaps(d, i, f));
+    }
+    return cudaSuccess;
+}
+
+/* All that does not depend on where arrays are. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
+    SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
+                         "the description was not begun, or by another version of the library; "
+                         "begin with spipe_desc_default()");
     SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
     SPIPE_PRIV_REFUSE_IF(
         d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
@@ -2520,7 +2642,7 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is none of its enumeration's values");
     SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !*(void *const *)(const void *)d->timeline,
+        d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get or "
@@ -2538,6 +2660,11 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
                          "some stages wait for "
                          "each other in a circle; look at the names given to spipe_stage_after");
     return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
+    SPIPE_TRY(spipe_priv_check_desc(d, failure));
+    return spipe_priv_check_arrays(d, failure);
 }
 
 /* ---- src/private/work.h ---- */
@@ -3394,6 +3521,7 @@ typedef struct spipe_priv_request {
     int may_register; /* 0 = the system refused to pin an array */
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
+    int arrays_known; /* 1 = they are there, and none overlaps another that is written */
     size_t cpus;      /* that may be used; 0 = not asked yet */
     size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
 } spipe_priv_request_t;
@@ -3638,6 +3766,8 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
+    const void *self;                    /* of a kept pipeline: where it was made */
+    int in_use;                          /* 1 = a call is at work on it; under sync's lock */
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
     spipe_priv_note_t note;              /* of the stage that is being called */
@@ -3836,23 +3966,18 @@ SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
-SPIPE_PRIV_RARE size_t spipe_priv_host_bytes(const spipe_priv_request_t *r, int i) {
-    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-    return spipe_priv_is_array(b) ? r->desc.count * b->elem_bytes : b->elem_bytes;
-}
-
 /* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
    copy across the end of what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
                                                      spipe_failure_t *f) {
     const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
-    const size_t bytes = spipe_priv_host_bytes(r, i);
+    const size_t bytes = spipe_priv_array_bytes(&r->desc, i);
     spipe_priv_array_t *a = &r->arrays[i];
     void *mapped = NULL;
     int last;
     a->type = SPIPE_PRIV_PAGEABLE;
     a->mapped = NULL;
-    if (!host || bytes == 0) return cudaSuccess;
+    if (bytes == 0) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
@@ -3900,6 +4025,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     cudaError_t e;
     r->desc = *d;
     r->kept = kept;
+    r->arrays_known = !kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     e = spipe_priv_device_facts(&r->facts, r->device);
@@ -3973,7 +4099,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     cudaError_t e;
     if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
     memset(plan, 0, sizeof *plan);
-    SPIPE_TRY(spipe_desc_check(d, failure));
+    SPIPE_TRY(kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure));
     memset(&r, 0, sizeof r);
     e = cudaGetDevice(&r.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
@@ -6738,21 +6864,74 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_failed = 1;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaError_t e,
+                                                   const char *why) {
+    if (!report) return e;
+    memset(report, 0, sizeof *report);
+    return spipe_priv_refuse(&report->failure, e, "%s", why);
+}
+
+/* Every call on a pipeline begins so, and ends with let_go: one at a time, whatever the thread. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    int in_use;
+    if (!p) {
+        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+                                      "the pipeline is NULL; make one with spipe_pipeline_create");
+    }
+    if (p->self != p) {
+        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+                                      "this is no pipeline, or one that was destroyed; make one "
+                                      "with spipe_pipeline_create");
+    }
+    spipe_priv_mutex_lock(&p->sync->lock);
+    in_use = p->in_use;
+    p->in_use = 1;
+    spipe_priv_mutex_unlock(&p->sync->lock);
+    if (!in_use) return cudaSuccess;
+    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+                                  "the pipeline is in use by another thread, or by the run whose "
+                                  "stage called; make a pipeline for each thread");
+}
+
+SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
+    spipe_priv_mutex_lock(&p->sync->lock);
+    p->in_use = 0;
+    spipe_priv_mutex_unlock(&p->sync->lock);
+}
+
+/* The same at the end of a call that may throw on what a function of the user's threw. */
+SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
+    void *thrown = p->thrown;
+    p->thrown = NULL;
+    spipe_priv_let_go(p);
+    spipe_priv_rethrow(&thrown);
+}
+
 /* Makes the pipeline's device current; refuses a pipeline that cannot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
-    const char *why = "the pipeline is NULL; make one with spipe_pipeline_create";
-    cudaError_t e = cudaErrorInvalidResourceHandle;
-    if (p && p->request.incomplete) {
-        why = "an array could not be set; set it again";
-    } else if (p) {
-        e = spipe_priv_use_device(p->request.device, before);
-        why = "the device of the pipeline cannot be made the current one";
+    cudaError_t e;
+    if (p->request.incomplete) {
+        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+                                      "an array could not be set; set it again");
     }
+    e = spipe_priv_use_device(p->request.device, before);
     if (e == cudaSuccess) return e;
-    if (report) memset(report, 0, sizeof *report);
-    (void)spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
-    return e;
+    return spipe_priv_refuse_call(report, e,
+                                  "the device of the pipeline cannot be made the current one");
+}
+
+/* The same before a run, where its arrays may have been set since the last. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *before,
+                                                 spipe_report_t *report) {
+    cudaError_t e = cudaSuccess;
+    SPIPE_TRY(spipe_priv_enter(p, before, report));
+    if (p->request.arrays_known) return e;
+    e = spipe_priv_check_arrays(&p->request.desc, &p->failure);
+    p->request.arrays_known = e == cudaSuccess;
+    if (e == cudaSuccess) return e;
+    (void)cudaSetDevice(*before);
+    return spipe_priv_refuse_call(report, e, p->failure.message);
 }
 
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
@@ -6783,12 +6962,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
     return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
 }
 
-SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
-    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int before, at_once;
     cudaError_t e;
-    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
@@ -6798,12 +6976,20 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
     (void)cudaSetDevice(before);
-    spipe_priv_rethrow(&p->thrown);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    e = spipe_priv_enqueue(p, stream);
+    spipe_priv_let_go_throwing(p);
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
+                                                     spipe_report_t *report) {
     spipe_priv_run_t *run;
     int before;
     cudaError_t e = cudaSuccess;
@@ -6824,6 +7010,15 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     e = p->failure.error;
     spipe_priv_report(p, report);
     (void)cudaSetDevice(before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, report));
+    e = spipe_priv_wait_enqueued(p, report);
+    spipe_priv_let_go(p);
     return e;
 }
 
@@ -6901,7 +7096,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     cudaError_t e;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
-    e = spipe_desc_check(d, failure);
+    e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
     if (e != cudaSuccess || !d) return e;
     if (d->hooks && d->hooks->run) {
         return spipe_priv_refuse(failure, cudaErrorNotSupported,
@@ -6931,7 +7126,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
-    if (d && d->hooks && d->hooks->run) return d->hooks->run(d, report);
+    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     e = spipe_priv_create(&p, d, 0, &failure);
     if (e != cudaSuccess) {
         if (report) {
@@ -6966,10 +7161,12 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
     }
     e = spipe_priv_create(p, d, 1, failure);
-    if (e == cudaSuccess)
-        *pipeline = (spipe_pipeline_t *)(void *)p;
-    else
+    if (e != cudaSuccess) {
         free(p);
+        return e;
+    }
+    p->self = p;
+    *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
 
@@ -6977,20 +7174,18 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     if (!p) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    p->self = NULL;
     e = spipe_priv_free(p);
     free(p);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_report_t *report) {
-    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     int before;
     cudaError_t e;
-    if (p && (p->run.running_enqueued || p->run.ran_now)) {
-        SPIPE_TRY(spipe_pipeline_wait(pipeline, report));
-    }
-    e = spipe_priv_enter(p, &before, report);
-    if (e != cudaSuccess || !p) return e;
+    if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
+    SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
@@ -7002,13 +7197,22 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     (void)cudaSetDevice(before);
-    spipe_priv_rethrow(&p->thrown);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, report));
+    e = spipe_priv_run_kept(p, report);
+    spipe_priv_let_go_throwing(p);
     return e;
 }
 
 /* Plans for the request as it is now, and arranges what follows from it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1;
+    p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_plan_request(p));
@@ -7016,26 +7220,37 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     return spipe_priv_arrange_all(p);
 }
 
+/* What would be wrong in a description with this array. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_other_host(spipe_priv_pipeline_t *p, int buffer,
+                                                        void *host) {
+    spipe_desc_t *d = &p->request.desc;
+    void *before = d->buffers[buffer].host;
+    cudaError_t e;
+    d->buffers[buffer].host = host;
+    e = spipe_priv_check_desc(d, &p->failure);
+    d->buffers[buffer].host = before;
+    return e;
+}
+
 /* What is wrong with another array for a buffer, in words. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_host(spipe_priv_pipeline_t *p, int buffer,
-                                                  const void *host) {
+                                                  void *host) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_failure_t *f = &p->failure;
     const int there = buffer >= 0 && buffer < d->num_buffers;
     SPIPE_PRIV_REFUSE_IF(!there, "there is no buffer %d; the pipeline has %d", buffer,
                          d->num_buffers);
-    SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host, "buffer %d (%s) has no host array to replace",
-                         buffer, spipe_priv_kind_name(d->buffers[buffer].kind));
+    SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host && !spipe_priv_lacks_array(d, buffer),
+                         "buffer %d (%s) has no host array to replace", buffer,
+                         spipe_priv_kind_name(d->buffers[buffer].kind));
     SPIPE_PRIV_REFUSE_IF(!host, "buffer %d: the host array is NULL; pass the array", buffer);
-    return cudaSuccess;
+    return spipe_priv_check_other_host(p, buffer, host);
 }
 
-SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
-    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int buffer, void *host) {
     int before;
     cudaError_t e;
-    if (!p) return cudaErrorInvalidResourceHandle;
-    (void)spipe_pipeline_wait(pipeline, NULL);
+    (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
@@ -7048,6 +7263,15 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
                                 cudaGetErrorString(e));
     }
     (void)cudaSetDevice(before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    e = spipe_priv_set_host(p, buffer, host);
+    spipe_priv_let_go(p);
     return e;
 }
 
@@ -7088,20 +7312,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, siz
                              i, before);
     }
     d->count = count;
-    e = spipe_desc_check(d, f);
+    e = spipe_priv_check_desc(d, f);
     d->count = before;
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_count(spipe_priv_pipeline_t *p, size_t count) {
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    if (p->run.running_enqueued || p->run.ran_now) (void)spipe_priv_wait_enqueued(p, NULL);
+    e = spipe_priv_check_count(p, count);
+    if (e == cudaSuccess && count != p->request.desc.count) e = spipe_priv_change_count(p, count);
+    (void)cudaSetDevice(before);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int before;
-    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
-    if (p->run.running_enqueued || p->run.ran_now) (void)spipe_pipeline_wait(pipeline, NULL);
-    e = spipe_priv_check_count(p, count);
-    if (e == cudaSuccess && count != p->request.desc.count) e = spipe_priv_change_count(p, count);
-    (void)cudaSetDevice(before);
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    e = spipe_priv_set_count(p, count);
+    spipe_priv_let_go(p);
     return e;
 }
 
@@ -7118,10 +7350,11 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
                                                   struct spipe_timeline *timeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    if (!p) return cudaErrorInvalidResourceHandle;
-    if (timeline && !*(void *const *)(const void *)timeline) return cudaErrorInvalidValue;
-    (void)spipe_pipeline_wait(pipeline, NULL);
+    if (timeline && !spipe_priv_watches(timeline)) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    (void)spipe_priv_wait_enqueued(p, NULL);
     p->request.desc.timeline = timeline;
+    spipe_priv_let_go(p);
     return cudaSuccess;
 }
 

@@ -939,6 +939,7 @@ SPIPE_API void spipe_priv_timeline_notify(spipe_timeline_t *t, spipe_priv_pipeli
 SPIPE_API spipe_timeline_t spipe_timeline_default(void) {
     spipe_timeline_t t;
     memset(&t, 0, sizeof t);
+    t.watch.stamp = SPIPE_PRIV_STAMP;
     t.watch.notify = spipe_priv_timeline_notify;
     return t;
 }

@@ -163,10 +163,10 @@ static void test_descriptions(void) {
     refuse("a chunk of too many bytes", d, "too many bytes");
     d = good();
     d.chunk = d.buffers[0].halo_after = SIZE_MAX / 2;
-    refuse("a halo of too many bytes", d, "too many bytes");
+    refuse("a halo of more than all elements", d, "larger than the whole");
     d = good();
     d.chunk = d.buffers[0].halo_before = SIZE_MAX / 2;
-    refuse("a halo of too many bytes, before", d, "too many bytes");
+    refuse("a halo of more than all elements, before", d, "larger than the whole");
     d = good();
     d.buffers[0].elem_bytes = SIZE_MAX / 64;
     refuse("an element so large that a chunk is too many bytes", d, "too many bytes");
@@ -256,7 +256,12 @@ static void test_pipelines(void) {
     d.buffers[0].host = NULL;
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     tap_ok(spipe_pipeline_run(p, NULL) == cudaSuccess, "no elements need no array");
-    tap_ok(invalid(spipe_pipeline_set_count(p, 1)), "some do");
+    tap_ok(spipe_pipeline_set_count(p, 1) == cudaSuccess && invalid(spipe_pipeline_run(p, &r)) &&
+               strstr(r.failure.message, "buffer 0 (input): the host array is NULL"),
+           "some do: %s", r.failure.message);
+    tap_ok(spipe_pipeline_set_host(p, 0, bytes) == cudaSuccess &&
+               spipe_pipeline_run(p, &r) == cudaSuccess && r.count_done == 1,
+           "an array may be set after the pipeline was made");
     SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
 

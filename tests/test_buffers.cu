@@ -213,6 +213,8 @@ static int box_is_right(size_t n, size_t chunk, box_t b, spipe_edge_t edge, int 
     feed_t f = {xa.at, NULL, n, 0, 0, 13, 0, sizeof(int), 1};
     spipe_desc_t d = staged_desc();
     size_t i, wrong = 0;
+    if (b.before > (int)n) b.before = (int)n; /* more is refused */
+    if (b.after > (int)n) b.after = (int)n;
     for (i = 0; i < n; ++i) x[i] = (int)(pipe_random() % 1000);
     memset(y, 0xA5, n * sizeof *y);
     d.count = n;

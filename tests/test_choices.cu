@@ -759,6 +759,7 @@ static counted_t counted_of(size_t bytes, size_t chunk, size_t threads, int runs
     kept_t k;
     int n;
     memset((void *)&h, 0, sizeof h);
+    h.watcher.stamp = SPIPE_PRIV_STAMP;
     h.watcher.notify = count_task;
     h.caller = pthread_self();
     told_cpus = 16;

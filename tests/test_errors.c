@@ -60,6 +60,24 @@ static size_t device_memory_free(void) {
     return left;
 }
 
+/* An array is not there, or may not be where it is: refused by the check and by a run. A pipeline
+   that is kept is made, as it may be given another array, and refuses to run until then. */
+static void refused_array(const spipe_desc_t *d, const char *word, const char *rule) {
+    spipe_failure_t f;
+    spipe_report_t r, r2;
+    spipe_pipeline_t *p = NULL;
+    const cudaError_t e = spipe_desc_check(d, &f), e2 = spipe_run(d, &r);
+    cudaError_t e3;
+    SPIPE_CHECK(spipe_pipeline_create(&p, d, NULL));
+    e3 = spipe_pipeline_run(p, &r2);
+    tap_ok(e == cudaErrorInvalidValue && e2 == e && e3 == e && strstr(f.message, word) &&
+               strcmp(f.message, r.failure.message) == 0 &&
+               strcmp(f.message, r2.failure.message) == 0 &&
+               strcmp(f.message, spipe_pipeline_failure(p)->message) == 0,
+           "%s is refused: %s", rule, f.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
 /* The description is refused by the check, by a run and by create, with this word in the sentence,
    and no device memory has gone. */
 static void refused(const spipe_desc_t *d, const char *word, const char *rule) {
@@ -80,7 +98,7 @@ static void test_buffers(void) {
     spipe_desc_t d = good();
     int i;
     d.buffers[0].host = NULL;
-    refused(&d, "buffer 0 (input)", "a NULL array");
+    refused_array(&d, "buffer 0 (input)", "a NULL array");
     d = good();
     d.buffers[1].elem_bytes = 0;
     refused(&d, "0 bytes", "an element of no bytes");
@@ -111,7 +129,7 @@ static void test_buffers(void) {
     refused(&d, "function is NULL", "a sink without a function");
     d = good();
     spipe_add_resident(&d, NULL, 100, SPIPE_UPLOAD);
-    refused(&d, "resident", "a resident buffer uploaded from NULL");
+    refused_array(&d, "resident", "a resident buffer uploaded from NULL");
     d = good();
     spipe_add_resident(&d, array, 100, 77);
     refused(&d, "SPIPE_UPLOAD", "a resident buffer used in an unknown way");

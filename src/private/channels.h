@@ -3,7 +3,9 @@
 SPIPE_API cudaError_t spipe_channel_destroy(spipe_channel_t *c) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!c) return cudaSuccess;
+    if (!c || c->self != c) {
+        return c ? spipe_priv_may_free(c, c->self) : cudaSuccess;
+    }
     for (i = 0; c->full && i < 2 * c->capacity; ++i) { /* full, then empty */
         if (c->full[i]) spipe_priv_keep_error(&e, cudaEventDestroy(c->full[i]));
     }
@@ -25,6 +27,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
     c->capacity = capacity;
     if (capacity > SIZE_MAX / c->stride / 4) return cudaErrorInvalidValue;
     SPIPE_TRY(cudaGetDevice(&c->device));
+    c->self = c;
     c->full = (cudaEvent_t *)calloc(2 * capacity, sizeof *c->full);
     c->sync = spipe_priv_sync_create();
     if (c->full && c->sync) {
@@ -41,7 +44,7 @@ SPIPE_API cudaError_t spipe_channel_create(spipe_channel_t *c, size_t bytes, siz
 SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream,
                                          const void *value) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || !c->sync || !value) return cudaErrorInvalidValue;
+    if (!c || c->self != c || !value) return cudaErrorInvalidValue;
     spipe_priv_lock(c->sync);
     if (c->num_sent - c->num_received < c->capacity) {
         const size_t place = c->num_sent % c->capacity;
@@ -59,7 +62,7 @@ SPIPE_API cudaError_t spipe_channel_send(spipe_channel_t *c, cudaStream_t stream
 
 SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream, void *into) {
     cudaError_t e = cudaErrorNotReady;
-    if (!c || !c->sync || !into) return cudaErrorInvalidValue;
+    if (!c || c->self != c || !into) return cudaErrorInvalidValue;
     spipe_priv_lock(c->sync);
     if (c->num_sent != c->num_received) {
         const size_t place = c->num_received % c->capacity;

@@ -17,8 +17,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
-    SPIPE_PRIV_REFUSE_IF(array && !b->host && d->count > 0,
-                         "buffer %d (%s): the host array is NULL; pass the array", i, kind);
     SPIPE_PRIV_REFUSE_IF(array && spipe_priv_endless(d),
                          "buffer %d (%s): an array needs a length; "
                          "set count to the number of its elements",
@@ -30,11 +28,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
                              (b->kind == SPIPE_SINK && !b->sink),
                          "buffer %d (%s): its function is NULL", i, kind);
-    SPIPE_PRIV_REFUSE_IF(
-        resident && b->resident != SPIPE_ZERO && !b->host,
-        "buffer %d (resident): "
-        "the host array to upload from or download to is NULL; pass it, or SPIPE_ZERO",
-        i);
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
         "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
@@ -56,6 +49,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (%s): its halo of %zu before and %zu after is larger than a chunk of %zu "
         "elements; make chunk larger",
         i, kind, b->halo_before, b->halo_after, chunk);
+    SPIPE_PRIV_REFUSE_IF(
+        d->count > 0 && (b->halo_before > d->count || b->halo_after > d->count),
+        "buffer %d (%s): its halo of %zu before and %zu after is larger than the whole of %zu "
+        "elements; make it smaller",
+        i, kind, b->halo_before, b->halo_after, d->count);
     SPIPE_PRIV_REFUSE_IF(spipe_priv_window_bytes(b, resident ? 1 : chunk) == 0,
                          "buffer %d (%s): %s is too many bytes; make it smaller", i, kind,
                          resident ? "the buffer" : "a chunk with its halo");
@@ -75,6 +73,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
                              "stage '%s': waits for '%s', and there is no stage of that name",
                              s->name, s->after[j]);
     }
+    SPIPE_PRIV_REFUSE_IF(s->host && (s->reads | s->writes) == 0,
+                         "host stage '%s': it reads no buffer and writes none; say which with "
+                         "SPIPE_BIT(buffer)",
+                         s->name);
     for (j = 0; j < SPIPE_MAX_BUFFERS; ++j) {
         if (((s->reads | s->writes) & SPIPE_BIT(j)) == 0) continue;
         SPIPE_PRIV_REFUSE_IF(j >= d->num_buffers || d->buffers[j].kind == SPIPE_RESIDENT,
@@ -84,11 +86,73 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
     return cudaSuccess;
 }
 
-SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
-    spipe_failure_t *f = failure;
+/* Whether a host array lacks that the run would need. */
+SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (b->host) return 0;
+    if (b->kind == SPIPE_RESIDENT) return b->resident != SPIPE_ZERO;
+    return spipe_priv_is_array(b) && d->count > 0;
+}
+
+SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
+    if (b->kind == SPIPE_RESIDENT) return (b->resident & SPIPE_DOWNLOAD) != 0;
+    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
+}
+
+/* Whether buffers j and i, whose arrays overlap, change each other's data. Resident arrays are read
+   before the first chunk and written after the last. Of others, chunk k of one array may be read
+   and then written, if it lies in the same place: same array, same size, no halo. */
+SPIPE_PRIV_RARE int spipe_priv_overlap_harms(const spipe_buffer_desc_t *a,
+                                             const spipe_buffer_desc_t *b) {
+    const int written = spipe_priv_is_written(a) + spipe_priv_is_written(b);
+    const int halo = a->halo_before || a->halo_after || b->halo_before || b->halo_after;
+    if (written != 1) return written == 2;
+    if (a->kind == SPIPE_RESIDENT || b->kind == SPIPE_RESIDENT) return 0;
+    return halo || a->host != b->host || a->elem_bytes != b->elem_bytes;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int i,
+                                                      spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    const size_t bytes = spipe_priv_array_bytes(d, i);
+    const uintptr_t at = (uintptr_t)b->host;
+    int j;
+    for (j = 0; j < i && bytes > 0; ++j) {
+        const spipe_buffer_desc_t *a = &d->buffers[j];
+        const uintptr_t other = (uintptr_t)a->host;
+        const size_t other_bytes = spipe_priv_array_bytes(d, j);
+        if (at >= other ? at - other >= other_bytes : other - at >= bytes) continue;
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_overlap_harms(a, b),
+                             "buffers %d (%s) and %d (%s): their arrays overlap, and one is "
+                             "written while the other is in use; give each its own, or make one "
+                             "in/out buffer",
+                             j, spipe_priv_kind_name(a->kind), i, spipe_priv_kind_name(b->kind));
+    }
+    return cudaSuccess;
+}
+
+/* What only a run needs to hold: of a kept pipeline arrays may be missing, or overlap while they
+   change places. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe_failure_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        SPIPE_PRIV_REFUSE_IF(spipe_priv_lacks_array(d, i),
+                             "buffer %d (%s): the host array is NULL; pass the array%s", i,
+                             spipe_priv_kind_name(d->buffers[i].kind),
+                             d->buffers[i].kind == SPIPE_RESIDENT ? ", or SPIPE_ZERO" : "");
+        SPIPE_TRY(spipe_priv_check_overlaps(d, i, f));
+    }
+    return cudaSuccess;
+}
+
+/* All that does not depend on where arrays are. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
+    SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
+                         "the description was not begun, or by another version of the library; "
+                         "begin with spipe_desc_default()");
     SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
     SPIPE_PRIV_REFUSE_IF(
         d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS || d->num_stages < 0 ||
@@ -109,7 +173,7 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
                          "schedule, staging or priority is none of its enumeration's values");
     SPIPE_PRIV_REFUSE_IF(
-        d->timeline && !*(void *const *)(const void *)d->timeline,
+        d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get or "
@@ -127,4 +191,9 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
                          "some stages wait for "
                          "each other in a circle; look at the names given to spipe_stage_after");
     return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
+    SPIPE_TRY(spipe_priv_check_desc(d, failure));
+    return spipe_priv_check_arrays(d, failure);
 }

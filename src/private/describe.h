@@ -4,17 +4,21 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
     spipe_desc_t d;
     memset(&d, 0, sizeof d);
     d.count = d.chunk = d.depth = d.threads = SPIPE_AUTO;
+    d.stamp = SPIPE_PRIV_STAMP;
     return d;
 }
 
+/* Of one that was not, nothing is read or written: it may be garbage. */
+SPIPE_API int spipe_priv_begun(const spipe_desc_t *d) { return d && d->stamp == SPIPE_PRIV_STAMP; }
+
 SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
-    if (d && !d->problem) d->problem = problem;
+    if (spipe_priv_begun(d) && !d->problem) d->problem = problem;
     return -1;
 }
 
 SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host, size_t bytes) {
     spipe_buffer_desc_t *b;
-    if (!d) return -1;
+    if (!spipe_priv_begun(d)) return -1;
     if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
         return spipe_priv_mistake(d, "too many buffers: at most 16; put several fields into one");
     }
@@ -67,7 +71,7 @@ SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, si
 
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge) {
-    if (!d) return -1;
+    if (!spipe_priv_begun(d)) return -1;
     if (buffer < 0 || buffer >= d->num_buffers) {
         return spipe_priv_mistake(d, "spipe_set_halo: no such buffer; take what adding it gave");
     }
@@ -79,7 +83,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
 
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user) {
     spipe_stage_desc_t *s;
-    if (!d) return -1;
+    if (!spipe_priv_begun(d)) return -1;
     if (d->num_stages < 0 || d->num_stages >= SPIPE_MAX_STAGES) {
         return spipe_priv_mistake(d, "too many stages: at most 16; enqueue several kernels in one");
     }
@@ -102,7 +106,7 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
 }
 
 SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
-    if (d && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
+    if (spipe_priv_begun(d) && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
     return NULL;
 }

@@ -54,21 +54,74 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_failed = 1;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaError_t e,
+                                                   const char *why) {
+    if (!report) return e;
+    memset(report, 0, sizeof *report);
+    return spipe_priv_refuse(&report->failure, e, "%s", why);
+}
+
+/* Every call on a pipeline begins so, and ends with let_go: one at a time, whatever the thread. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    int in_use;
+    if (!p) {
+        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+                                      "the pipeline is NULL; make one with spipe_pipeline_create");
+    }
+    if (p->self != p) {
+        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+                                      "this is no pipeline, or one that was destroyed; make one "
+                                      "with spipe_pipeline_create");
+    }
+    spipe_priv_mutex_lock(&p->sync->lock);
+    in_use = p->in_use;
+    p->in_use = 1;
+    spipe_priv_mutex_unlock(&p->sync->lock);
+    if (!in_use) return cudaSuccess;
+    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+                                  "the pipeline is in use by another thread, or by the run whose "
+                                  "stage called; make a pipeline for each thread");
+}
+
+SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
+    spipe_priv_mutex_lock(&p->sync->lock);
+    p->in_use = 0;
+    spipe_priv_mutex_unlock(&p->sync->lock);
+}
+
+/* The same at the end of a call that may throw on what a function of the user's threw. */
+SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
+    void *thrown = p->thrown;
+    p->thrown = NULL;
+    spipe_priv_let_go(p);
+    spipe_priv_rethrow(&thrown);
+}
+
 /* Makes the pipeline's device current; refuses a pipeline that cannot run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
-    const char *why = "the pipeline is NULL; make one with spipe_pipeline_create";
-    cudaError_t e = cudaErrorInvalidResourceHandle;
-    if (p && p->request.incomplete) {
-        why = "an array could not be set; set it again";
-    } else if (p) {
-        e = spipe_priv_use_device(p->request.device, before);
-        why = "the device of the pipeline cannot be made the current one";
+    cudaError_t e;
+    if (p->request.incomplete) {
+        return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
+                                      "an array could not be set; set it again");
     }
+    e = spipe_priv_use_device(p->request.device, before);
     if (e == cudaSuccess) return e;
-    if (report) memset(report, 0, sizeof *report);
-    (void)spipe_priv_refuse(report ? &report->failure : NULL, e, "%s", why);
-    return e;
+    return spipe_priv_refuse_call(report, e,
+                                  "the device of the pipeline cannot be made the current one");
+}
+
+/* The same before a run, where its arrays may have been set since the last. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *before,
+                                                 spipe_report_t *report) {
+    cudaError_t e = cudaSuccess;
+    SPIPE_TRY(spipe_priv_enter(p, before, report));
+    if (p->request.arrays_known) return e;
+    e = spipe_priv_check_arrays(&p->request.desc, &p->failure);
+    p->request.arrays_known = e == cudaSuccess;
+    if (e == cudaSuccess) return e;
+    (void)cudaSetDevice(*before);
+    return spipe_priv_refuse_call(report, e, p->failure.message);
 }
 
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
@@ -99,12 +152,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
     return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
 }
 
-SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
-    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int before, at_once;
     cudaError_t e;
-    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
@@ -114,12 +166,20 @@ SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStr
         e = spipe_priv_run_later(p, stream);
     p->run.capturing = 0;
     (void)cudaSetDevice(before);
-    spipe_priv_rethrow(&p->thrown);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *pipeline, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    e = spipe_priv_enqueue(p, stream);
+    spipe_priv_let_go_throwing(p);
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
+                                                     spipe_report_t *report) {
     spipe_priv_run_t *run;
     int before;
     cudaError_t e = cudaSuccess;
@@ -140,5 +200,14 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     e = p->failure.error;
     spipe_priv_report(p, report);
     (void)cudaSetDevice(before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, report));
+    e = spipe_priv_wait_enqueued(p, report);
+    spipe_priv_let_go(p);
     return e;
 }

@@ -45,6 +45,12 @@ SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *repor
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 
+/* Whether an object of the user's may be freed: made where it is, and not freed. What is zeroed, or
+   never was made, has nothing to free; a copy must leave it to the original. */
+SPIPE_API cudaError_t spipe_priv_may_free(const void *object, const void *self) {
+    return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 /* Keeps the first error of a sequence that must go on, as when freeing. */
 SPIPE_API void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;

@@ -11,7 +11,9 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     memset(pool, 0, sizeof *pool);
     SPIPE_TRY(cudaGetDevice(&pool->device));
     pool->sync = spipe_priv_sync_create();
-    return pool->sync ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!pool->sync) return cudaErrorMemoryAllocation;
+    pool->self = pool;
+    return cudaSuccess;
 }
 
 /* Makes one more; with room for every event there is, release cannot fail for want of memory. */
@@ -29,7 +31,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
     cudaError_t e = cudaSuccess;
     if (!event) return cudaErrorInvalidValue;
     *event = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     if (pool->num_free > 0)
         *event = pool->free_events[--pool->num_free];
@@ -42,7 +44,7 @@ SPIPE_API cudaError_t spipe_event_acquire(spipe_event_pool_t *pool, cudaEvent_t 
 SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t event) {
     cudaError_t e = cudaErrorInvalidValue;
     size_t i = 0;
-    if (!pool || !pool->sync || !event) return e;
+    if (!pool || pool->self != pool || !event) return e;
     spipe_priv_lock(pool->sync);
     while (i < pool->num_free && pool->free_events[i] != event) ++i;
     if (i == pool->num_free && i < pool->num_total) {
@@ -56,7 +58,9 @@ SPIPE_API cudaError_t spipe_event_release(spipe_event_pool_t *pool, cudaEvent_t 
 SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool) return cudaSuccess;
+    if (!pool || pool->self != pool) {
+        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
+    }
     if (pool->num_free != pool->num_total) e = cudaErrorInvalidValue;
     for (i = 0; i < pool->num_free; ++i) {
         spipe_priv_keep_error(&e, cudaEventDestroy(pool->free_events[i]));
@@ -69,7 +73,9 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool) {
 
 SPIPE_API cudaError_t spipe_timer_destroy(spipe_timer_t *timer) {
     cudaError_t e = cudaSuccess;
-    if (!timer) return cudaSuccess;
+    if (!timer || timer->self != timer) {
+        return timer ? spipe_priv_may_free(timer, timer->self) : cudaSuccess;
+    }
     if (timer->begin) spipe_priv_keep_error(&e, cudaEventDestroy(timer->begin));
     if (timer->end) spipe_priv_keep_error(&e, cudaEventDestroy(timer->end));
     memset(timer, 0, sizeof *timer);
@@ -80,6 +86,7 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
     cudaError_t e;
     if (!timer) return cudaErrorInvalidValue;
     memset(timer, 0, sizeof *timer);
+    timer->self = timer;
     e = cudaEventCreateWithFlags(&timer->begin, cudaEventDefault);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&timer->end, cudaEventDefault);
     if (e != cudaSuccess) (void)spipe_timer_destroy(timer);
@@ -87,19 +94,19 @@ SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer) {
 }
 
 SPIPE_API cudaError_t spipe_timer_start(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || !timer->begin) return cudaErrorInvalidResourceHandle;
+    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->begin, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_stop(spipe_timer_t *timer, cudaStream_t stream) {
-    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
     return cudaEventRecord(timer->end, stream);
 }
 
 SPIPE_API cudaError_t spipe_timer_ms(spipe_timer_t *timer, float *ms) {
     if (!ms) return cudaErrorInvalidValue;
     *ms = 0.0f;
-    if (!timer || !timer->end) return cudaErrorInvalidResourceHandle;
+    if (!timer || timer->self != timer) return cudaErrorInvalidResourceHandle;
     SPIPE_TRY(cudaEventSynchronize(timer->end));
     return cudaEventElapsedTime(ms, timer->begin, timer->end);
 }

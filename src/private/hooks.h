@@ -1,5 +1,5 @@
 /* ---- 9 describe: hooks ---------------------------------------------------------------------
-   What other headers of the library, and tests, may hang into a run. No code. */
+   What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
 
 /* Behind desc.hooks; any member may be NULL. */
@@ -23,6 +23,13 @@ enum {
 };
 
 typedef struct spipe_priv_watcher {
+    size_t stamp; /* SPIPE_PRIV_STAMP */
     void (*notify)(struct spipe_timeline *timeline, struct spipe_priv_pipeline *p, int what,
                    const void *about, size_t batch, int after);
 } spipe_priv_watcher_t;
+
+/* Whether a timeline was begun, so that its watcher may be called. */
+SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
+    const spipe_priv_watcher_t *w = (const spipe_priv_watcher_t *)(const void *)timeline;
+    return w->stamp == SPIPE_PRIV_STAMP;
+}

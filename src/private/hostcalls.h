@@ -41,6 +41,7 @@ SPIPE_API cudaError_t spipe_worker_create(spipe_worker_t *worker) {
     SPIPE_TRY(cudaGetDevice(&worker->device));
     worker->sync = spipe_priv_sync_create();
     if (!worker->sync) return cudaErrorMemoryAllocation;
+    worker->self = worker;
     worker->thread = spipe_priv_thread_start(spipe_priv_worker_main, worker);
     if (!worker->thread) {
         (void)spipe_worker_destroy(worker);
@@ -54,7 +55,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
                                         spipe_worker_fn fn, void *user) {
     struct spipe_priv_job *job;
     cudaError_t e;
-    if (!worker || !worker->running || !fn) return cudaErrorInvalidValue;
+    if (!worker || worker->self != worker || !fn) return cudaErrorInvalidValue;
     job = (struct spipe_priv_job *)calloc(1, sizeof *job);
     if (!job) return cudaErrorMemoryAllocation;
     job->fn = fn;
@@ -79,7 +80,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
-    if (!worker || !worker->running) return cudaErrorInvalidValue;
+    if (!worker || worker->self != worker) return cudaErrorInvalidValue;
     spipe_priv_lock(worker->sync);
     while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
@@ -87,7 +88,9 @@ SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
 }
 
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
-    if (!worker) return cudaSuccess;
+    if (!worker || worker->self != worker) {
+        return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
+    }
     if (worker->running) {
         (void)spipe_worker_wait(worker);
         spipe_priv_lock(worker->sync);

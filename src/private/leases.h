@@ -23,7 +23,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     cudaError_t e = cudaSuccess;
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
@@ -54,7 +54,7 @@ SPIPE_API cudaError_t spipe_stream_try_acquire(spipe_stream_pool_t *pool, cudaSt
 SPIPE_API cudaError_t spipe_stream_release(spipe_stream_pool_t *pool, cudaStream_t stream) {
     cudaError_t e = cudaErrorInvalidResourceHandle;
     size_t i;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->streams[i] != stream || !pool->leased[i]) continue;

@@ -71,7 +71,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     cudaError_t e;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
-    e = spipe_desc_check(d, failure);
+    e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
     if (e != cudaSuccess || !d) return e;
     if (d->hooks && d->hooks->run) {
         return spipe_priv_refuse(failure, cudaErrorNotSupported,
@@ -101,7 +101,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
-    if (d && d->hooks && d->hooks->run) return d->hooks->run(d, report);
+    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
     e = spipe_priv_create(&p, d, 0, &failure);
     if (e != cudaSuccess) {
         if (report) {
@@ -136,10 +136,12 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
     }
     e = spipe_priv_create(p, d, 1, failure);
-    if (e == cudaSuccess)
-        *pipeline = (spipe_pipeline_t *)(void *)p;
-    else
+    if (e != cudaSuccess) {
         free(p);
+        return e;
+    }
+    p->self = p;
+    *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
 
@@ -147,20 +149,18 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     if (!p) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    p->self = NULL;
     e = spipe_priv_free(p);
     free(p);
     return e;
 }
 
-SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_report_t *report) {
-    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     int before;
     cudaError_t e;
-    if (p && (p->run.running_enqueued || p->run.ran_now)) {
-        SPIPE_TRY(spipe_pipeline_wait(pipeline, report));
-    }
-    e = spipe_priv_enter(p, &before, report);
-    if (e != cudaSuccess || !p) return e;
+    if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
+    SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
@@ -172,13 +172,22 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
     (void)cudaSetDevice(before);
-    spipe_priv_rethrow(&p->thrown);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, report));
+    e = spipe_priv_run_kept(p, report);
+    spipe_priv_let_go_throwing(p);
     return e;
 }
 
 /* Plans for the request as it is now, and arranges what follows from it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.incomplete = 1;
+    p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_plan_request(p));
@@ -186,26 +195,37 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     return spipe_priv_arrange_all(p);
 }
 
+/* What would be wrong in a description with this array. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_other_host(spipe_priv_pipeline_t *p, int buffer,
+                                                        void *host) {
+    spipe_desc_t *d = &p->request.desc;
+    void *before = d->buffers[buffer].host;
+    cudaError_t e;
+    d->buffers[buffer].host = host;
+    e = spipe_priv_check_desc(d, &p->failure);
+    d->buffers[buffer].host = before;
+    return e;
+}
+
 /* What is wrong with another array for a buffer, in words. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_host(spipe_priv_pipeline_t *p, int buffer,
-                                                  const void *host) {
+                                                  void *host) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_failure_t *f = &p->failure;
     const int there = buffer >= 0 && buffer < d->num_buffers;
     SPIPE_PRIV_REFUSE_IF(!there, "there is no buffer %d; the pipeline has %d", buffer,
                          d->num_buffers);
-    SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host, "buffer %d (%s) has no host array to replace",
-                         buffer, spipe_priv_kind_name(d->buffers[buffer].kind));
+    SPIPE_PRIV_REFUSE_IF(!d->buffers[buffer].host && !spipe_priv_lacks_array(d, buffer),
+                         "buffer %d (%s) has no host array to replace", buffer,
+                         spipe_priv_kind_name(d->buffers[buffer].kind));
     SPIPE_PRIV_REFUSE_IF(!host, "buffer %d: the host array is NULL; pass the array", buffer);
-    return cudaSuccess;
+    return spipe_priv_check_other_host(p, buffer, host);
 }
 
-SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
-    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int buffer, void *host) {
     int before;
     cudaError_t e;
-    if (!p) return cudaErrorInvalidResourceHandle;
-    (void)spipe_pipeline_wait(pipeline, NULL);
+    (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
     p->request.incomplete = 1; /* what would be issued may name the array before */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
@@ -218,6 +238,15 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
                                 cudaGetErrorString(e));
     }
     (void)cudaSetDevice(before);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int buffer, void *host) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    e = spipe_priv_set_host(p, buffer, host);
+    spipe_priv_let_go(p);
     return e;
 }
 
@@ -258,20 +287,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, siz
                              i, before);
     }
     d->count = count;
-    e = spipe_desc_check(d, f);
+    e = spipe_priv_check_desc(d, f);
     d->count = before;
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_count(spipe_priv_pipeline_t *p, size_t count) {
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
+    if (p->run.running_enqueued || p->run.ran_now) (void)spipe_priv_wait_enqueued(p, NULL);
+    e = spipe_priv_check_count(p, count);
+    if (e == cudaSuccess && count != p->request.desc.count) e = spipe_priv_change_count(p, count);
+    (void)cudaSetDevice(before);
     return e;
 }
 
 SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *pipeline, size_t count) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int before;
-    SPIPE_TRY(spipe_priv_enter(p, &before, NULL));
-    if (p->run.running_enqueued || p->run.ran_now) (void)spipe_pipeline_wait(pipeline, NULL);
-    e = spipe_priv_check_count(p, count);
-    if (e == cudaSuccess && count != p->request.desc.count) e = spipe_priv_change_count(p, count);
-    (void)cudaSetDevice(before);
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    e = spipe_priv_set_count(p, count);
+    spipe_priv_let_go(p);
     return e;
 }
 
@@ -288,9 +325,10 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
                                                   struct spipe_timeline *timeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
-    if (!p) return cudaErrorInvalidResourceHandle;
-    if (timeline && !*(void *const *)(const void *)timeline) return cudaErrorInvalidValue;
-    (void)spipe_pipeline_wait(pipeline, NULL);
+    if (timeline && !spipe_priv_watches(timeline)) return cudaErrorInvalidValue;
+    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    (void)spipe_priv_wait_enqueued(p, NULL);
     p->request.desc.timeline = timeline;
+    spipe_priv_let_go(p);
     return cudaSuccess;
 }

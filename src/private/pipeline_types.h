@@ -12,6 +12,7 @@ typedef struct spipe_priv_request {
     int may_register; /* 0 = the system refused to pin an array */
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
+    int arrays_known; /* 1 = they are there, and none overlaps another that is written */
     size_t cpus;      /* that may be used; 0 = not asked yet */
     size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
 } spipe_priv_request_t;
@@ -256,6 +257,8 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
+    const void *self;                    /* of a kept pipeline: where it was made */
+    int in_use;                          /* 1 = a call is at work on it; under sync's lock */
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
     spipe_priv_note_t note;              /* of the stage that is being called */

@@ -1,23 +1,18 @@
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
    that asks CUDA about arrays. Writes spipe_priv_request_t and nothing else. */
-SPIPE_PRIV_RARE size_t spipe_priv_host_bytes(const spipe_priv_request_t *r, int i) {
-    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-    return spipe_priv_is_array(b) ? r->desc.count * b->elem_bytes : b->elem_bytes;
-}
-
 /* What kind of memory an array is. Its first and its last byte must be of one kind: CUDA refuses a
    copy across the end of what is pinned, in the middle of a run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, int i,
                                                      spipe_failure_t *f) {
     const unsigned char *host = (const unsigned char *)r->desc.buffers[i].host;
-    const size_t bytes = spipe_priv_host_bytes(r, i);
+    const size_t bytes = spipe_priv_array_bytes(&r->desc, i);
     spipe_priv_array_t *a = &r->arrays[i];
     void *mapped = NULL;
     int last;
     a->type = SPIPE_PRIV_PAGEABLE;
     a->mapped = NULL;
-    if (!host || bytes == 0) return cudaSuccess;
+    if (bytes == 0) return cudaSuccess;
     SPIPE_TRY(spipe_priv_memory_type(host + bytes - 1, &last, NULL));
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
@@ -65,6 +60,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     cudaError_t e;
     r->desc = *d;
     r->kept = kept;
+    r->arrays_known = !kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     e = spipe_priv_device_facts(&r->facts, r->device);
@@ -138,7 +134,7 @@ SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *
     cudaError_t e;
     if (!plan) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the plan is NULL");
     memset(plan, 0, sizeof *plan);
-    SPIPE_TRY(spipe_desc_check(d, failure));
+    SPIPE_TRY(kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure));
     memset(&r, 0, sizeof r);
     e = cudaGetDevice(&r.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);

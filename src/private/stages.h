@@ -12,6 +12,13 @@ SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
 }
 
+/* Bytes of a buffer's host array; 0 where there is none. */
+SPIPE_PRIV_RARE size_t spipe_priv_array_bytes(const spipe_desc_t *d, int i) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (!b->host) return 0;
+    return spipe_priv_is_array(b) ? d->count * b->elem_bytes : b->elem_bytes;
+}
+
 SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     int i, sources = 0;
     for (i = 0; i < d->num_buffers; ++i) sources += d->buffers[i].kind == SPIPE_SOURCE;

@@ -33,7 +33,9 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
 SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool) {
     cudaError_t e = cudaSuccess;
     size_t i;
-    if (!pool) return cudaSuccess;
+    if (!pool || pool->self != pool) {
+        return pool ? spipe_priv_may_free(pool, pool->self) : cudaSuccess;
+    }
     for (i = 0; i < pool->num_streams; ++i) {
         if (pool->streams[i]) spipe_priv_keep_error(&e, cudaStreamDestroy(pool->streams[i]));
     }
@@ -51,6 +53,7 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     SPIPE_TRY(cudaGetDevice(&pool->device));
     pool->sync = spipe_priv_sync_create();
     if (!pool->sync) return cudaErrorMemoryAllocation;
+    pool->self = pool;
     for (; pool->num_streams < num_streams && e == cudaSuccess; ++pool->num_streams) {
         e = spipe_stream_create(&pool->streams[pool->num_streams], priority);
     }
@@ -67,7 +70,7 @@ SPIPE_API int spipe_priv_reached(cudaError_t query) {
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream) {
     if (!stream) return cudaErrorInvalidValue;
     *stream = NULL;
-    if (!pool || !pool->sync) return cudaErrorInvalidValue;
+    if (!pool || pool->self != pool) return cudaErrorInvalidValue;
     spipe_priv_lock(pool->sync);
     *stream = pool->streams[pool->next];
     pool->next = (pool->next + 1) % pool->num_streams;

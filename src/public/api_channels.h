@@ -7,6 +7,7 @@ typedef struct spipe_channel {
     cudaEvent_t *full, *empty; /* one pair a place */
     int device;
     spipe_priv_sync_t *sync;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_channel_t;
 
 /*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand

@@ -73,6 +73,9 @@
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
+/* Stands in what was begun with a _default function of this version. */
+#define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
+
 /* Names of version 0.1 do not compile; the message gives the new name. */
 #if defined(__GNUC__) || defined(__clang__)
 #define SPIPE_PRIV_PRAGMA(text)     _Pragma(#text)

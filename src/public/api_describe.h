@@ -161,6 +161,7 @@ typedef struct spipe_desc {
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t stages[SPIPE_MAX_STAGES];
     const char *problem; /* first mistake made while adding; the check reports it */
+    size_t stamp;        /* private: it was begun with spipe_desc_default */
 } spipe_desc_t;
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.

@@ -13,6 +13,7 @@ typedef struct spipe_event_pool {
     cudaEvent_t *free_events;
     int device;
     spipe_priv_sync_t *sync;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_event_pool_t;
 
 /*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
@@ -21,8 +22,8 @@ typedef struct spipe_event_pool {
     pool       out/in  of the current device at create; must not move until destroyed.
     event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
                        queued on it stay valid.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, NULL, or an event released
-               twice); cudaErrorMemoryAllocation; any error of event creation. destroy
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
+               released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
                returns cudaErrorInvalidValue when events are still out; those stay the holder's.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
@@ -36,6 +37,7 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_timer_t;
 
 /*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
@@ -45,7 +47,7 @@ typedef struct spipe_timer {
     stream     in      start and stop may name different streams of the same device.
     ms         out     milliseconds between the two, resolution about half a microsecond.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
-               or ms before start and stop); any error of the event calls.
+               a copy, or ms before start and stop); any error of the event calls.
     Blocks     ms: until stop's point is reached. The others: no.
     Threads    one.   Callback  no.   Capture  no.
     Allocates  create: two timed events, until destroy. */

@@ -24,15 +24,18 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
                        destroy. The others: one that create gave; destroy takes NULL, too.
-    d          in      copied; names, arrays and user pointers are kept and stay yours.
+    d          in      copied; names, arrays and user pointers are kept and stay yours. A host
+                       array may be NULL until set_host sets it, before the first run.
     report, failure out what happened; either may be NULL.
     buffer     in      number of an input, output, in/out or resident buffer.
     host       in      the new array.
     count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
-               is one that ends the context). A NULL pipeline, and a run after set_host failed:
-               cudaErrorInvalidResourceHandle. plan, failure: valid until the next call; NULL for
-               NULL.
+               is one that ends the context). A pipeline that is NULL or destroyed, and a run after
+               set_host failed: cudaErrorInvalidResourceHandle. While another call on the pipeline
+               is under way, from another thread or around the stage that calls, destroy too:
+               cudaErrorNotPermitted, and nothing is done. plan, failure: valid until the next
+               call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:

@@ -21,6 +21,7 @@ typedef struct spipe_worker {
     int running, quit, busy, device;
     spipe_priv_sync_t *sync;
     void *thread;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host

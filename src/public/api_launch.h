@@ -24,4 +24,9 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
         return SPIPE_LAUNCH(kernel, spipe_blocks(c->count, 256), 256, 0, c->stream,                \
                             SPIPE_BUF(c, 0, const in_type), SPIPE_BUF(c, 1, out_type), c->count);  \
     }
+#else
+#define SPIPE_LAUNCH(...)                                                                          \
+    SPIPE_PRIV_RENAMED("SPIPE_LAUNCH needs C++: put kernel and stage into a .cu file for nvcc")
+#define SPIPE_MAP_STAGE(name, ...)                                                                 \
+    SPIPE_PRIV_RENAMED("SPIPE_MAP_STAGE needs C++: put kernel and stage into a .cu file for nvcc")
 #endif

@@ -18,6 +18,7 @@ typedef struct spipe_stream_pool {
     unsigned char leased[SPIPE_MAX_STREAMS];
     int device;
     spipe_priv_sync_t *sync;
+    const void *self; /* where it was made: what was copied or never made is refused */
 } spipe_stream_pool_t;
 
 /*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
@@ -42,8 +43,9 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
     num_streams in     1 .. SPIPE_MAX_STREAMS; beyond 8 they share hardware queues unless
                        CUDA_DEVICE_MAX_CONNECTIONS says more, so 2-8 is plenty.
     priority   in      of all of them.
-    Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation; any error of stream
-               creation (then the pool is zeroed and nothing is kept).
+    Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
+               made); cudaErrorMemoryAllocation; any error of stream creation (then the pool is
+               zeroed and nothing is kept).
     Blocks     create: no. destroy: no; work still queued on the streams completes.
     Threads    one; nobody may hold or wait for a lease when destroy is called.
     Callback   no.   Capture  no.
@@ -56,7 +58,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
 
     pool       in      made by spipe_stream_pool_create.
     stream     out     shared; to have one to yourself: spipe_stream_acquire.
-    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool).
+    Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
 

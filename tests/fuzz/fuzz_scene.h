@@ -160,7 +160,9 @@ static inline void fuzz_make_buffer(fuzz_scene_t *s, fuzz_buffer_t *f, fuzz_byte
     f->elem_bytes = sizes[fuzz_pick(b, 8)];
     f->memory = (int)fuzz_pick(b, FUZZ_NUM_MEMORIES);
     if ((f->kind == SPIPE_INPUT || f->kind == SPIPE_SOURCE) && fuzz_one_in(b, 3)) {
-        const size_t most = s->chunk != SPIPE_AUTO && s->chunk < 5 ? s->chunk : 5;
+        const size_t least = s->count < s->count_then ? s->count : s->count_then;
+        size_t most = s->chunk != SPIPE_AUTO && s->chunk < 5 ? s->chunk : 5;
+        if (least > 0 && least < most) most = least;
         f->before = fuzz_pick(b, most + 1);
         f->after = fuzz_pick(b, most + 1);
         f->edge = (int)fuzz_pick(b, 2);
@@ -246,6 +248,7 @@ static inline void fuzz_make_stage(fuzz_scene_t *s, int i, fuzz_bytes_t *b) {
     st->fails_at = st->fails ? fuzz_pick(b, 24) : 0;
     const int wanted = (int)fuzz_pick(b, FUZZ_MAX_OPS + 1);
     for (k = 0; k < (wanted ? wanted : 1); ++k) fuzz_make_op(s, i, b);
+    if (st->num_ops == 0) st->host = 0; /* one that declares no buffer is refused */
 }
 
 static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {
