@@ -2688,7 +2688,9 @@ enum {
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
     SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
-    SPIPE_PRIV_SEQUENTIAL = 128   /* a source or sink sees chunks in order */
+    SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
+    SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
+    SPIPE_PRIV_NO_PINS = 512      /* and less of it, so nothing is pinned */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -3171,7 +3173,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_KEPT)) return took;
+    if (p->desc->depth != SPIPE_AUTO) return took;
+    if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
@@ -3271,7 +3274,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
     spipe_priv_consider_ring(p, y);
 }
 
-/* Below the ladder: halves the chunk until some way fits into the device's memory. */
+/* Below the ladder: halves the chunk until some way fits into the memory there is. */
 SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
     while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
@@ -3353,20 +3356,24 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
 /* What may be done about pageable arrays. */
 SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
+    const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
+    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
+    const int paid = (w->flags & SPIPE_PRIV_KEPT) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;
     } else if (p->desc->staging != SPIPE_STAGING_AUTO) {
         y.staging = p->desc->staging;
-    } else if (w->flags & SPIPE_PRIV_PAGE_TABLES) {
+    } else if (w->flags & (SPIPE_PRIV_PAGE_TABLES | SPIPE_PRIV_NO_PINS)) {
         y.staging = SPIPE_STAGING_DIRECT;
     } else {
         y.staging = SPIPE_STAGING_COPY;
     }
     if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
         y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
+        if (w->flags & SPIPE_PRIV_NO_PINS) y.staging = SPIPE_STAGING_DIRECT;
     }
-    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) {
+    if ((paid && !few) || p->desc->staging != SPIPE_STAGING_AUTO ||
+        y.staging != SPIPE_STAGING_COPY) {
         spipe_priv_consider_chunks(p, y);
         return;
     }
@@ -3378,7 +3385,7 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     spipe_priv_consider_staging(p, y);
 }
 
-/* Drops ways that do not fit into the device's memory; where none does, the best one stays, and
+/* Drops ways that do not fit into the memory there is; where none does, the best one stays, and
    allocating will say how much is missing. */
 SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
@@ -3443,16 +3450,26 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
 SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
                                                    const spipe_priv_work_t *w,
                                                    const spipe_priv_way_t *y) {
-    if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
+    const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
+    const int slots = w->hosted_in + w->hosted_out > 0.0 || w->num_segments > 1;
+    if (w->pageable_in + w->pageable_out <= 0.0) {
+        if (!few || !slots) return "no pageable array";
+        return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"
+                                             : "smaller or fewer slots: no room to pin more";
+    }
     if (d->staging != SPIPE_STAGING_AUTO) {
         return d->staging == y->staging ? "as asked"
                                         : "the system refused to pin the arrays in place";
     }
     if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads the host's pages at full speed";
     switch (y->staging) {
-    case SPIPE_STAGING_DIRECT: return "plain cudaMemcpy: too little data for staging to pay";
+    case SPIPE_STAGING_DIRECT:
+        return few ? "CUDA copies by itself: no room to pin a ring"
+                   : "plain cudaMemcpy: too little data for staging to pay";
     case SPIPE_STAGING_REGISTER: return "pinned in place: setting up staging would take longer";
-    default: return "through pinned slots by host threads: CUDA's own copies block";
+    default:
+        return few ? "through pinned slots by host threads: no room to pin more of them"
+                   : "through pinned slots by host threads: CUDA's own copies block";
     }
 }
 
@@ -3522,6 +3539,8 @@ typedef struct spipe_priv_request {
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
     int arrays_known; /* 1 = they are there, and none overlaps another that is written */
+    int pin_refusals; /* rings that the system refused to pin; from 3 on nothing is pinned */
+    size_t pin_limit; /* bytes that a ring may have after that; 0 = as many as it wants */
     size_t cpus;      /* that may be used; 0 = not asked yet */
     size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
 } spipe_priv_request_t;
@@ -3569,7 +3588,7 @@ typedef struct spipe_priv_route {
     int drains;          /* 1 = staged slots are drained by host work */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
-    int pageable_copies; /* 1 = CUDA copies pageable arrays, which blocks */
+    int pageable_copies; /* 1 = CUDA copies pageable memory, which blocks */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
@@ -3614,6 +3633,8 @@ typedef struct spipe_priv_memory {
     unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
     unsigned char *pinned_alias; /* pinned as kernels see it */
     size_t device_bytes, pinned_bytes;
+    size_t refused;  /* bytes that could not be pinned when memory was last asked for */
+    int pageable;    /* 1 = the pinned arena is not pinned, as nothing can be */
     int ring_cached; /* 1 = the last-level cache holds the pinned slots */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
@@ -4049,12 +4070,19 @@ SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
     return (double)w->count * (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
+/* 1 = the system refused to pin a ring, and a quarter of it. */
+SPIPE_PRIV_RARE int spipe_priv_no_pins(const spipe_priv_request_t *r) {
+    return r->pin_refusals > 2;
+}
+
 /* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
 SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
                                                           double kernel_s) {
     spipe_priv_work_t w =
         spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
-    if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
+    if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
     w.cache = (double)r->cache;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
@@ -4072,6 +4100,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
     planner.desc = &r->desc;
     planner.best = ways;
     planner.capacity = capacity;
+    planner.pinned_bytes = r->pin_limit;
     num = spipe_priv_list_ways(&planner);
     *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
     plan->num_candidates = planner.num_compared;
@@ -4306,6 +4335,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     }
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
+    t->pageable_copies |= spipe_priv_no_pins(r) && b->kind != SPIPE_RESIDENT;
     t->sequential |= b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
@@ -4335,6 +4365,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     t->pageable_copies = 0;
     t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
+    if (t->host_work && spipe_priv_no_pins(r)) t->pageable_copies = 1;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         t->path[i] = spipe_priv_path_of(r, plan, i);
         spipe_priv_route_buffer(t, r, i);
@@ -4692,10 +4723,10 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
     cudaError_t e = cudaSuccess;
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
-    if (m->pinned_base)
-        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
-    else
+    if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
+    else if (!m->pageable)
+        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
     free(m->pinned_base);
     m->device = m->pinned = m->pinned_base = NULL;
     m->device_bytes = m->pinned_bytes = 0;
@@ -4706,7 +4737,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
-   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
+   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. Once it
+   has refused less and less, slots are pageable: CUDA's copies are in the streams' order all the
+   same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
@@ -4717,7 +4750,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
         (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
 #endif
         spipe_priv_touch(p);
-        if (spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
+        m->pageable = spipe_priv_no_pins(&p->request);
+        if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
         (void)cudaGetLastError();
         free(m->pinned_base);
         m->pinned_base = NULL;
@@ -4726,19 +4760,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                 size_t bytes, const char *of) {
+                                                 size_t bytes, const char *of, const char *also) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
-                             "lower chunk or depth",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch);
+                             "lower chunk or depth%s",
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
+    const size_t wanted = pinned;
     cudaError_t e = cudaSuccess;
+    m->refused = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
     if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
     if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
@@ -4746,14 +4782,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(m));
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
-    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
     m->pinned_bytes = pinned;
     e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
     m->pinned_bytes = 0;
-    return spipe_priv_no_memory(p, e, pinned, "pinned host");
+    m->refused = wanted;
+    return spipe_priv_no_memory(p, e, pinned, "pinned host",
+                                ", or leave staging and schedule to the library");
 }
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.
@@ -6497,6 +6535,19 @@ SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
     p->trial.num = 1;
 }
 
+/* After there was no room to pin: whether to plan anew with half as much, the third time with none.
+   Not where the user asked for what needs pinned slots. */
+SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
+    spipe_priv_request_t *r = &p->request;
+    const int copy = p->plan.staging == SPIPE_STAGING_COPY;
+    const int asked = copy && r->desc.staging == SPIPE_STAGING_COPY;
+    if (p->memory.refused == 0 || asked || p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (spipe_priv_no_pins(r)) return 0;
+    ++r->pin_refusals;
+    r->pin_limit = spipe_priv_no_pins(r) ? 0 : p->memory.refused / 2;
+    return 1;
+}
+
 /* Makes room for the candidates, and arranges the best one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
     if (p->trial.num > 1) spipe_priv_reserve(p);
@@ -6616,6 +6667,7 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     if (p->memory.device_bytes > 0) {
         planner.device_bytes = p->memory.device_bytes - SPIPE_PRIV_ARENA_SLACK;
     }
+    planner.pinned_bytes = p->request.pin_limit;
     if (p->memory.pinned_bytes > 0) {
         planner.pinned_bytes = p->memory.pinned_bytes - SPIPE_PRIV_ARENA_SLACK;
     }
@@ -6702,7 +6754,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes;
-    r->pinned_bytes = p->memory.pinned_bytes;
+    r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -7088,6 +7140,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     return spipe_priv_arrange_all(p);
 }
 
+/* The same from the beginning, but that what is known of pinning stays. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
+                                                   int kept, const char **what) {
+    const int device = p->request.device, refusals = p->request.pin_refusals;
+    const size_t limit = p->request.pin_limit;
+    (void)spipe_priv_free(p);
+    memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
+    spipe_priv_failure_clear(&p->failure);
+    p->request.device = device;
+    p->request.pin_refusals = refusals;
+    p->request.pin_limit = limit;
+    return spipe_priv_set_up(p, d, kept, what);
+}
+
 /* Makes a pipeline in memory of the caller's; frees all on failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
@@ -7107,6 +7173,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     e = spipe_priv_set_up(p, d, kept, &what);
+    while (e != cudaSuccess && spipe_priv_pin_less(p)) {
+        e = spipe_priv_set_up_anew(p, d, kept, &what);
+    }
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
             (void)cudaGetLastError();
@@ -7211,13 +7280,17 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 
 /* Plans for the request as it is now, and arranges what follows from it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
     p->request.incomplete = 1;
     p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
-    SPIPE_TRY(spipe_priv_plan_request(p));
-    p->trial.arranged = 0;
-    return spipe_priv_arrange_all(p);
+    do {
+        SPIPE_TRY(spipe_priv_plan_request(p));
+        p->trial.arranged = 0;
+        e = spipe_priv_arrange_all(p);
+    } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    return e;
 }
 
 /* What would be wrong in a description with this array. */

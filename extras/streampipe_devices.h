@@ -163,7 +163,7 @@ typedef struct spipe_priv_team {
     void *merged[SPIPE_MAX_BUFFERS]; /* resident buffers combined so far */
     int has_merged, pinned[SPIPE_MAX_BUFFERS];
     double began, wall_ms, setup_ms;
-    const char *why_chunk, *why_staging;
+    const char *why_chunk;
     spipe_failure_t failure; /* the first one */
     spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
     void *thrown;            /* a C++ exception of the user's, or NULL */
@@ -732,7 +732,7 @@ SPIPE_API void spipe_priv_team_pin(spipe_priv_team_t *t) {
         t->pinned[i] = spipe_pin(b->host, t->d.count * b->elem_bytes) == cudaSuccess;
         if (!t->pinned[i]) (void)cudaGetLastError();
     }
-    if (t->d.staging == SPIPE_STAGING_REGISTER) t->d.staging = SPIPE_STAGING_COPY;
+    if (t->d.staging == SPIPE_STAGING_REGISTER) t->d.staging = SPIPE_STAGING_AUTO;
 }
 
 /* Unpins them after all threads have ended. A failure is reported, because memory that stays pinned
@@ -753,16 +753,13 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
 }
 
 /* Fixes what was chosen, for every GPU's pipeline. */
-SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_priv_request_t *r,
-                                         const spipe_plan_t *plan) {
+SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
     t->d.chunk = plan->chunk;
     t->chunk_elems = plan->chunk;
     t->d.depth = plan->depth;
-    t->d.staging = r->desc.staging;
     if (t->d.threads == SPIPE_AUTO) t->d.threads = fill > drain ? fill : drain;
     t->why_chunk = plan->why_chunk;
-    t->why_staging = plan->why_staging;
 }
 
 /* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with
@@ -787,13 +784,10 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, f));
     r.desc.hooks = &shared;
     if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);
-    if (t->d.staging == SPIPE_STAGING_AUTO && !r.facts.host_page_tables) {
-        r.desc.staging = SPIPE_STAGING_COPY;
-    }
     r.cpus = spipe_priv_num_cpus() / n;
     w = spipe_priv_request_work(&r, -1.0);
     (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
-    spipe_priv_team_take_plan(t, &r, &plan);
+    spipe_priv_team_take_plan(t, &plan);
     return cudaSuccess;
 }
 

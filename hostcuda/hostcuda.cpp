@@ -137,6 +137,8 @@ State *make_state() {
     for (int i = 0; i < devices; ++i) add_device(*s, profile);
     if (const char *seed = getenv("HOSTCUDA_JITTER")) s->jitter = static_cast<unsigned>(atoi(seed));
     if (const char *on = getenv("HOSTCUDA_PROMPT_ERRORS")) s->prompt = atoi(on) != 0;
+    if (const char *most = getenv("HOSTCUDA_PINNED_LIMIT"))
+        s->pinned_limit = static_cast<size_t>(strtoull(most, nullptr, 10));
     arm_from_environment(*s);
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
@@ -564,6 +566,12 @@ cudaError_t hostcuda_set_devices(int count) {
         add_device(s, p);
     }
     return cudaSuccess;
+}
+
+void hostcuda_set_pinned_limit(size_t bytes) {
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    state().pinned_limit = bytes;
 }
 
 cudaError_t hostcuda_set_memory(size_t bytes) {

@@ -325,8 +325,9 @@ struct State {
     std::vector<std::weak_ptr<Capture>> capturing;
     Blocks device_blocks, host_blocks;
     long last_block = 0;
-    std::set<long> blocks_there; /* also those that a call still waits to free */
-    bool prompt = false;         /* hostcuda_set_prompt_errors */
+    std::set<long> blocks_there;    /* also those that a call still waits to free */
+    size_t pinned_limit = SIZE_MAX; /* hostcuda_set_pinned_limit */
+    bool prompt = false;            /* hostcuda_set_prompt_errors */
     std::unordered_map<const void *, KernelInfo> kernels;
     std::vector<Fault> faults;
     long fired = 0;

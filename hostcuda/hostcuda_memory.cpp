@@ -388,11 +388,18 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
     return call.done(submit_or_capture(s, op));
 }
 
+static bool may_pin(size_t size) {
+    size_t left = state().pinned_limit;
+    for (const auto &b : state().host_blocks) left -= std::min(left, b.second.size);
+    return size <= left;
+}
+
 static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags) {
     const unsigned known = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
     REFUSE_IF(!p || (flags & ~known), cudaErrorInvalidValue);
     *p = nullptr;
     REFUSE_IF(size == 0, cudaSuccess);
+    REFUSE_IF(!may_pin(size), cudaErrorMemoryAllocation);
     *p = allocate(4096, size);
     REFUSE_IF(!*p, cudaErrorMemoryAllocation);
     Block b;
@@ -434,6 +441,7 @@ cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags) {
     State &s = state();
     REFUSE_IF(overlaps(s.device_blocks, p, size), cudaErrorInvalidValue);
     REFUSE_IF(overlaps(s.host_blocks, p, size), cudaErrorHostMemoryAlreadyRegistered);
+    REFUSE_IF(!may_pin(size), cudaErrorMemoryAllocation);
     Block b;
     b.size = size;
     b.device = self.device;

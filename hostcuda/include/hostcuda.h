@@ -54,6 +54,10 @@ hostcuda_profile_t hostcuda_get_profile(int device);
 cudaError_t hostcuda_set_devices(int count);
 /* Sets the memory size of the current device. */
 cudaError_t hostcuda_set_memory(size_t bytes);
+/* Host memory that the process may have pinned at once, registered memory included: beyond it
+ * pinning fails with cudaErrorMemoryAllocation, as under a limit of the system's; 0 = none at all.
+ * What is pinned stays so. Env HOSTCUDA_PINNED_LIMIT=bytes. */
+void hostcuda_set_pinned_limit(size_t bytes);
 /* Sets the time of a kernel alone on the device: fixed_ns + threads * ns_per_thread. */
 void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_thread);
 /* Sets the name of a kernel in traces. */

@@ -31,16 +31,26 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
 SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
                                                    const spipe_priv_work_t *w,
                                                    const spipe_priv_way_t *y) {
-    if (w->pageable_in + w->pageable_out <= 0.0) return "no pageable array";
+    const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
+    const int slots = w->hosted_in + w->hosted_out > 0.0 || w->num_segments > 1;
+    if (w->pageable_in + w->pageable_out <= 0.0) {
+        if (!few || !slots) return "no pageable array";
+        return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"
+                                             : "smaller or fewer slots: no room to pin more";
+    }
     if (d->staging != SPIPE_STAGING_AUTO) {
         return d->staging == y->staging ? "as asked"
                                         : "the system refused to pin the arrays in place";
     }
     if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads the host's pages at full speed";
     switch (y->staging) {
-    case SPIPE_STAGING_DIRECT: return "plain cudaMemcpy: too little data for staging to pay";
+    case SPIPE_STAGING_DIRECT:
+        return few ? "CUDA copies by itself: no room to pin a ring"
+                   : "plain cudaMemcpy: too little data for staging to pay";
     case SPIPE_STAGING_REGISTER: return "pinned in place: setting up staging would take longer";
-    default: return "through pinned slots by host threads: CUDA's own copies block";
+    default:
+        return few ? "through pinned slots by host threads: no room to pin more of them"
+                   : "through pinned slots by host threads: CUDA's own copies block";
     }
 }
 

@@ -111,10 +111,10 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
     cudaError_t e = cudaSuccess;
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
-    if (m->pinned_base)
-        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
-    else
+    if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
+    else if (!m->pageable)
+        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
     free(m->pinned_base);
     m->device = m->pinned = m->pinned_base = NULL;
     m->device_bytes = m->pinned_bytes = 0;
@@ -125,7 +125,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
-   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. */
+   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. Once it
+   has refused less and less, slots are pageable: CUDA's copies are in the streams' order all the
+   same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
@@ -136,7 +138,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
         (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
 #endif
         spipe_priv_touch(p);
-        if (spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
+        m->pageable = spipe_priv_no_pins(&p->request);
+        if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
         (void)cudaGetLastError();
         free(m->pinned_base);
         m->pinned_base = NULL;
@@ -145,19 +148,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                 size_t bytes, const char *of) {
+                                                 size_t bytes, const char *of, const char *also) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
                              "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
-                             "lower chunk or depth",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch);
+                             "lower chunk or depth%s",
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
+    const size_t wanted = pinned;
     cudaError_t e = cudaSuccess;
+    m->refused = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
     if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
     if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
@@ -165,14 +170,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(m));
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
-    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device");
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
     m->pinned_bytes = pinned;
     e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
     m->pinned_bytes = 0;
-    return spipe_priv_no_memory(p, e, pinned, "pinned host");
+    m->refused = wanted;
+    return spipe_priv_no_memory(p, e, pinned, "pinned host",
+                                ", or leave staging and schedule to the library");
 }
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.

@@ -63,6 +63,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     return spipe_priv_arrange_all(p);
 }
 
+/* The same from the beginning, but that what is known of pinning stays. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
+                                                   int kept, const char **what) {
+    const int device = p->request.device, refusals = p->request.pin_refusals;
+    const size_t limit = p->request.pin_limit;
+    (void)spipe_priv_free(p);
+    memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
+    spipe_priv_failure_clear(&p->failure);
+    p->request.device = device;
+    p->request.pin_refusals = refusals;
+    p->request.pin_limit = limit;
+    return spipe_priv_set_up(p, d, kept, what);
+}
+
 /* Makes a pipeline in memory of the caller's; frees all on failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
@@ -82,6 +96,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     e = spipe_priv_set_up(p, d, kept, &what);
+    while (e != cudaSuccess && spipe_priv_pin_less(p)) {
+        e = spipe_priv_set_up_anew(p, d, kept, &what);
+    }
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
             (void)cudaGetLastError();
@@ -186,13 +203,17 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
 
 /* Plans for the request as it is now, and arranges what follows from it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
     p->request.incomplete = 1;
     p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
-    SPIPE_TRY(spipe_priv_plan_request(p));
-    p->trial.arranged = 0;
-    return spipe_priv_arrange_all(p);
+    do {
+        SPIPE_TRY(spipe_priv_plan_request(p));
+        p->trial.arranged = 0;
+        e = spipe_priv_arrange_all(p);
+    } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    return e;
 }
 
 /* What would be wrong in a description with this array. */

@@ -13,6 +13,8 @@ typedef struct spipe_priv_request {
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
     int arrays_known; /* 1 = they are there, and none overlaps another that is written */
+    int pin_refusals; /* rings that the system refused to pin; from 3 on nothing is pinned */
+    size_t pin_limit; /* bytes that a ring may have after that; 0 = as many as it wants */
     size_t cpus;      /* that may be used; 0 = not asked yet */
     size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
 } spipe_priv_request_t;
@@ -60,7 +62,7 @@ typedef struct spipe_priv_route {
     int drains;          /* 1 = staged slots are drained by host work */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
-    int pageable_copies; /* 1 = CUDA copies pageable arrays, which blocks */
+    int pageable_copies; /* 1 = CUDA copies pageable memory, which blocks */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
@@ -105,6 +107,8 @@ typedef struct spipe_priv_memory {
     unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
     unsigned char *pinned_alias; /* pinned as kernels see it */
     size_t device_bytes, pinned_bytes;
+    size_t refused;  /* bytes that could not be pinned when memory was last asked for */
+    int pageable;    /* 1 = the pinned arena is not pinned, as nothing can be */
     int ring_cached; /* 1 = the last-level cache holds the pinned slots */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;

@@ -113,7 +113,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_KEPT)) return took;
+    if (p->desc->depth != SPIPE_AUTO) return took;
+    if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
@@ -213,7 +214,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
     spipe_priv_consider_ring(p, y);
 }
 
-/* Below the ladder: halves the chunk until some way fits into the device's memory. */
+/* Below the ladder: halves the chunk until some way fits into the memory there is. */
 SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
     while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
@@ -295,20 +296,24 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
 /* What may be done about pageable arrays. */
 SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const int kept = (w->flags & SPIPE_PRIV_KEPT) != 0;
+    const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
+    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
+    const int paid = (w->flags & SPIPE_PRIV_KEPT) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;
     } else if (p->desc->staging != SPIPE_STAGING_AUTO) {
         y.staging = p->desc->staging;
-    } else if (w->flags & SPIPE_PRIV_PAGE_TABLES) {
+    } else if (w->flags & (SPIPE_PRIV_PAGE_TABLES | SPIPE_PRIV_NO_PINS)) {
         y.staging = SPIPE_STAGING_DIRECT;
     } else {
         y.staging = SPIPE_STAGING_COPY;
     }
     if (y.staging == SPIPE_STAGING_REGISTER && !(w->flags & SPIPE_PRIV_MAY_REGISTER)) {
         y.staging = SPIPE_STAGING_COPY; /* the system refused to pin the arrays */
+        if (w->flags & SPIPE_PRIV_NO_PINS) y.staging = SPIPE_STAGING_DIRECT;
     }
-    if (kept || p->desc->staging != SPIPE_STAGING_AUTO || y.staging != SPIPE_STAGING_COPY) {
+    if ((paid && !few) || p->desc->staging != SPIPE_STAGING_AUTO ||
+        y.staging != SPIPE_STAGING_COPY) {
         spipe_priv_consider_chunks(p, y);
         return;
     }
@@ -320,7 +325,7 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     spipe_priv_consider_staging(p, y);
 }
 
-/* Drops ways that do not fit into the device's memory; where none does, the best one stays, and
+/* Drops ways that do not fit into the memory there is; where none does, the best one stays, and
    allocating will say how much is missing. */
 SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;

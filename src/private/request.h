@@ -84,12 +84,19 @@ SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
     return (double)w->count * (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
+/* 1 = the system refused to pin a ring, and a quarter of it. */
+SPIPE_PRIV_RARE int spipe_priv_no_pins(const spipe_priv_request_t *r) {
+    return r->pin_refusals > 2;
+}
+
 /* The work with the kernels' time, where it is known (kernel_s >= 0), or assumed. */
 SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_request_t *r,
                                                           double kernel_s) {
     spipe_priv_work_t w =
         spipe_priv_work_of(&r->desc, &r->facts, r->arrays, r->kept, r->cpus > 0 ? r->cpus : 1);
-    if (!r->may_register) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
+    if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
+    if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
     w.cache = (double)r->cache;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
@@ -107,6 +114,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
     planner.desc = &r->desc;
     planner.best = ways;
     planner.capacity = capacity;
+    planner.pinned_bytes = r->pin_limit;
     num = spipe_priv_list_ways(&planner);
     *plan = spipe_priv_explain(&r->desc, &r->costs, w, &ways[0]);
     plan->num_candidates = planner.num_compared;

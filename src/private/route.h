@@ -31,6 +31,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     }
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
+    t->pageable_copies |= spipe_priv_no_pins(r) && b->kind != SPIPE_RESIDENT;
     t->sequential |= b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
@@ -60,6 +61,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     t->pageable_copies = 0;
     t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
+    if (t->host_work && spipe_priv_no_pins(r)) t->pageable_copies = 1;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         t->path[i] = spipe_priv_path_of(r, plan, i);
         spipe_priv_route_buffer(t, r, i);

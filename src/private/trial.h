@@ -95,6 +95,19 @@ SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
     p->trial.num = 1;
 }
 
+/* After there was no room to pin: whether to plan anew with half as much, the third time with none.
+   Not where the user asked for what needs pinned slots. */
+SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
+    spipe_priv_request_t *r = &p->request;
+    const int copy = p->plan.staging == SPIPE_STAGING_COPY;
+    const int asked = copy && r->desc.staging == SPIPE_STAGING_COPY;
+    if (p->memory.refused == 0 || asked || p->plan.schedule == SPIPE_ZERO_COPY) return 0;
+    if (spipe_priv_no_pins(r)) return 0;
+    ++r->pin_refusals;
+    r->pin_limit = spipe_priv_no_pins(r) ? 0 : p->memory.refused / 2;
+    return 1;
+}
+
 /* Makes room for the candidates, and arranges the best one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
     if (p->trial.num > 1) spipe_priv_reserve(p);
@@ -214,6 +227,7 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     if (p->memory.device_bytes > 0) {
         planner.device_bytes = p->memory.device_bytes - SPIPE_PRIV_ARENA_SLACK;
     }
+    planner.pinned_bytes = p->request.pin_limit;
     if (p->memory.pinned_bytes > 0) {
         planner.pinned_bytes = p->memory.pinned_bytes - SPIPE_PRIV_ARENA_SLACK;
     }

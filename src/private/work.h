@@ -18,7 +18,9 @@ enum {
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
     SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
-    SPIPE_PRIV_SEQUENTIAL = 128   /* a source or sink sees chunks in order */
+    SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
+    SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
+    SPIPE_PRIV_NO_PINS = 512      /* and less of it, so nothing is pinned */
 };
 
 /* Bytes are of one element unless said otherwise. */

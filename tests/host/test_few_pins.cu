@@ -1,0 +1,276 @@
+/*  test_few_pins.cu -- the system pins little or nothing: a run whose ring was the library's choice
+    takes a smaller one, or none, says so, and is right; what the user chose is refused in words. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostcuda.h"
+#include "pipe_common.h"
+
+static const size_t N = (size_t)12 << 20, NO_LIMIT = SIZE_MAX;
+static unsigned char *x, *y, *pinned_x, *pinned_y;
+static spipe_costs_t costs; /* of a machine where a ring pays */
+static size_t source_at, sink_at;
+static int alive_idle;
+
+static cudaError_t copy_stage(const spipe_chunk_t *c, void *) {
+    return cudaMemcpyAsync(c->data[1], c->data[0], c->count, cudaMemcpyDeviceToDevice, c->stream);
+}
+
+/* Reads what was copied, and adds one. */
+static cudaError_t host_stage(const spipe_chunk_t *c, void *) {
+    unsigned char *at = SPIPE_BUF(c, 1, unsigned char);
+    for (size_t i = 0; i < c->count; ++i) ++at[i];
+    return cudaSuccess;
+}
+
+static cudaError_t source(void *dst, size_t want, size_t *got, void *) {
+    *got = want < N - source_at ? want : N - source_at;
+    memcpy(dst, x + source_at, *got);
+    source_at += *got;
+    return cudaSuccess;
+}
+
+static cudaError_t sink(const void *src, size_t n, size_t, void *) {
+    memcpy(y + sink_at, src, n);
+    sink_at += n;
+    return cudaSuccess;
+}
+
+enum {
+    ARRAYS,
+    STREAMED,  /* a source and a sink */
+    HOST_STAGE /* pinned arrays */
+};
+
+static spipe_desc_t describe(int what) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.costs = &costs;
+    if (what == STREAMED) {
+        d.count = SPIPE_AUTO;
+        spipe_add_source(&d, source, NULL, 1);
+        spipe_add_sink(&d, sink, NULL, 1);
+    } else {
+        spipe_add_input(&d, what == ARRAYS ? x : pinned_x, 1);
+        spipe_add_output(&d, what == ARRAYS ? y : pinned_y, 1);
+    }
+    spipe_add_stage(&d, "copy", copy_stage, NULL);
+    if (what == HOST_STAGE)
+        spipe_add_host_stage(&d, "host", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
+    return d;
+}
+
+static void begin(void) {
+    source_at = sink_at = 0;
+    memset(y, 0xA5, N);
+    memset(pinned_y, 0xA5, N);
+    hostcuda_calls_reset();
+}
+
+/* Whether the first n elements are right, and nothing sticks. */
+static int right(int what, size_t n) {
+    const unsigned char *to = what == HOST_STAGE ? pinned_y : y;
+    const unsigned char add = what == HOST_STAGE;
+    for (size_t i = 0; i < n; ++i) {
+        if (to[i] != (unsigned char)(x[i] + add)) return 0;
+    }
+    return (n == N || to[n] == 0xA5) && cudaGetLastError() == cudaSuccess;
+}
+
+static int says(const char *text, const char *part) { return text && strstr(text, part); }
+
+/* What pins the library now, beside the test's own arrays. */
+static void limit(size_t bytes) {
+    hostcuda_set_pinned_limit(bytes == NO_LIMIT ? bytes : 2 * N + bytes);
+}
+
+static int is_clean(void) { return hostcuda_leaks(NULL) == alive_idle; }
+
+/* ---- One-shot runs --------------------------------------------------------------------------- */
+
+static const char *const names[] = {"arrays", "a source and a sink", "a host stage"};
+
+static void test_run(int what) {
+    spipe_desc_t d = describe(what);
+    spipe_report_t full, r;
+    size_t part, pinned = 0;
+    limit(NO_LIMIT);
+    begin();
+    SPIPE_CHECK(spipe_run(&d, &full));
+    tap_ok(right(what, N) && full.pinned_bytes > 0 && hostcuda_calls("cudaHostRegister") == 1 &&
+               hostcuda_calls("cudaHostAlloc") == 0,
+           "%s: with room enough %zu bytes are pinned, by one call", names[what],
+           full.pinned_bytes);
+    for (part = 2; part <= 8; part *= 2) {
+        limit(full.pinned_bytes / part);
+        begin();
+        const cudaError_t e = spipe_run(&d, &r);
+        pinned = r.pinned_bytes;
+        tap_ok(e == cudaSuccess && right(what, N) && pinned <= full.pinned_bytes / part,
+               "room for a part in %zu: %zu bytes pinned, %zu slots of %zu: %s", part, pinned,
+               r.depth, r.chunk, r.why_staging);
+        if (what == HOST_STAGE) continue; /* whose copies of arrays the planner does not count */
+        tap_ok((part > 2 || pinned > 0) && says(r.why_staging, "room to pin"), "which is said");
+    }
+    limit(0);
+    begin();
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaSuccess && right(what, N) && r.pinned_bytes == 0 && !r.staged &&
+               says(r.why_staging, "no room to pin a ring"),
+           "room for nothing: %s", r.why_staging);
+    tap_ok(is_clean(), "nothing is kept of what was tried");
+}
+
+/* What the user set is kept; only the staging, which he left open, changes. */
+static void test_as_set(int what) {
+    spipe_desc_t d = describe(what);
+    spipe_report_t r;
+    d.chunk = 1000000;
+    d.depth = 3;
+    limit(0);
+    begin();
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaSuccess && right(what, N) && r.chunk == d.chunk && r.depth == d.depth &&
+               r.pinned_bytes == 0,
+           "%s, chunk and depth as set, and no room: %s", names[what], r.why_staging);
+}
+
+/* What needs pinned slots because the user says so. */
+static void test_asked(spipe_staging_t staging, spipe_schedule_t schedule) {
+    spipe_desc_t d = describe(ARRAYS);
+    spipe_report_t r;
+    d.staging = staging;
+    d.schedule = schedule;
+    d.chunk = 1000000;
+    limit(0);
+    begin();
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaErrorMemoryAllocation && r.failure.error == e && y[0] == 0xA5 &&
+               strstr(r.failure.message, "pinned host") && strstr(r.failure.message, "leave") &&
+               cudaGetLastError() == cudaSuccess && is_clean(),
+           "asked for: %s", r.failure.message);
+}
+
+static void test_register(void) {
+    spipe_desc_t d = describe(ARRAYS);
+    spipe_report_t r;
+    d.staging = SPIPE_STAGING_REGISTER;
+    limit(N + 100); /* one of the two arrays */
+    begin();
+    cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaSuccess && right(ARRAYS, N), "one array pinned in place: %s", r.why_staging);
+    limit(0);
+    begin();
+    e = spipe_run(&d, &r);
+    tap_ok(e == cudaSuccess && right(ARRAYS, N) && r.pinned_bytes == 0, "none pinned in place: %s",
+           r.why_staging);
+    tap_ok(is_clean(), "and nothing stays pinned");
+}
+
+/* ---- Kept pipelines -------------------------------------------------------------------------- */
+
+static int runs(spipe_pipeline_t *p, int what, size_t n, int times) {
+    int ok = 1, k;
+    for (k = 0; k < times; ++k) {
+        begin();
+        ok &= spipe_pipeline_run(p, NULL) == cudaSuccess && right(what, n);
+    }
+    return ok;
+}
+
+/* Made under a limit, and given longer work; a trial's runs each time. */
+static void test_kept(int what, size_t bytes) {
+    spipe_desc_t d = describe(what);
+    spipe_pipeline_t *p = NULL;
+    const int counted = what != STREAMED;
+    if (counted) d.count = N / 8;
+    limit(bytes);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    tap_ok(runs(p, what, counted ? N / 8 : N, 6), "kept, %s, room for %zu bytes: six runs right",
+           names[what], bytes);
+    if (counted) {
+        SPIPE_CHECK(spipe_pipeline_set_count(p, N));
+        const int six = runs(p, what, N, 6);
+        tap_ok(six, "and longer: %s", spipe_pipeline_plan(p)->why_staging);
+    }
+    begin();
+    tap_ok(spipe_pipeline_enqueue(p, 0) == cudaSuccess &&
+               spipe_pipeline_wait(p, NULL) == cudaSuccess && right(what, N),
+           "and enqueued");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    tap_ok(is_clean(), "and nothing is kept");
+}
+
+/* From pinned arrays to pageable ones, while nothing can be pinned; then with room again. */
+static void test_set_host(void) {
+    spipe_desc_t d = describe(ARRAYS);
+    spipe_pipeline_t *p = NULL;
+    d.buffers[0].host = pinned_x;
+    d.buffers[1].host = pinned_y;
+    limit(0);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    tap_ok(says(spipe_pipeline_plan(p)->why_staging, "no pageable array"),
+           "pinned arrays need no room");
+    SPIPE_CHECK(spipe_pipeline_set_host(p, 0, x));
+    SPIPE_CHECK(spipe_pipeline_set_host(p, 1, y));
+    const int six = runs(p, ARRAYS, N, 6);
+    tap_ok(six && says(spipe_pipeline_plan(p)->why_staging, "no room to pin"),
+           "pageable ones instead: %s", spipe_pipeline_plan(p)->why_staging);
+    limit(NO_LIMIT);
+    SPIPE_CHECK(spipe_pipeline_set_host(p, 0, pinned_x));
+    tap_ok(runs(p, ARRAYS, N, 2), "and one of each kind");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
+/* Room for the best candidate's ring, not for every one's: the others are dropped. */
+static void test_candidates(void) {
+    spipe_desc_t d = describe(ARRAYS);
+    spipe_pipeline_t *p = NULL;
+    size_t device, pinned, all, best;
+    limit(NO_LIMIT);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    spipe_priv_pipeline_t *q = (spipe_priv_pipeline_t *)(void *)p;
+    const size_t num = q->trial.num;
+    all = q->memory.pinned_bytes;
+    spipe_priv_layout(q, &device, &pinned);
+    best = pinned + SPIPE_PRIV_ARENA_SLACK;
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    tap_ok(num > 1 && best < all, "%zu candidates want %zu bytes, the best one %zu", num, all,
+           best);
+    limit(best);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    q = (spipe_priv_pipeline_t *)(void *)p;
+    tap_ok(q->trial.num == 1 && q->memory.pinned_bytes == best && runs(p, ARRAYS, N, 4),
+           "with room for that one, it alone is run");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    tap_ok(is_clean(), "and nothing is kept");
+}
+
+int main(void) {
+    const size_t rooms[] = {0, 4096, (size_t)300 << 10, (size_t)1 << 20};
+    x = (unsigned char *)malloc(N);
+    y = (unsigned char *)malloc(N);
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_x, N));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_y, N));
+    if (!x || !y) exit(99);
+    for (size_t i = 0; i < N; ++i) x[i] = pinned_x[i] = (unsigned char)pipe_random();
+    SPIPE_CHECK(spipe_costs_get(&costs, 0));
+    costs.pin_arrays = costs.pageable_in = costs.pageable_out = 1e8; /* bytes a second */
+    alive_idle = hostcuda_leaks(NULL);
+    for (int what = ARRAYS; what <= HOST_STAGE; ++what) {
+        test_run(what);
+        test_as_set(what);
+        for (const size_t room : rooms) test_kept(what, room);
+    }
+    test_asked(SPIPE_STAGING_COPY, SPIPE_SCHEDULE_AUTO);
+    test_asked(SPIPE_STAGING_AUTO, SPIPE_ZERO_COPY);
+    test_register();
+    test_set_host();
+    test_candidates();
+    limit(NO_LIMIT);
+    free(x);
+    free(y);
+    (void)spipe_pinned_free(pinned_x);
+    (void)spipe_pinned_free(pinned_y);
+    return tap_done();
+}
