@@ -174,6 +174,15 @@ END EXAMPLE
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
+/* 1 = AddressSanitizer watches memory */
+#if defined(__SANITIZE_ADDRESS__)
+#define SPIPE_PRIV_ASAN 1
+#elif defined(__has_feature)
+#define SPIPE_PRIV_ASAN __has_feature(address_sanitizer)
+#else
+#define SPIPE_PRIV_ASAN 0
+#endif
+
 /* Stands in what was begun with a _default function of this version. */
 #define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
 
@@ -3537,6 +3546,7 @@ typedef struct spipe_priv_request {
     int kept;         /* 0 = a one-shot run */
     int may_register; /* 0 = the system refused to pin an array */
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
+    int apart;        /* 1 = a tool watches memory, by allocations */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
     int arrays_known; /* 1 = they are there, and none overlaps another that is written */
     int pin_refusals; /* rings that the system refused to pin; from 3 on nothing is pinned */
@@ -3577,6 +3587,7 @@ enum {
     SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
+    SPIPE_PRIV_GUARD = 256,    /* bytes */
     SPIPE_PRIV_QUEUE = 512,    /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_POSITIONS = 512 /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
 };
@@ -3633,8 +3644,11 @@ typedef struct spipe_priv_memory {
     unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
     unsigned char *pinned_alias; /* pinned as kernels see it */
     size_t device_bytes, pinned_bytes;
-    size_t refused;  /* bytes that could not be pinned when memory was last asked for */
-    int pageable;    /* 1 = the pinned arena is not pinned, as nothing can be */
+    size_t refused; /* bytes that could not be pinned when memory was last asked for */
+    int pageable;   /* 1 = the pinned arena is not pinned, as nothing can be */
+    size_t guard;   /* bytes around each buffer that a checked run watches; 0 = it is not one */
+    void **apart;   /* instead of the device arena, where a tool watches memory */
+    size_t num_apart, apart_bytes;
     int ring_cached; /* 1 = the last-level cache holds the pinned slots */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
@@ -4049,6 +4063,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->arrays_known = !kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
+    r->apart = r->sanitized || SPIPE_PRIV_ASAN;
     e = spipe_priv_device_facts(&r->facts, r->device);
     r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
@@ -4614,12 +4629,14 @@ SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaErr
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
 
-/* A buffer's part of a slot from an arena, its first own element aligned; base NULL only counts. */
+/* A buffer's part of a slot from an arena, its first own element aligned, with a guard before and
+   after it; base NULL only counts. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
-                                                const spipe_buffer_desc_t *b, size_t elements) {
-    const size_t before = b->halo_before * b->elem_bytes;
+                                                const spipe_buffer_desc_t *b, size_t elements,
+                                                size_t guard) {
+    const size_t before = b->halo_before * b->elem_bytes + guard;
     const size_t at = (*used + before + 255) & ~(size_t)255;
-    *used = at + (elements + b->halo_after) * b->elem_bytes;
+    *used = at + (elements + b->halo_after) * b->elem_bytes + guard;
     return base ? base + at : NULL;
 }
 
@@ -4664,8 +4681,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (b->kind != SPIPE_RESIDENT) continue;
-        p->memory.resident[i] = p->memory.device ? p->memory.device + *device : NULL;
-        *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
+        p->memory.resident[i] = spipe_priv_carve(p->memory.device, device, b, 1, p->memory.guard);
     }
 }
 
@@ -4678,9 +4694,16 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
         const spipe_stage_desc_t *st = &p->request.desc.stages[s];
         slot->mirror[s][i] = NULL;
         if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
-        slot->mirror[s][i] =
-            spipe_priv_carve(p->memory.pinned, pinned, &p->request.desc.buffers[i], elements);
+        slot->mirror[s][i] = spipe_priv_carve(p->memory.pinned, pinned, &p->request.desc.buffers[i],
+                                              elements, p->memory.guard);
     }
+}
+
+/* Whether each slot has memory on the device for a buffer. */
+SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
+    const spipe_kind_t kind = p->request.desc.buffers[i].kind;
+    if (kind == SPIPE_RESIDENT) return 0;
+    return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
@@ -4693,16 +4716,18 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
         const int staged = p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
         slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
         if (b->kind == SPIPE_RESIDENT) continue;
-        if (!zero_copy || b->kind == SPIPE_TEMP) {
-            slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements);
+        if (spipe_priv_is_on_device(p, i)) {
+            slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements, p->memory.guard);
         }
         if (staged && spipe_priv_goes_in(b)) {
-            slot->pin_in[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+            slot->pin_in[i] =
+                spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
         }
         if (staged && spipe_priv_goes_out(b)) {
             slot->pin_out[i] = slot->pin_in[i];
             if (!zero_copy || !slot->pin_in[i]) {
-                slot->pin_out[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+                slot->pin_out[i] =
+                    spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
             }
         }
         spipe_priv_layout_mirrors(p, slot, i, elements, pinned);
@@ -4719,9 +4744,45 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
     }
 }
 
+/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it sees
+   what lies outside. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    const int num = p->request.desc.num_buffers;
+    const size_t elements = p->plan.chunk * p->plan.batch;
+    size_t k;
+    int i;
+    m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
+    if (!m->apart) return cudaErrorMemoryAllocation;
+    for (k = 0; k <= p->plan.depth; ++k) { /* the last one has what is resident */
+        for (i = 0; i < num; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+            const int resident = b->kind == SPIPE_RESIDENT;
+            const size_t before = b->halo_before * b->elem_bytes;
+            const size_t own = resident ? 1 : elements;
+            unsigned char **at = resident ? &m->resident[i] : &m->slots[k % m->num_slots].dev[i];
+            const size_t bytes = before + (own + b->halo_after) * b->elem_bytes;
+            if (k < p->plan.depth ? !spipe_priv_is_on_device(p, i) : !resident) continue;
+            SPIPE_TRY(cudaMalloc(&m->apart[m->num_apart], bytes));
+            m->apart_bytes += bytes;
+            *at = (unsigned char *)m->apart[m->num_apart++] + before;
+        }
+    }
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free_apart(spipe_priv_memory_t *m) {
+    cudaError_t e = cudaSuccess;
+    while (m->num_apart > 0) spipe_priv_keep_error(&e, cudaFree(m->apart[--m->num_apart]));
+    free((void *)m->apart);
+    m->apart = NULL;
+    m->apart_bytes = 0;
+    return e;
+}
+
 /* Frees both arenas. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
-    cudaError_t e = cudaSuccess;
+    cudaError_t e = spipe_priv_free_apart(m);
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
@@ -4821,14 +4882,20 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t device, pinned;
+    m->guard = p->request.desc.sync_each && !p->request.apart ? SPIPE_PRIV_GUARD : 0;
     spipe_priv_layout(p, &device, &pinned);
-    SPIPE_TRY(spipe_priv_grow_arenas(p, device, pinned));
+    SPIPE_TRY(spipe_priv_free_apart(m));
+    SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
     m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2; /* of this plan's slots */
     m->pinned_alias = m->pinned;
     if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
     }
     spipe_priv_layout(p, &device, &pinned);
+    if (p->request.apart) {
+        const cudaError_t e = spipe_priv_place_apart(p);
+        if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
+    }
     spipe_priv_prepare_views(p);
     return cudaSuccess;
 }
@@ -4838,19 +4905,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {
-    SPIPE_PRIV_OP_NONE,        /* only a wait or a record */
-    SPIPE_PRIV_OP_COPY,        /* one copy */
-    SPIPE_PRIV_OP_CALL,        /* a stage is called */
-    SPIPE_PRIV_OP_BATCH,       /* all stages are called for each chunk of a batch */
-    SPIPE_PRIV_OP_COPIES,      /* the num copies that follow, in one call */
-    SPIPE_PRIV_OP_FILLED,      /* the calling thread waits until the slot is filled */
-    SPIPE_PRIV_OP_DRAINED,     /* ... until the slot's batch before is drained */
-    SPIPE_PRIV_OP_HALO,        /* a copy in with the edges of a halo */
-    SPIPE_PRIV_OP_HOST_BEGIN,  /* a host stage may begin */
-    SPIPE_PRIV_OP_HOST_END,    /* the calling thread waits until it has ended */
-    SPIPE_PRIV_OP_IN_END,      /* the copies in are issued */
-    SPIPE_PRIV_OP_SYNC,        /* sync_each: wait for the stream */
-    SPIPE_PRIV_OP_WATCHED = 32 /* or-ed where a timeline watches, so that others need not ask */
+    SPIPE_PRIV_OP_NONE,         /* only a wait or a record */
+    SPIPE_PRIV_OP_COPY,         /* one copy */
+    SPIPE_PRIV_OP_CALL,         /* a stage is called */
+    SPIPE_PRIV_OP_BATCH,        /* all stages are called for each chunk of a batch */
+    SPIPE_PRIV_OP_COPIES,       /* the num copies that follow, in one call */
+    SPIPE_PRIV_OP_FILLED,       /* the calling thread waits until the slot is filled */
+    SPIPE_PRIV_OP_DRAINED,      /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_HALO,         /* a copy in with the edges of a halo */
+    SPIPE_PRIV_OP_HOST_BEGIN,   /* a host stage may begin */
+    SPIPE_PRIV_OP_HOST_END,     /* the calling thread waits until it has ended */
+    SPIPE_PRIV_OP_IN_END,       /* the copies in are issued */
+    SPIPE_PRIV_OP_SYNC,         /* sync_each: wait for the stream, and look at what a stage did */
+    SPIPE_PRIV_OP_CHECKED_CALL, /* sync_each: a stage is called, with guards around its buffers */
+    SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
 };
 
 /* Where operations are written to; beyond capacity they are only counted. */
@@ -5012,9 +5080,10 @@ SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsi
 SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
+    const int checked = p->request.desc.sync_each;
     spipe_priv_write_waits(w, s, stream);
     if (p->plan.batch == 1)
-        spipe_priv_write(w, SPIPE_PRIV_OP_CALL, s, stream);
+        spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
     else if (s == p->route.steps[1].stage)
         spipe_priv_write(w, SPIPE_PRIV_OP_BATCH, s, stream);
     if (!p->run.one_stream) spipe_priv_write_record(w, s, stream, w->slot->stage_done[s]);
@@ -5890,46 +5959,10 @@ SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);
 }
 
-/* ---- src/private/issue.h ---- */
-/* ---- 13 execute: issuing -------------------------------------------------------------------
-   The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
-   the program says what to do. */
-
-/* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
-                                                 size_t times, const unsigned char *element,
-                                                 cudaStream_t stream) {
-    const size_t all = times * b->elem_bytes;
-    size_t done = b->elem_bytes;
-    if (times == 0) return cudaSuccess;
-    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, all, stream);
-    SPIPE_TRY(cudaMemcpyAsync(dev, element, done, cudaMemcpyDefault, stream));
-    for (; done < all; done *= 2) {
-        const size_t n = all - done < done ? all - done : done;
-        SPIPE_TRY(cudaMemcpyAsync(dev + done, dev, n, cudaMemcpyDefault, stream));
-    }
-    return cudaSuccess;
-}
-
-/* Copies a window in from the user's array; what lies beyond the ends is made on the device. */
-SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
-                                            int i, cudaStream_t stream) {
-    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t bytes = b->elem_bytes;
-    const unsigned char *host = (const unsigned char *)b->host;
-    unsigned char *dev = at->slot->dev[i] - b->halo_before * bytes;
-    size_t left, right, low, n;
-    spipe_priv_outside(b, at->first, at->count, p->run.total, &left, &right);
-    low = at->first - (b->halo_before - left);
-    n = at->first + at->count + b->halo_after - right - low;
-    p->run.moved[0] += n * bytes;
-    SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
-    SPIPE_TRY(cudaMemcpyAsync(dev + left * bytes, host + low * bytes, n * bytes, cudaMemcpyDefault,
-                              stream));
-    return spipe_priv_copy_edge(b, dev + (left + n) * bytes, right,
-                                host + (p->run.total - 1) * bytes, stream);
-}
-
+/* ---- src/private/calling.h ---- */
+/* ---- 13 execute: calling stages ------------------------------------------------------------
+   A stage's function for one chunk, or all of them for each chunk of a batch; and what it says when
+   it fails. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
@@ -5986,6 +6019,276 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
+/* ---- src/private/checked.h ---- */
+/* ---- 13 execute: checked runs --------------------------------------------------------------
+   What a run with sync_each looks at beside the errors of the GPU: that a stage puts its work on its
+   stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of it. */
+enum {
+    SPIPE_PRIV_GUARD_BYTE = 0xA5
+};
+
+/* Copies what a stage has to do with, on its own stream: the default one would wait for others. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look(void *to, const void *from, size_t bytes,
+                                            cudaStream_t stream) {
+    SPIPE_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+    return cudaStreamSynchronize(stream);
+}
+
+/* A stage that promised to be elementwise must leave inputs as they are, because with
+   zero-copy they are the user's own arrays. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
+                                                    const spipe_priv_at_t *at,
+                                                    cudaStream_t stream) {
+    int i;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t bytes = at->count * b->elem_bytes;
+        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
+        unsigned char *seen;
+        cudaError_t e;
+        int same;
+        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
+        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
+            continue; /* which the CPU cannot read */
+        seen = (unsigned char *)malloc(bytes);
+        if (!seen) return cudaErrorMemoryAllocation;
+        e = spipe_priv_look(seen, at->slot->view.data[i], bytes, stream);
+        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
+        free(seen);
+        SPIPE_TRY(e);
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
+                               "promised to be elementwise, and with zero-copy that changes your "
+                               "array: make the buffer in/out",
+                               p->request.desc.stages[stage].name, i, at->slot->view.index);
+    }
+    return cudaSuccess;
+}
+
+/* A stretch of memory that no stage may write. */
+typedef struct spipe_priv_stretch {
+    unsigned char *at;
+    size_t bytes;
+} spipe_priv_stretch_t;
+
+/* The guards of a buffer whose first element is at data: before its halo, and from its last element
+   on. In the last chunk, which may be short, what is left of the slot belongs to the second. */
+SPIPE_PRIV_RARE void spipe_priv_guards_of(const spipe_priv_pipeline_t *p, int i, size_t count,
+                                          unsigned char *data, spipe_priv_stretch_t *of) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t guard = p->memory.guard, size = b->elem_bytes;
+    const int resident = b->kind == SPIPE_RESIDENT;
+    const size_t own = resident ? size : (count + b->halo_after) * size;
+    const size_t left = resident ? 0 : (p->run.batch_elems - count) * size;
+    of[0].at = data - b->halo_before * size - guard;
+    of[0].bytes = guard;
+    of[1].at = data + own;
+    of[1].bytes = left + guard;
+}
+
+SPIPE_PRIV_RARE unsigned char *spipe_priv_guarded(const spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_slot_t *slot, int i) {
+    const int resident = p->request.desc.buffers[i].kind == SPIPE_RESIDENT;
+    return resident ? p->memory.resident[i] : slot->dev[i];
+}
+
+/* Before a stage on the device: fills the guards of all that it sees. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_guard_device(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_at_t *at,
+                                                    cudaStream_t stream) {
+    spipe_priv_stretch_t of[2];
+    int i, k;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        unsigned char *data = spipe_priv_guarded(p, at->slot, i);
+        if (!data) continue;
+        spipe_priv_guards_of(p, i, at->count, data, of);
+        for (k = 0; k < 2; ++k) {
+            SPIPE_TRY(cudaMemsetAsync(of[k].at, SPIPE_PRIV_GUARD_BYTE, of[k].bytes, stream));
+        }
+    }
+    return cudaSuccess;
+}
+
+/* The same before a host stage. */
+SPIPE_PRIV_RARE void spipe_priv_guard_mirrors(spipe_priv_pipeline_t *p, int stage,
+                                              const spipe_priv_at_t *at) {
+    spipe_priv_stretch_t of[2];
+    int i, k;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        unsigned char *data = at->slot->mirror[stage][i];
+        if (!data) continue;
+        spipe_priv_guards_of(p, i, at->count, data, of);
+        for (k = 0; k < 2; ++k) memset(of[k].at, SPIPE_PRIV_GUARD_BYTE, of[k].bytes);
+    }
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_say_written(spipe_priv_pipeline_t *p, int stage, int i,
+                                                   int after, const spipe_priv_at_t *at) {
+    return spipe_priv_fail(
+        p, cudaErrorInvalidValue, stage, at->batch,
+        "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has %zu "
+        "elements; does it compare its index with count?",
+        p->request.desc.stages[stage].name, after ? "past the end of" : "before the beginning of",
+        i, spipe_priv_kind_name(p->request.desc.buffers[i].kind), at->position, at->count);
+}
+
+SPIPE_PRIV_RARE int spipe_priv_is_whole(const spipe_priv_stretch_t *s) {
+    size_t n = 0;
+    while (n < s->bytes && s->at[n] == SPIPE_PRIV_GUARD_BYTE) ++n;
+    return n == s->bytes;
+}
+
+/* The same in device memory. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_see_whole(const spipe_priv_stretch_t *s, cudaStream_t stream,
+                                                 int *whole) {
+    spipe_priv_stretch_t seen;
+    cudaError_t e;
+    seen.bytes = s->bytes;
+    seen.at = (unsigned char *)malloc(s->bytes);
+    if (!seen.at) return cudaErrorMemoryAllocation;
+    e = spipe_priv_look(seen.at, s->at, s->bytes, stream);
+    *whole = e != cudaSuccess || spipe_priv_is_whole(&seen);
+    free(seen.at);
+    return e;
+}
+
+/* After a stage has ended: looks at the guards of a buffer, in host or device memory. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_guards(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op, int i,
+                                                    unsigned char *data,
+                                                    const spipe_priv_at_t *at) {
+    const int host = p->request.desc.stages[op->stage].host;
+    spipe_priv_stretch_t of[2];
+    int k, whole = 1;
+    spipe_priv_guards_of(p, i, at->count, data, of);
+    for (k = 0; k < 2; ++k) {
+        if (host)
+            whole = spipe_priv_is_whole(&of[k]);
+        else
+            SPIPE_TRY(spipe_priv_see_whole(&of[k], op->stream, &whole));
+        if (!whole) return spipe_priv_say_written(p, op->stage, i, k, at);
+    }
+    return cudaSuccess;
+}
+
+/* After a step that was waited for. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
+    const int host = op->step == SPIPE_PRIV_STEP_HOST_END;
+    int i;
+    if (op->step != SPIPE_PRIV_STEP_STAGE && !host) return cudaSuccess;
+    for (i = 0; i < p->request.desc.num_buffers && p->memory.guard > 0; ++i) {
+        unsigned char *data =
+            host ? at->slot->mirror[op->stage][i] : spipe_priv_guarded(p, at->slot, i);
+        if (data) SPIPE_TRY(spipe_priv_check_guards(p, op, i, data, at));
+    }
+    if (host || !p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
+    return spipe_priv_check_inputs(p, op->stage, at, op->stream);
+}
+
+/* Runs what a stage put into a graph; nothing there means that it used another stream. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op,
+                                                    const spipe_priv_at_t *at, cudaGraph_t graph) {
+    cudaGraphExec_t exec = NULL;
+    size_t nodes = 0;
+    cudaError_t e = cudaGraphGetNodes(graph, NULL, &nodes);
+    if (e == cudaSuccess && nodes == 0) {
+        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                               "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
+                               "not on the default stream or one of your own",
+                               p->request.desc.stages[op->stage].name);
+    }
+    if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(op->stream);
+    if (exec) spipe_priv_keep_error(&e, cudaGraphExecDestroy(exec));
+    return e;
+}
+
+/* The first chunk: the stage is called while its stream is captured, which shows whether it uses
+   it. One that does what cannot be captured is called again, without. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
+                                                     const spipe_priv_op_t *op,
+                                                     const spipe_priv_at_t *at) {
+    const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
+    const spipe_chunk_t *c = &at->slot->view;
+    cudaGraph_t graph = NULL;
+    cudaError_t e, captured;
+    if (cudaStreamBeginCapture(op->stream, cudaStreamCaptureModeRelaxed) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_call_stage(p, at->batch, op->stage, c);
+    }
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    captured = cudaStreamEndCapture(op->stream, &graph);
+    if (p->note.error != cudaSuccess) {
+        if (graph) (void)cudaGraphDestroy(graph);
+        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
+    }
+    if (e != cudaSuccess || captured != cudaSuccess) {
+        (void)cudaGetLastError();
+        if (graph) (void)cudaGraphDestroy(graph);
+        return spipe_priv_call_stage(p, at->batch, op->stage, c);
+    }
+    e = spipe_priv_run_captured(p, op, at, graph);
+    spipe_priv_keep_error(&e, cudaGraphDestroy(graph));
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
+                                                     const spipe_priv_op_t *op,
+                                                     const spipe_priv_at_t *at) {
+    if (p->memory.guard > 0 && !p->run.capturing) {
+        SPIPE_TRY(spipe_priv_guard_device(p, at, op->stream));
+    }
+    if (at->batch > 0 || p->run.capturing) return spipe_priv_issue_call(p, op, at);
+    spipe_priv_view(p, at, &at->slot->view);
+    at->slot->view.stream = op->stream;
+    return spipe_priv_call_captured(p, op, at);
+}
+
+/* ---- src/private/issue.h ---- */
+/* ---- 13 execute: issuing -------------------------------------------------------------------
+   The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
+   the program says what to do. */
+
+/* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
+                                                 size_t times, const unsigned char *element,
+                                                 cudaStream_t stream) {
+    const size_t all = times * b->elem_bytes;
+    size_t done = b->elem_bytes;
+    if (times == 0) return cudaSuccess;
+    if (b->edge == SPIPE_EDGE_ZERO) return cudaMemsetAsync(dev, 0, all, stream);
+    SPIPE_TRY(cudaMemcpyAsync(dev, element, done, cudaMemcpyDefault, stream));
+    for (; done < all; done *= 2) {
+        const size_t n = all - done < done ? all - done : done;
+        SPIPE_TRY(cudaMemcpyAsync(dev + done, dev, n, cudaMemcpyDefault, stream));
+    }
+    return cudaSuccess;
+}
+
+/* Copies a window in from the user's array; what lies beyond the ends is made on the device. */
+SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                            int i, cudaStream_t stream) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t bytes = b->elem_bytes;
+    const unsigned char *host = (const unsigned char *)b->host;
+    unsigned char *dev = at->slot->dev[i] - b->halo_before * bytes;
+    size_t left, right, low, n;
+    spipe_priv_outside(b, at->first, at->count, p->run.total, &left, &right);
+    low = at->first - (b->halo_before - left);
+    n = at->first + at->count + b->halo_after - right - low;
+    p->run.moved[0] += n * bytes;
+    SPIPE_TRY(spipe_priv_copy_edge(b, dev, left, host, stream));
+    SPIPE_TRY(cudaMemcpyAsync(dev + left * bytes, host + low * bytes, n * bytes, cudaMemcpyDefault,
+                              stream));
+    return spipe_priv_copy_edge(b, dev + (left + n) * bytes, right,
+                                host + (p->run.total - 1) * bytes, stream);
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
@@ -6039,37 +6342,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* sync_each: a stage that promised to be elementwise must leave inputs as they are, because with
-   zero-copy they are the user's own arrays. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
-                                                    const spipe_priv_at_t *at) {
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const size_t bytes = at->count * b->elem_bytes;
-        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
-        unsigned char *seen;
-        cudaError_t e;
-        int same;
-        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
-        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
-            continue; /* which the CPU cannot read */
-        seen = (unsigned char *)malloc(bytes);
-        if (!seen) return cudaErrorMemoryAllocation;
-        e = cudaMemcpy(seen, at->slot->view.data[i], bytes, cudaMemcpyDefault);
-        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
-        free(seen);
-        SPIPE_TRY(e);
-        if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
-                               "promised to be elementwise, and with zero-copy that changes your "
-                               "array: make the buffer in/out",
-                               p->request.desc.stages[stage].name, i, at->slot->view.index);
-    }
-    return cudaSuccess;
-}
-
 /* sync_each: waits, so that an error of the GPU is found at the step that made it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
@@ -6077,9 +6349,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     const int last = op->step == SPIPE_PRIV_STEP_OUT;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
-    if (op->step == SPIPE_PRIV_STEP_STAGE && p->request.desc.stages[op->stage].elementwise) {
-        SPIPE_TRY(spipe_priv_check_inputs(p, op->stage, at));
-    }
+    SPIPE_TRY(spipe_priv_check_after(p, op, at));
     if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
     return cudaSuccess;
 }
@@ -6087,6 +6357,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
                                                         const spipe_priv_op_t *op,
                                                         const spipe_priv_at_t *at) {
+    if (p->memory.guard > 0) spipe_priv_guard_mirrors(p, op->stage, at);
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
     spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
     return cudaSuccess;
@@ -6105,6 +6376,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
     case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
+    case SPIPE_PRIV_OP_CHECKED_CALL: return spipe_priv_issue_checked(p, op, at);
     case SPIPE_PRIV_OP_HOST_BEGIN: return spipe_priv_issue_host_begin(p, op, at);
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
@@ -6753,7 +7025,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
     r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
-    r->device_bytes = p->memory.device_bytes;
+    r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
     if (!to) return;
     *to = *r;

@@ -274,6 +274,7 @@ SPIPE_API void spipe_priv_range(const spipe_priv_pipeline_t *p, const char *name
 SPIPE_API int spipe_priv_op_kind(const spipe_priv_op_t *op) {
     switch (op->what & (SPIPE_PRIV_OP_WATCHED - 1)) {
     case SPIPE_PRIV_OP_CALL:
+    case SPIPE_PRIV_OP_CHECKED_CALL:
     case SPIPE_PRIV_OP_BATCH: return SPIPE_SPAN_STAGE;
     case SPIPE_PRIV_OP_COPY: return op->out ? SPIPE_SPAN_OUT : SPIPE_SPAN_IN;
     case SPIPE_PRIV_OP_COPIES: return op[1].out ? SPIPE_SPAN_OUT : SPIPE_SPAN_IN;

@@ -37,62 +37,6 @@ SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spip
                                 host + (p->run.total - 1) * bytes, stream);
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
-                                                    size_t batch, int s, const spipe_chunk_t *c) {
-    const char *why = spipe_priv_why(&p->note, &e);
-    if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
-    if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
-        return spipe_priv_fail_between(p, e, batch);
-    }
-    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, why);
-    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
-    return e;
-}
-
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
-                                                   const spipe_chunk_t *c) {
-    const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
-    cudaError_t e, left;
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
-    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error) e = left;
-    if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
-    return spipe_priv_stage_failed(p, e, batch, s, c);
-}
-
-SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
-                                                   const spipe_priv_op_t *op,
-                                                   const spipe_priv_at_t *at) {
-    spipe_priv_view(p, at, &at->slot->view);
-    at->slot->view.stream = op->stream;
-    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
-}
-
-/* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
-   belongs to its slot. There is one chain, so all of it is in one stream. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
-                                                   const spipe_priv_op_t *op,
-                                                   const spipe_priv_at_t *at) {
-    spipe_chunk_t c = at->slot->view;
-    size_t left = at->count;
-    int i;
-    spipe_priv_view(p, at, &c);
-    c.stream = op->stream;
-    for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
-        c.count = left < p->plan.chunk ? left : p->plan.chunk;
-        for (i = 1; i + 1 < p->route.num_steps; ++i) {
-            SPIPE_TRY(spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c));
-        }
-        for (i = 0; i < p->request.desc.num_buffers; ++i) {
-            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-            if (b->kind == SPIPE_RESIDENT) continue;
-            c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
-        }
-    }
-    return cudaSuccess;
-}
-
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
@@ -146,37 +90,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* sync_each: a stage that promised to be elementwise must leave inputs as they are, because with
-   zero-copy they are the user's own arrays. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
-                                                    const spipe_priv_at_t *at) {
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const size_t bytes = at->count * b->elem_bytes;
-        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
-        unsigned char *seen;
-        cudaError_t e;
-        int same;
-        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
-        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
-            continue; /* which the CPU cannot read */
-        seen = (unsigned char *)malloc(bytes);
-        if (!seen) return cudaErrorMemoryAllocation;
-        e = cudaMemcpy(seen, at->slot->view.data[i], bytes, cudaMemcpyDefault);
-        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
-        free(seen);
-        SPIPE_TRY(e);
-        if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
-                               "promised to be elementwise, and with zero-copy that changes your "
-                               "array: make the buffer in/out",
-                               p->request.desc.stages[stage].name, i, at->slot->view.index);
-    }
-    return cudaSuccess;
-}
-
 /* sync_each: waits, so that an error of the GPU is found at the step that made it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
@@ -184,9 +97,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     const int last = op->step == SPIPE_PRIV_STEP_OUT;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
-    if (op->step == SPIPE_PRIV_STEP_STAGE && p->request.desc.stages[op->stage].elementwise) {
-        SPIPE_TRY(spipe_priv_check_inputs(p, op->stage, at));
-    }
+    SPIPE_TRY(spipe_priv_check_after(p, op, at));
     if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
     return cudaSuccess;
 }
@@ -194,6 +105,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
                                                         const spipe_priv_op_t *op,
                                                         const spipe_priv_at_t *at) {
+    if (p->memory.guard > 0) spipe_priv_guard_mirrors(p, op->stage, at);
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
     spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
     return cudaSuccess;
@@ -212,6 +124,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_COPIES: return spipe_priv_issue_copies(p, op, at);
     case SPIPE_PRIV_OP_HALO: return spipe_priv_issue_halo(p, at, op->stage, op->stream);
     case SPIPE_PRIV_OP_SYNC: return spipe_priv_issue_sync(p, op, at);
+    case SPIPE_PRIV_OP_CHECKED_CALL: return spipe_priv_issue_checked(p, op, at);
     case SPIPE_PRIV_OP_HOST_BEGIN: return spipe_priv_issue_host_begin(p, op, at);
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);

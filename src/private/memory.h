@@ -2,12 +2,14 @@
    Device and pinned arenas, and the slots laid out in them from the plan. Writes
    spipe_priv_memory_t. */
 
-/* A buffer's part of a slot from an arena, its first own element aligned; base NULL only counts. */
+/* A buffer's part of a slot from an arena, its first own element aligned, with a guard before and
+   after it; base NULL only counts. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *used,
-                                                const spipe_buffer_desc_t *b, size_t elements) {
-    const size_t before = b->halo_before * b->elem_bytes;
+                                                const spipe_buffer_desc_t *b, size_t elements,
+                                                size_t guard) {
+    const size_t before = b->halo_before * b->elem_bytes + guard;
     const size_t at = (*used + before + 255) & ~(size_t)255;
-    *used = at + (elements + b->halo_after) * b->elem_bytes;
+    *used = at + (elements + b->halo_after) * b->elem_bytes + guard;
     return base ? base + at : NULL;
 }
 
@@ -52,8 +54,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (b->kind != SPIPE_RESIDENT) continue;
-        p->memory.resident[i] = p->memory.device ? p->memory.device + *device : NULL;
-        *device = (*device + b->elem_bytes + 255) & ~(size_t)255;
+        p->memory.resident[i] = spipe_priv_carve(p->memory.device, device, b, 1, p->memory.guard);
     }
 }
 
@@ -66,9 +67,16 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
         const spipe_stage_desc_t *st = &p->request.desc.stages[s];
         slot->mirror[s][i] = NULL;
         if (!st->host || !((st->reads | st->writes) & SPIPE_BIT(i))) continue;
-        slot->mirror[s][i] =
-            spipe_priv_carve(p->memory.pinned, pinned, &p->request.desc.buffers[i], elements);
+        slot->mirror[s][i] = spipe_priv_carve(p->memory.pinned, pinned, &p->request.desc.buffers[i],
+                                              elements, p->memory.guard);
     }
+}
+
+/* Whether each slot has memory on the device for a buffer. */
+SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
+    const spipe_kind_t kind = p->request.desc.buffers[i].kind;
+    if (kind == SPIPE_RESIDENT) return 0;
+    return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
@@ -81,16 +89,18 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
         const int staged = p->route.path[i] == SPIPE_PRIV_PATH_STAGED;
         slot->dev[i] = slot->pin_in[i] = slot->pin_out[i] = NULL;
         if (b->kind == SPIPE_RESIDENT) continue;
-        if (!zero_copy || b->kind == SPIPE_TEMP) {
-            slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements);
+        if (spipe_priv_is_on_device(p, i)) {
+            slot->dev[i] = spipe_priv_carve(p->memory.device, device, b, elements, p->memory.guard);
         }
         if (staged && spipe_priv_goes_in(b)) {
-            slot->pin_in[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+            slot->pin_in[i] =
+                spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
         }
         if (staged && spipe_priv_goes_out(b)) {
             slot->pin_out[i] = slot->pin_in[i];
             if (!zero_copy || !slot->pin_in[i]) {
-                slot->pin_out[i] = spipe_priv_carve(p->memory.pinned, pinned, b, elements);
+                slot->pin_out[i] =
+                    spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
             }
         }
         spipe_priv_layout_mirrors(p, slot, i, elements, pinned);
@@ -107,9 +117,45 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
     }
 }
 
+/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it sees
+   what lies outside. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
+    const int num = p->request.desc.num_buffers;
+    const size_t elements = p->plan.chunk * p->plan.batch;
+    size_t k;
+    int i;
+    m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
+    if (!m->apart) return cudaErrorMemoryAllocation;
+    for (k = 0; k <= p->plan.depth; ++k) { /* the last one has what is resident */
+        for (i = 0; i < num; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+            const int resident = b->kind == SPIPE_RESIDENT;
+            const size_t before = b->halo_before * b->elem_bytes;
+            const size_t own = resident ? 1 : elements;
+            unsigned char **at = resident ? &m->resident[i] : &m->slots[k % m->num_slots].dev[i];
+            const size_t bytes = before + (own + b->halo_after) * b->elem_bytes;
+            if (k < p->plan.depth ? !spipe_priv_is_on_device(p, i) : !resident) continue;
+            SPIPE_TRY(cudaMalloc(&m->apart[m->num_apart], bytes));
+            m->apart_bytes += bytes;
+            *at = (unsigned char *)m->apart[m->num_apart++] + before;
+        }
+    }
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free_apart(spipe_priv_memory_t *m) {
+    cudaError_t e = cudaSuccess;
+    while (m->num_apart > 0) spipe_priv_keep_error(&e, cudaFree(m->apart[--m->num_apart]));
+    free((void *)m->apart);
+    m->apart = NULL;
+    m->apart_bytes = 0;
+    return e;
+}
+
 /* Frees both arenas. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
-    cudaError_t e = cudaSuccess;
+    cudaError_t e = spipe_priv_free_apart(m);
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
@@ -209,14 +255,20 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t device, pinned;
+    m->guard = p->request.desc.sync_each && !p->request.apart ? SPIPE_PRIV_GUARD : 0;
     spipe_priv_layout(p, &device, &pinned);
-    SPIPE_TRY(spipe_priv_grow_arenas(p, device, pinned));
+    SPIPE_TRY(spipe_priv_free_apart(m));
+    SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
     m->ring_cached = pinned > 0 && pinned <= p->request.cache / 2; /* of this plan's slots */
     m->pinned_alias = m->pinned;
     if (m->pinned && p->plan.schedule == SPIPE_ZERO_COPY) {
         SPIPE_TRY(cudaHostGetDevicePointer((void **)&m->pinned_alias, m->pinned, 0));
     }
     spipe_priv_layout(p, &device, &pinned);
+    if (p->request.apart) {
+        const cudaError_t e = spipe_priv_place_apart(p);
+        if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
+    }
     spipe_priv_prepare_views(p);
     return cudaSuccess;
 }

@@ -11,6 +11,7 @@ typedef struct spipe_priv_request {
     int kept;         /* 0 = a one-shot run */
     int may_register; /* 0 = the system refused to pin an array */
     int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
+    int apart;        /* 1 = a tool watches memory, by allocations */
     int incomplete;   /* 1 = an array could not be set, so nothing may run */
     int arrays_known; /* 1 = they are there, and none overlaps another that is written */
     int pin_refusals; /* rings that the system refused to pin; from 3 on nothing is pinned */
@@ -51,6 +52,7 @@ enum {
     SPIPE_PRIV_CHECKPOINT_EVERY = 16, /* ... each standing for so many batches, or for one where
                                          progress is reported */
     SPIPE_PRIV_MAX_EVENTS = 2 + SPIPE_PRIV_CHECKPOINTS + SPIPE_MAX_DEPTH * (2 + SPIPE_MAX_STAGES),
+    SPIPE_PRIV_GUARD = 256,    /* bytes */
     SPIPE_PRIV_QUEUE = 512,    /* > tasks that can wait at once: depth x (host stages + 1) */
     SPIPE_PRIV_POSITIONS = 512 /* batches whose position is kept: > CHECKPOINTS x EVERY + depth */
 };
@@ -107,8 +109,11 @@ typedef struct spipe_priv_memory {
     unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
     unsigned char *pinned_alias; /* pinned as kernels see it */
     size_t device_bytes, pinned_bytes;
-    size_t refused;  /* bytes that could not be pinned when memory was last asked for */
-    int pageable;    /* 1 = the pinned arena is not pinned, as nothing can be */
+    size_t refused; /* bytes that could not be pinned when memory was last asked for */
+    int pageable;   /* 1 = the pinned arena is not pinned, as nothing can be */
+    size_t guard;   /* bytes around each buffer that a checked run watches; 0 = it is not one */
+    void **apart;   /* instead of the device arena, where a tool watches memory */
+    size_t num_apart, apart_bytes;
     int ring_cached; /* 1 = the last-level cache holds the pinned slots */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;

@@ -52,7 +52,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
     r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
-    r->device_bytes = p->memory.device_bytes;
+    r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
     if (!to) return;
     *to = *r;

@@ -73,6 +73,15 @@
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
 
+/* 1 = AddressSanitizer watches memory */
+#if defined(__SANITIZE_ADDRESS__)
+#define SPIPE_PRIV_ASAN 1
+#elif defined(__has_feature)
+#define SPIPE_PRIV_ASAN __has_feature(address_sanitizer)
+#else
+#define SPIPE_PRIV_ASAN 0
+#endif
+
 /* Stands in what was begun with a _default function of this version. */
 #define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
 

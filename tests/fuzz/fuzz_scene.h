@@ -248,7 +248,9 @@ static inline void fuzz_make_stage(fuzz_scene_t *s, int i, fuzz_bytes_t *b) {
     st->fails_at = st->fails ? fuzz_pick(b, 24) : 0;
     const int wanted = (int)fuzz_pick(b, FUZZ_MAX_OPS + 1);
     for (k = 0; k < (wanted ? wanted : 1); ++k) fuzz_make_op(s, i, b);
-    if (st->num_ops == 0) st->host = 0; /* one that declares no buffer is refused */
+    if (st->num_ops > 0) return;
+    st->host = 0;     /* one that declares no buffer is refused, */
+    s->sync_each = 0; /* and in a checked run one that does nothing */
 }
 
 static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {

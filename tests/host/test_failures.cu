@@ -239,8 +239,9 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     d.sync_each = sync_each;
     if (strcmp(op, "copy") == 0) d.depth = 4; /* or one copy might carry several chunks */
     hostcuda_set_prompt_errors(prompt);
-    /* arrays, sources and sinks: a copy in and a copy out of each chunk */
-    hostcuda_fail_async(op, strcmp(op, "copy") == 0 ? 2 * BAD + 1 : BAD + 1,
+    /* Arrays, sources and sinks: a copy in and a copy out of each chunk, and in a checked run one
+       of each of four guards. */
+    hostcuda_fail_async(op, strcmp(op, "copy") == 0 ? (sync_each ? 6 : 2) * BAD + 1 : BAD + 1,
                         cudaErrorIllegalAddress);
     e = spipe_run(&d, &r);
     hostcuda_fail_clear();

@@ -1,0 +1,58 @@
+/* ---- 13 execute: calling stages ------------------------------------------------------------
+   A stage's function for one chunk, or all of them for each chunk of a batch; and what it says when
+   it fails. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                    size_t batch, int s, const spipe_chunk_t *c) {
+    const char *why = spipe_priv_why(&p->note, &e);
+    if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
+    if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
+        return spipe_priv_fail_between(p, e, batch);
+    }
+    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                          p->request.desc.stages[s].name, c->index, why);
+    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
+    return e;
+}
+
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
+                                                   const spipe_chunk_t *c) {
+    const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    cudaError_t e, left;
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    if (e == cudaSuccess && left != p->run.stale_error) e = left;
+    if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
+    return spipe_priv_stage_failed(p, e, batch, s, c);
+}
+
+SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
+    spipe_priv_view(p, at, &at->slot->view);
+    at->slot->view.stream = op->stream;
+    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
+}
+
+/* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
+   belongs to its slot. There is one chain, so all of it is in one stream. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
+                                                   const spipe_priv_op_t *op,
+                                                   const spipe_priv_at_t *at) {
+    spipe_chunk_t c = at->slot->view;
+    size_t left = at->count;
+    int i;
+    spipe_priv_view(p, at, &c);
+    c.stream = op->stream;
+    for (; left > 0; left -= c.count, ++c.index, c.first += c.count) {
+        c.count = left < p->plan.chunk ? left : p->plan.chunk;
+        for (i = 1; i + 1 < p->route.num_steps; ++i) {
+            SPIPE_TRY(spipe_priv_call_stage(p, at->batch, p->route.steps[i].stage, &c));
+        }
+        for (i = 0; i < p->request.desc.num_buffers; ++i) {
+            const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+            if (b->kind == SPIPE_RESIDENT) continue;
+            c.data[i] = (unsigned char *)c.data[i] + c.count * b->elem_bytes;
+        }
+    }
+    return cudaSuccess;
+}

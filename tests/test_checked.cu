@@ -1,0 +1,240 @@
+/*  test_checked.cu -- a checked run names the stage, the chunk and the buffer where a stage writes past
+    its buffers, and the stage that puts nothing on its stream; of a right pipeline it says nothing.
+    Each mistake in every schedule that copies, one-shot and kept. */
+#include "pipe_common.h"
+
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
+
+enum {
+    N = 1000,
+    CHUNK = 96, /* so the last chunk has 40 */
+    LAST = N / CHUNK
+};
+
+/* What a stage does wrong, in chunk bad. */
+typedef struct wrong {
+    long at; /* the element that it writes besides, counted from the chunk's first */
+    int buffer;
+    size_t bad;
+    cudaStream_t stream; /* where it works, or NULL = on the chunk's */
+    int nothing;
+} wrong_t;
+
+static __global__ void twice(const unsigned char *x, unsigned char *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)(2 * x[i]);
+}
+
+static __global__ void put(unsigned char *at) { *at = 1; }
+
+static cudaError_t twice_stage(const spipe_chunk_t *c, void *user) {
+    const wrong_t *w = (const wrong_t *)user;
+    const cudaStream_t stream = w->stream ? w->stream : c->stream;
+    if (w->nothing) return cudaSuccess;
+    SPIPE_TRY(SPIPE_LAUNCH(twice, spipe_blocks(c->count, 64), 64, 0, stream,
+                           SPIPE_BUF(c, 0, const unsigned char), SPIPE_BUF(c, 1, unsigned char),
+                           c->count));
+    if (w->buffer < 0 || c->index != w->bad) return cudaSuccess;
+    return SPIPE_LAUNCH(put, 1, 1, 0, stream, (unsigned char *)c->data[w->buffer] + w->at);
+}
+
+static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
+    const wrong_t *w = (const wrong_t *)user;
+    unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
+    size_t i;
+    for (i = 0; i < c->count; ++i) y[i] = (unsigned char)(y[i] + 1);
+    if (w->buffer >= 0 && c->index == w->bad) y[w->at] = 1;
+    return cudaSuccess;
+}
+
+typedef struct world {
+    unsigned char x[N], y[N], resident[64];
+    spipe_desc_t d;
+    spipe_report_t r;
+    wrong_t device, host;
+} world_t;
+
+static void world_new(world_t *w, spipe_schedule_t schedule, int with_host) {
+    static const wrong_t none = {0, -1, 0, NULL, 0};
+    size_t i;
+    w->device = w->host = none;
+    for (i = 0; i < N; ++i) w->x[i] = (unsigned char)(i * 7);
+    memset(w->y, 0xEE, sizeof w->y);
+    w->d = spipe_desc_default();
+    w->d.count = N;
+    w->d.chunk = CHUNK;
+    w->d.schedule = schedule;
+    w->d.sync_each = 1;
+    spipe_add_input(&w->d, w->x, 1);
+    spipe_add_output(&w->d, w->y, 1);
+    spipe_add_resident(&w->d, NULL, 64, SPIPE_ZERO);
+    spipe_add_temp(&w->d, 3);
+    spipe_set_halo(&w->d, 0, 2, 1, SPIPE_EDGE_ZERO);
+    spipe_add_stage(&w->d, "twice", twice_stage, &w->device);
+    if (with_host) {
+        spipe_add_host_stage(&w->d, "add", host_stage, &w->host, SPIPE_BIT(1), SPIPE_BIT(1));
+    }
+}
+
+static cudaError_t run(world_t *w, int kept) {
+    spipe_pipeline_t *p;
+    cudaError_t e;
+    if (!kept) return spipe_run(&w->d, &w->r);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w->d, NULL));
+    e = spipe_pipeline_run(p, &w->r);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return e;
+}
+
+static int is_right(const world_t *w, int add) {
+    size_t i;
+    for (i = 0; i < N; ++i) {
+        if (w->y[i] != (unsigned char)(2 * w->x[i] + add)) return 0;
+    }
+    return 1;
+}
+
+/* Breadth first, none of the chunks that go together is whole. */
+static int names(const spipe_report_t *r, const char *stage, size_t chunk, const char *words) {
+    const spipe_failure_t *f = &r->failure;
+    const size_t together = r->schedule == SPIPE_BREADTH_FIRST ? r->depth : 1;
+    return strstr(f->message, stage) && strstr(f->message, words) && f->chunk == chunk &&
+           f->chunks_whole == chunk / together * together;
+}
+
+static void test_right(spipe_schedule_t schedule) {
+    world_t w;
+    int k, good = 1;
+    for (k = 0; k < 4; ++k) {
+        world_new(&w, schedule, k & 1);
+        good &= run(&w, k / 2) == cudaSuccess && is_right(&w, k & 1);
+    }
+    tap_ok(good, "%s: a right pipeline runs right, %s", spipe_schedule_name(schedule),
+           w.r.failure.message);
+}
+
+#if !SPIPE_PRIV_ASAN /* it sees these by itself, and stops the program */
+typedef struct past {
+    int buffer;
+    long at;
+    size_t chunk;
+    const char *words;
+} past_t;
+
+static void test_past(spipe_schedule_t schedule) {
+    static const past_t cases[] = {
+        {1, CHUNK, 3, "past the end of buffer 1 (output)"},
+        {1, CHUNK + 200, 0, "past the end of buffer 1 (output)"},
+        {1, -1, 4, "before the beginning of buffer 1 (output)"},
+        {0, CHUNK + 1, 2, "past the end of buffer 0 (input)"}, /* the halo is its own */
+        {0, -3, 2, "before the beginning of buffer 0 (input)"},
+        {1, N % CHUNK, LAST, "past the end of buffer 1 (output)"}, /* in the slot still */
+        {1, CHUNK - 1, LAST, "past the end of buffer 1 (output)"},
+        {2, 64, 5, "past the end of buffer 2 (resident)"},
+        {3, 3 * CHUNK, 1, "past the end of buffer 3 (temp)"}};
+    size_t k;
+    for (k = 0; k < sizeof cases / sizeof *cases; ++k) {
+        const past_t *c = &cases[k];
+        world_t w;
+        cudaError_t e;
+        world_new(&w, schedule, 0);
+        w.device.buffer = c->buffer;
+        w.device.at = c->at;
+        w.device.bad = c->chunk;
+        e = run(&w, (int)k % 2);
+        tap_ok(e == cudaErrorInvalidValue && names(&w.r, "'twice'", c->chunk, c->words), "%s: %s",
+               spipe_schedule_name(schedule), w.r.failure.message);
+    }
+}
+
+static void test_host_past(spipe_schedule_t schedule) {
+    static const long at[] = {CHUNK, -1, N % CHUNK};
+    static const size_t bad[] = {2, 2, LAST};
+    int k;
+    for (k = 0; k < 3; ++k) {
+        world_t w;
+        cudaError_t e;
+        world_new(&w, schedule, 1);
+        w.host.buffer = 1;
+        w.host.at = at[k];
+        w.host.bad = bad[k];
+        e = run(&w, k % 2);
+        tap_ok(e == cudaErrorInvalidValue && names(&w.r, "'add'", bad[k], "buffer 1"),
+               "%s, a host stage: %s", spipe_schedule_name(schedule), w.r.failure.message);
+    }
+}
+#endif
+
+static void test_streams(spipe_schedule_t schedule) {
+    cudaStream_t own;
+    int k;
+    SPIPE_CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+    for (k = 0; k < 3; ++k) {
+        static const char *const how[] = {"nothing", "the default stream", "a stream of its own"};
+        world_t w;
+        cudaError_t e;
+        world_new(&w, schedule, 0);
+        w.device.nothing = k == 0;
+        if (k > 0) w.device.stream = k == 1 ? cudaStreamLegacy : own;
+        e = run(&w, k % 2);
+        tap_ok(e == cudaErrorInvalidValue && names(&w.r, "'twice'", 0, "put nothing on its stream"),
+               "%s, %s: %s", spipe_schedule_name(schedule), how[k], w.r.failure.message);
+        SPIPE_CHECK(cudaDeviceSynchronize());
+    }
+    SPIPE_CHECK(cudaStreamDestroy(own));
+}
+
+/* What a capture cannot have is no mistake: the stage is called again. */
+static cudaError_t waiting_stage(const spipe_chunk_t *c, void *user) {
+    SPIPE_TRY(twice_stage(c, user));
+    return cudaStreamSynchronize(c->stream);
+}
+
+static void test_waiting(spipe_schedule_t schedule) {
+    world_t w;
+    world_new(&w, schedule, 0);
+    w.d.stages[0].fn = waiting_stage;
+    tap_ok(run(&w, 0) == cudaSuccess && is_right(&w, 0), "%s: a stage that waits runs right",
+           spipe_schedule_name(schedule));
+}
+
+#if defined(__HOSTCUDA__) && !defined(_WIN32)
+/* Where a tool watches memory, each buffer of each slot is an allocation of its own. */
+static void test_apart(void) {
+    const char *name = "NV_SANITIZER_INJECTION_TRANSPORT_TYPE";
+    const char *was = getenv(name);
+    long before;
+    world_t w;
+    world_new(&w, SPIPE_ENGINES, 1);
+    w.d.depth = 3;
+    if (!was) setenv(name, "test", 1);
+    before = hostcuda_calls("cudaMalloc");
+    tap_ok(run(&w, 0) == cudaSuccess && is_right(&w, 1) &&
+               hostcuda_calls("cudaMalloc") - before == 3 * 3 + 1 &&
+               w.r.device_bytes == 3 * (CHUNK + 3 + CHUNK + 3 * CHUNK) + 64,
+           "3 slots of 3 buffers, and one that is resident: %ld allocations, %zu bytes",
+           hostcuda_calls("cudaMalloc") - before, w.r.device_bytes);
+    if (!was) unsetenv(name);
+}
+#endif
+
+int main(void) {
+    static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
+                                                 SPIPE_BREADTH_FIRST};
+    size_t s;
+    for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
+        test_right(schedules[s]);
+        test_streams(schedules[s]);
+        test_waiting(schedules[s]);
+#if !SPIPE_PRIV_ASAN
+        test_past(schedules[s]);
+        test_host_past(schedules[s]);
+#endif
+    }
+#if defined(__HOSTCUDA__) && !defined(_WIN32)
+    test_apart();
+#endif
+    return tap_done();
+}
