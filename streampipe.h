@@ -161,6 +161,14 @@ END EXAMPLE
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
+/* Linkage of what returns an error that must not be ignored: the work may not be done. */
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define SPIPE_API_RESULT [[nodiscard]] SPIPE_API
+#elif defined(__clang__) || !defined(__cplusplus)
+#define SPIPE_API_RESULT SPIPE_PRIV_ATTRIBUTE((warn_unused_result)) SPIPE_API
+#else /* g++ would warn of (void)spipe_run(...), too */
+#define SPIPE_API_RESULT SPIPE_API
+#endif
 /* Private functions off the loop that issues are compiled to be small, those in it to be fast. */
 #define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
@@ -733,6 +741,14 @@ SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, si
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
+/*  SPIPE_ADD_INPUT(desc, array), SPIPE_ADD_OUTPUT(desc, array), SPIPE_ADD_INOUT(desc, array) and
+    SPIPE_ADD_TEMP(desc, type) are the same, with the size of an element taken from the pointer's
+    type. In C++ the functions do so themselves: spipe_add_input(&d, array).                    */
+#define SPIPE_ADD_INPUT(desc, array)  spipe_add_input((desc), (array), sizeof *(array))
+#define SPIPE_ADD_OUTPUT(desc, array) spipe_add_output((desc), (array), sizeof *(array))
+#define SPIPE_ADD_INOUT(desc, array)  spipe_add_inout((desc), (array), sizeof *(array))
+#define SPIPE_ADD_TEMP(desc, type)    spipe_add_temp((desc), sizeof(type))
+
 /*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
     spipe_stage_elementwise, spipe_stage_replayable -- what a stage promises, so that the library
     has more ways to choose from.
@@ -938,7 +954,7 @@ typedef struct spipe_pipeline spipe_pipeline_t;
     Threads    any; runs do not share anything.   Callback  no.   Capture  no.
     Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
                and events, threads for host work; all freed before return. 24 KB of stack. */
-SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
 /*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
     spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on;
@@ -965,12 +981,12 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
     Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
                other threads, and a graph for replayable stages, the first time; then nothing.
                set_host, set_count: memory, where the new plan needs more. */
-SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
-                                            spipe_failure_t *failure);
-SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
+                                                   spipe_failure_t *failure);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
-SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
-SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
 SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *p);
 SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *p);
 
@@ -1000,8 +1016,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
                pipeline must outlive the graph and its arrays stay as they are.
     Allocates  nothing. */
-SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
 /* ---- src/public/api_launch.h ---- */
 /* ---- 14 >>launch ---------------------------------------------------------------------------
@@ -1018,8 +1034,8 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 /*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
     this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
     template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
-#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
-    spipe_priv_launch((grid), (block), (shared_bytes), (stream), kernel, __VA_ARGS__)
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* stream, and arguments */           \
+    spipe_priv_launch((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
     (const in_type *in, out_type *out, size_t n) with one thread an element, from buffer 0 to 1. */
@@ -2123,6 +2139,28 @@ SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
                                         "temp",    "resident", "source", "sink"};
     return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK ? (int)kind : 0];
 }
+
+#ifdef __cplusplus
+/* With the size of an element taken from the pointer; memory without a type must say it. */
+template <typename T>
+SPIPE_API int spipe_add_input(spipe_desc_t *d, const T *host) {
+    return spipe_add_input(d, host, sizeof(T));
+}
+
+template <typename T>
+SPIPE_API int spipe_add_output(spipe_desc_t *d, T *host) {
+    return spipe_add_output(d, host, sizeof(T));
+}
+
+template <typename T>
+SPIPE_API int spipe_add_inout(spipe_desc_t *d, T *host) {
+    return spipe_add_inout(d, host, sizeof(T));
+}
+
+int spipe_add_input(spipe_desc_t *d, const void *host) = delete;
+int spipe_add_output(spipe_desc_t *d, void *host) = delete;
+int spipe_add_inout(spipe_desc_t *d, void *host) = delete;
+#endif
 
 /* ---- src/private/stages.h ---- */
 /* ---- 9 describe: what follows from a description --------------------------------------------
@@ -4744,8 +4782,8 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
     }
 }
 
-/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it sees
-   what lies outside. */
+/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it
+   sees what lies outside. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;
@@ -6021,8 +6059,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
 
 /* ---- src/private/checked.h ---- */
 /* ---- 13 execute: checked runs --------------------------------------------------------------
-   What a run with sync_each looks at beside the errors of the GPU: that a stage puts its work on its
-   stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of it. */
+   What a run with sync_each looks at beside the errors of the GPU: that a stage puts its work on
+   its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of it. */
 enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };
@@ -7715,8 +7753,10 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
 #ifdef __cplusplus
 template <typename... Expected, typename... Actual>
 SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
-                                        cudaStream_t stream, void (*kernel)(Expected...),
+                                        void (*kernel)(Expected...), cudaStream_t stream,
                                         Actual... args) {
+    static_assert(sizeof...(Expected) == sizeof...(Actual),
+                  "SPIPE_LAUNCH: the kernel takes more or fewer arguments than it is given");
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
     config.gridDim = grid;
     config.blockDim = block;

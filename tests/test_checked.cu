@@ -1,6 +1,6 @@
-/*  test_checked.cu -- a checked run names the stage, the chunk and the buffer where a stage writes past
-    its buffers, and the stage that puts nothing on its stream; of a right pipeline it says nothing.
-    Each mistake in every schedule that copies, one-shot and kept. */
+/*  test_checked.cu -- a checked run names the stage, the chunk and the buffer where a stage writes
+    past its buffers, and the stage that puts nothing on its stream; of a right pipeline it says
+    nothing. Each mistake in every schedule that copies, one-shot and kept. */
 #include "pipe_common.h"
 
 #if defined(__HOSTCUDA__)

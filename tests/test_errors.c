@@ -261,7 +261,7 @@ static void test_print(void) {
     spipe_report_t r;
     spipe_desc_t d = good();
     FILE *full = fopen("/dev/full", "w");
-    (void)spipe_run(&d, &r);
+    SPIPE_CHECK(spipe_run(&d, &r));
     tap_ok(spipe_report_print(&r, NULL) == cudaErrorInvalidValue &&
                spipe_report_print(NULL, stdout) == cudaErrorInvalidValue,
            "printing needs both arguments");

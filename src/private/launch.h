@@ -9,8 +9,10 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
 #ifdef __cplusplus
 template <typename... Expected, typename... Actual>
 SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_bytes,
-                                        cudaStream_t stream, void (*kernel)(Expected...),
+                                        void (*kernel)(Expected...), cudaStream_t stream,
                                         Actual... args) {
+    static_assert(sizeof...(Expected) == sizeof...(Actual),
+                  "SPIPE_LAUNCH: the kernel takes more or fewer arguments than it is given");
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
     config.gridDim = grid;
     config.blockDim = block;

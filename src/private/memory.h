@@ -117,8 +117,8 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
     }
 }
 
-/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it sees
-   what lies outside. */
+/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it
+   sees what lies outside. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;

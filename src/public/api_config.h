@@ -60,6 +60,14 @@
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
+/* Linkage of what returns an error that must not be ignored: the work may not be done. */
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define SPIPE_API_RESULT [[nodiscard]] SPIPE_API
+#elif defined(__clang__) || !defined(__cplusplus)
+#define SPIPE_API_RESULT SPIPE_PRIV_ATTRIBUTE((warn_unused_result)) SPIPE_API
+#else /* g++ would warn of (void)spipe_run(...), too */
+#define SPIPE_API_RESULT SPIPE_API
+#endif
 /* Private functions off the loop that issues are compiled to be small, those in it to be fast. */
 #define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API

@@ -202,6 +202,14 @@ SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, si
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
+/*  SPIPE_ADD_INPUT(desc, array), SPIPE_ADD_OUTPUT(desc, array), SPIPE_ADD_INOUT(desc, array) and
+    SPIPE_ADD_TEMP(desc, type) are the same, with the size of an element taken from the pointer's
+    type. In C++ the functions do so themselves: spipe_add_input(&d, array).                    */
+#define SPIPE_ADD_INPUT(desc, array)  spipe_add_input((desc), (array), sizeof *(array))
+#define SPIPE_ADD_OUTPUT(desc, array) spipe_add_output((desc), (array), sizeof *(array))
+#define SPIPE_ADD_INOUT(desc, array)  spipe_add_inout((desc), (array), sizeof *(array))
+#define SPIPE_ADD_TEMP(desc, type)    spipe_add_temp((desc), sizeof(type))
+
 /*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
     spipe_stage_elementwise, spipe_stage_replayable -- what a stage promises, so that the library
     has more ways to choose from.

@@ -14,7 +14,7 @@ typedef struct spipe_pipeline spipe_pipeline_t;
     Threads    any; runs do not share anything.   Callback  no.   Capture  no.
     Allocates  depth x chunk of device memory, as much pinned memory when staging, some streams
                and events, threads for host work; all freed before return. 24 KB of stack. */
-SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
 /*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
     spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on;
@@ -41,12 +41,12 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
     Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
                other threads, and a graph for replayable stages, the first time; then nothing.
                set_host, set_count: memory, where the new plan needs more. */
-SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
-                                            spipe_failure_t *failure);
-SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
+                                                   spipe_failure_t *failure);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
 SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *p);
-SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
-SPIPE_API cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *p, int buffer, void *host);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_t count);
 SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *p);
 SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *p);
 
@@ -76,5 +76,5 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
                pipeline must outlive the graph and its arrays stay as they are.
     Allocates  nothing. */
-SPIPE_API cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
-SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API_RESULT cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);

@@ -12,8 +12,8 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 /*  SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, args...) launches a kernel and gives
     this launch's own cudaError_t; the arguments are converted to the kernel's parameter types. A
     template with commas goes in parentheses: SPIPE_LAUNCH((k<float, 4>), ...).                 */
-#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
-    spipe_priv_launch((grid), (block), (shared_bytes), (stream), kernel, __VA_ARGS__)
+#define SPIPE_LAUNCH(kernel, grid, block, shared_bytes, ...) /* stream, and arguments */           \
+    spipe_priv_launch((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
     (const in_type *in, out_type *out, size_t n) with one thread an element, from buffer 0 to 1. */

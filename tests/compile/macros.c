@@ -42,6 +42,30 @@ static cudaError_t launch_stage(const spipe_chunk_t *c, void *user) {
 }
 #endif
 
+#if defined(WITH_LAUNCH)
+static __global__ void alone_kernel() {}
+#endif
+
+/* The size of an element is that of the pointer's type. */
+static int typed(void) {
+    static double x[4];
+    static short y[4];
+    spipe_desc_t d = spipe_desc_default();
+    SPIPE_ADD_INPUT(&d, x);
+    SPIPE_ADD_OUTPUT(&d, y + 1);
+    SPIPE_ADD_INOUT(&d, &y[2]);
+    SPIPE_ADD_TEMP(&d, double);
+#if defined(__cplusplus)
+    spipe_add_input(&d, (const short *)y);
+    spipe_add_output(&d, x);
+    spipe_add_inout(&d, &x[0]);
+    if (d.buffers[4].elem_bytes != sizeof *y || d.buffers[5].elem_bytes != sizeof *x) return 0;
+    if (d.num_buffers != 7 || d.buffers[6].elem_bytes != sizeof *x) return 0;
+#endif
+    return d.buffers[0].elem_bytes == sizeof *x && d.buffers[1].elem_bytes == sizeof *y &&
+           d.buffers[2].elem_bytes == sizeof *y && d.buffers[3].elem_bytes == sizeof *x;
+}
+
 int main(void) {
     float x[4] = {0, 0, 0, 0};
     spipe_report_t report;
@@ -52,6 +76,10 @@ int main(void) {
 #if defined(WITH_LAUNCH)
     spipe_add_stage(&d, "add", add_stage, NULL);
     spipe_add_stage(&d, "launch", launch_stage, NULL);
+#endif
+    if (!typed()) return 1;
+#if defined(WITH_LAUNCH)
+    SPIPE_CHECK(SPIPE_LAUNCH(alone_kernel, 1, 1, 0, NULL));
 #endif
     SPIPE_CHECK(try_all(&d, 1));
     SPIPE_CHECK_RUN(&d, &report);

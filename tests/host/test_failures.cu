@@ -233,6 +233,7 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
     cudaError_t e;
+    const long copies = sync_each ? 6 : 2; /* of a chunk */
     int whole;
     pipe_randomise(w.x);
     start(&w);
@@ -241,7 +242,7 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     hostcuda_set_prompt_errors(prompt);
     /* Arrays, sources and sinks: a copy in and a copy out of each chunk, and in a checked run one
        of each of four guards. */
-    hostcuda_fail_async(op, strcmp(op, "copy") == 0 ? (sync_each ? 6 : 2) * BAD + 1 : BAD + 1,
+    hostcuda_fail_async(op, strcmp(op, "copy") == 0 ? copies * BAD + 1 : BAD + 1,
                         cudaErrorIllegalAddress);
     e = spipe_run(&d, &r);
     hostcuda_fail_clear();
