@@ -102,7 +102,7 @@ endif
 
 # tests/ holds what is true of any CUDA runtime; tests/host/ what needs hostcuda: its modelled clock,
 # its injected faults, its refusals; of the long runs in tests/fuzz/ and tests/torture/ a few seconds
-# each. tests/cli/ holds scripts that try the example programs.
+# each. tests/cli/ holds scripts that try the example programs, and the tests where little is to be had.
 sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
 TESTS_HOST := $(basename $(call sources,tests/host/test_* tests/fuzz/test_* tests/torture/test_*))
@@ -110,8 +110,9 @@ EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own. hostcuda has no such.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(if $(filter cuda,$(BACKEND)),$(PER_THREAD))
-# The longest first: the script that builds hostcuda once more.
-SCRIPTS   := tests/cli/python.sh $(filter-out tests/cli/tap.sh tests/cli/python.sh,$(wildcard tests/cli/*.sh))
+# The longest first: the one that runs tests in twelve surroundings, the one that builds hostcuda once more.
+SCRIPTS   := tests/cli/scarce.sh tests/cli/python.sh
+SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.

@@ -467,20 +467,26 @@ static void test_late_failure(void) {
 int main(void) {
     static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                                  SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+    const int pinned = pipe_can_pin((size_t)4 * N); /* three arrays at once */
     int s, m;
     for (m = 0; m < PIPE_NUM_MEMORIES; ++m) test_many_runs(m);
     test_run_after_failure();
-    for (s = 0; s < 5; ++s) {
+    for (s = 0; s < 5; ++s) test_graph(PIPE_PAGEABLE, schedules[s]);
+    for (s = 0; s < 5 && pinned; ++s) {
         test_order(PIPE_PINNED, schedules[s]);
         test_order(PIPE_PAGEABLE, schedules[s]);
         test_graph(PIPE_PINNED, schedules[s]);
-        test_graph(PIPE_PAGEABLE, schedules[s]);
     }
     test_host_work();
     test_pageable_resident();
-    test_replay_in_two_streams(SPIPE_ENGINES);
-    test_replay_in_two_streams(SPIPE_DEPTH_FIRST);
-    test_stream_zero();
+    if (pinned) {
+        test_replay_in_two_streams(SPIPE_ENGINES);
+        test_replay_in_two_streams(SPIPE_DEPTH_FIRST);
+        test_stream_zero();
+    } else {
+        tap_skip("kernels of the caller's may use the arrays, and captures, too",
+                 "no room to pin the test's own arrays");
+    }
     test_late_failure();
     return tap_done();
 }

@@ -5,6 +5,7 @@
 
 #include "hostcuda.h"
 #include "pipe_common.h"
+#include "streampipe_devices.h"
 
 static const size_t N = (size_t)12 << 20, NO_LIMIT = SIZE_MAX;
 static unsigned char *x, *y, *pinned_x, *pinned_y;
@@ -167,6 +168,29 @@ static void test_register(void) {
     tap_ok(is_clean(), "and nothing stays pinned");
 }
 
+/* Two GPUs, each with a ring of its own: room for both, for one, for none. */
+static void test_devices(int what) {
+    spipe_desc_t d = describe(what);
+    spipe_report_t full, r;
+    int part;
+    spipe_devices_all(&d);
+    limit(NO_LIMIT);
+    begin();
+    SPIPE_CHECK(spipe_run(&d, &full));
+    tap_ok(right(what, N) && full.num_devices == 2 && full.pinned_bytes > 0,
+           "two GPUs, %s: %zu bytes are pinned", names[what], full.pinned_bytes);
+    for (part = 1; part >= 0; --part) {
+        limit((size_t)part * (full.pinned_bytes / 2 + 4096));
+        begin();
+        const cudaError_t e = spipe_run(&d, &r);
+        tap_ok(e == cudaSuccess && right(what, N) && (r.pinned_bytes > 0) == (part > 0) &&
+                   r.devices_failed == 0,
+               "room for the rings of %d: %zu bytes pinned, %s", part, r.pinned_bytes,
+               r.why_staging);
+    }
+    tap_ok(is_clean(), "and nothing is kept");
+}
+
 /* ---- Kept pipelines -------------------------------------------------------------------------- */
 
 static int runs(spipe_pipeline_t *p, int what, size_t n, int times) {
@@ -248,6 +272,7 @@ static void test_candidates(void) {
 
 int main(void) {
     const size_t rooms[] = {0, 4096, (size_t)300 << 10, (size_t)1 << 20};
+    SPIPE_CHECK(hostcuda_set_devices(2));
     x = (unsigned char *)malloc(N);
     y = (unsigned char *)malloc(N);
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_x, N));
@@ -265,6 +290,8 @@ int main(void) {
     test_asked(SPIPE_STAGING_COPY, SPIPE_SCHEDULE_AUTO);
     test_asked(SPIPE_STAGING_AUTO, SPIPE_ZERO_COPY);
     test_register();
+    test_devices(ARRAYS);
+    test_devices(STREAMED);
     test_set_host();
     test_candidates();
     limit(NO_LIMIT);

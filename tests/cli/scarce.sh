@@ -1,0 +1,77 @@
+#!/bin/sh
+# scarce.sh -- the core's tests where little is to be had: on one processor or two, with threads or none,
+# with pinned memory, none, or one page of it. Whatever is missing, every result is right.
+# Environment: BUILD, the build folder; BACKEND; SAN.
+. tests/cli/tap.sh
+
+# In all twelve surroundings: sizes and schedules, graphs of stages, staging, host stages, enqueued runs and
+# captures, signals and devices, runs that are stopped, functions that throw. The two that take longest, with
+# the other kinds of buffers and with sources, only on one processor without threads. Instrumented: two.
+programs="pipeline stages staging host_stages enqueue caller stopped exceptions"
+longest="buffers sources"
+
+[ "$BACKEND" = host ] || skip_all "a limit of pinned memory needs hostcuda"
+command -v taskset >/dev/null || skip_all "taskset is not there"
+for t in $programs $longest; do
+    [ -x "$BUILD/tests/test_$t" ] || skip_all "$BUILD/tests/test_$t is not built"
+done
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
+
+# The first processor that may be used, and the first two.
+cpus=$(taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' | while IFS=- read -r from to; do seq "$from" "${to:-$from}"; done)
+one=$(echo "$cpus" | head -n 1) two=$(echo "$cpus" | head -n 2 | paste -sd , -)
+[ -z "$SAN" ] || [ "$one" != "$two" ] || skip_all "instrumented programs are tried on two processors"
+
+try() ( # NAME PROCESSORS THREADS PINS PROGRAM...
+    name=$1 on=$2 threads=$3 pins=$4
+    shift 4
+    [ "$threads" = yes ] || export PIPE_NO_THREADS=1
+    [ "$pins" = all ] || export PIPE_FEW_PINS=1 HOSTCUDA_PINNED_LIMIT="$pins"
+    for t in "$@"; do
+        timeout 60 taskset -c "$on" "$BUILD/tests/test_$t" >"$dir/out.$name.$t" 2>&1 &&
+            tail -n 1 "$dir/out.$name.$t" | grep -q '^1\.\.' && continue
+        echo "# test_$t:" >>"$dir/bad.$name"
+        grep -A 1 '^not ok' "$dir/out.$name.$t" | head -n 6 | sed 's/^/#   /' >>"$dir/bad.$name"
+        tail -n 3 "$dir/out.$name.$t" | sed 's/^/#   /' >>"$dir/bad.$name"
+    done
+)
+
+judge() { # NAME TEXT
+    [ ! -s "$dir/bad.$1" ]
+    ok $? "$2: every result is right"
+    [ ! -s "$dir/bad.$1" ] || head -n 30 "$dir/bad.$1"
+}
+
+# Both numbers of processors side by side.
+for threads in yes no; do
+    for pins in all 0 4096; do
+        case $SAN-$threads-$pins in -* | *-yes-0 | *-no-4096) ;; *) continue ;; esac
+        more=
+        [ "$threads$SAN" != no ] || more=$longest
+        # shellcheck disable=SC2086 # names of programs
+        [ -n "$SAN" ] || try "1-$threads-$pins" "$one" $threads $pins $programs $more &
+        # shellcheck disable=SC2086
+        [ "$one" = "$two" ] || try "2-$threads-$pins" "$two" $threads $pins $programs
+        wait
+        text="threads: $threads, bytes that may be pinned: $pins"
+        [ -n "$SAN" ] || judge "1-$threads-$pins" "1 processor, $text"
+        if [ "$one" = "$two" ]; then
+            skip "2 processors, $text" "there is one"
+        else
+            judge "2-$threads-$pins" "2 processors, $text"
+        fi
+    done
+done
+
+# What is missing is really missing: the tests say where they met it.
+met() { # WORDS FILE...
+    words=$1
+    shift
+    cat "$@" 2>/dev/null | grep -q "$words"
+}
+met 'no thread can be had' "$dir"/out.?-no-4096.staging && ! met 'no thread can be had' "$dir"/out.?-yes-*
+ok $? "without threads, and only then, none is had"
+refused='so left to the library: no room'
+met "$refused" "$dir"/out.?-yes-0.pipeline && met "$refused" "$dir"/out.?-no-4096.pipeline && ! met "$refused" "$dir"/out.?-*-all.*
+ok $? "with few pins, and only then, what asks for pinned slots is refused in words"
+done_testing
