@@ -5239,7 +5239,7 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
    only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
 
 /* Does a task; in hostwork.h. */
-SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
+SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
 /* Lies down until there is work; called with the lock held. */
 SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
@@ -5259,13 +5259,13 @@ SPIPE_API void spipe_priv_wake_one(spipe_priv_worker_t **list) {
     spipe_priv_cond_signal(&w->work);
 }
 
-SPIPE_API void spipe_priv_wake_all(spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
     while (q->parked) spipe_priv_wake_one(&q->parked);
     while (q->barred) spipe_priv_wake_one(&q->barred);
 }
 
 /* Does the oldest task of a queue; called and returns with the lock held. */
-SPIPE_API void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
     const spipe_priv_task_t t = q->tasks[q->head];
     q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
     --q->num_tasks;
@@ -5276,7 +5276,7 @@ SPIPE_API void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *
     --q->num_busy;
 }
 
-SPIPE_API void *spipe_priv_worker_thread(void *arg) {
+SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_queue_t *q = (spipe_priv_queue_t *)arg;
     spipe_priv_pipeline_t *p = q->pipeline;
     spipe_priv_worker_t *w;
@@ -5300,7 +5300,7 @@ SPIPE_API void *spipe_priv_worker_thread(void *arg) {
 
 /* Hands out a task. A caller who helps does the first batch to fill and the last one to drain
    himself: nobody comes sooner. */
-SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
     const int own = (what == SPIPE_PRIV_FILL && batch == 0) ||
                     (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
@@ -5318,7 +5318,7 @@ SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, si
 }
 
 /* Threads that the plan wants of each kind. Host stages get one. */
-SPIPE_API void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
+SPIPE_PRIV_RARE void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
     wanted[SPIPE_PRIV_HOST] = p->route.num_segments > 1 && p->request.desc.threads != 0;
@@ -5489,8 +5489,8 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 }
 
 /* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
-SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     const spipe_priv_at_t *at, size_t total, int cached) {
+SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
+                                           const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
     size_t left, right, low, n;
     spipe_priv_outside(b, at->first, at->count, total, &left, &right);
@@ -5626,7 +5626,7 @@ SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
 
-SPIPE_API int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
+SPIPE_PRIV_RARE int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
         if (d->buffers[i].kind == kind) return 1;
@@ -5673,7 +5673,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t ba
     spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
 }
 
-SPIPE_API void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     spipe_priv_at_t at;
     size_t total;
@@ -5695,7 +5695,7 @@ SPIPE_API void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-SPIPE_API void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -5729,11 +5729,11 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
 }
 
 /* Nothing is drained after a failure at this batch or before it. */
-SPIPE_API int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
     return !spipe_priv_is_lost(p, batch) && !spipe_priv_locked_get(p, &p->run.drain_failed);
 }
 
-SPIPE_API void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     spipe_priv_at_t at;
     int ok = spipe_priv_may_drain(p, batch);
@@ -5810,7 +5810,7 @@ SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_
     memset(p->memory.pinned + at, 0, left < page ? left : page);
 }
 
-SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
+SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
     if (p->watcher) t.began = spipe_priv_seconds();
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
     switch (t.what) {
@@ -5911,8 +5911,8 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
 
 /* Where nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the
    batches up to it as whole. */
-SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
-                                          size_t batches) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
+                                                size_t batches) {
     cudaError_t e = cudaSuccess;
     if (event)
         e = cudaEventSynchronize(event);
@@ -5927,7 +5927,7 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t 
 }
 
 /* Chunks in so many batches. */
-SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
+SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
     const size_t chunk = p->plan.chunk;
     const size_t all = p->run.total / chunk + (p->run.total % chunk != 0);
     if (p->plan.batch > 1 && batches * p->plan.batch > all) return all;
@@ -5940,7 +5940,7 @@ SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, si
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
 }
 
-SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = p->run.at.completed / every;
     const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
@@ -5976,7 +5976,7 @@ SPIPE_API int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
 }
 
 /* Calls the progress callback when more is whole than it knows. */
-SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;
     size_t completed, total;
@@ -6014,6 +6014,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* Inline: a call from elsewhere must not take it out of the loop that issues. */
+SPIPE_PRIV_ATTRIBUTE((always_inline))
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
@@ -6024,6 +6027,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
+
+SPIPE_PRIV_ATTRIBUTE((always_inline))
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
@@ -6065,147 +6070,77 @@ enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };
 
-/* Copies what a stage has to do with, on its own stream: the default one would wait for others. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_look(void *to, const void *from, size_t bytes,
-                                            cudaStream_t stream) {
-    SPIPE_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-    return cudaStreamSynchronize(stream);
-}
-
-/* A stage that promised to be elementwise must leave inputs as they are, because with
-   zero-copy they are the user's own arrays. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
-                                                    const spipe_priv_at_t *at,
-                                                    cudaStream_t stream) {
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const size_t bytes = at->count * b->elem_bytes;
-        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
-        unsigned char *seen;
-        cudaError_t e;
-        int same;
-        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
-        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
-            continue; /* which the CPU cannot read */
-        seen = (unsigned char *)malloc(bytes);
-        if (!seen) return cudaErrorMemoryAllocation;
-        e = spipe_priv_look(seen, at->slot->view.data[i], bytes, stream);
-        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
-        free(seen);
-        SPIPE_TRY(e);
-        if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
-                               "promised to be elementwise, and with zero-copy that changes your "
-                               "array: make the buffer in/out",
-                               p->request.desc.stages[stage].name, i, at->slot->view.index);
-    }
-    return cudaSuccess;
-}
-
-/* A stretch of memory that no stage may write. */
-typedef struct spipe_priv_stretch {
-    unsigned char *at;
-    size_t bytes;
-} spipe_priv_stretch_t;
-
-/* The guards of a buffer whose first element is at data: before its halo, and from its last element
-   on. In the last chunk, which may be short, what is left of the slot belongs to the second. */
-SPIPE_PRIV_RARE void spipe_priv_guards_of(const spipe_priv_pipeline_t *p, int i, size_t count,
-                                          unsigned char *data, spipe_priv_stretch_t *of) {
-    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t guard = p->memory.guard, size = b->elem_bytes;
-    const int resident = b->kind == SPIPE_RESIDENT;
-    const size_t own = resident ? size : (count + b->halo_after) * size;
-    const size_t left = resident ? 0 : (p->run.batch_elems - count) * size;
-    of[0].at = data - b->halo_before * size - guard;
-    of[0].bytes = guard;
-    of[1].at = data + own;
-    of[1].bytes = left + guard;
-}
-
-SPIPE_PRIV_RARE unsigned char *spipe_priv_guarded(const spipe_priv_pipeline_t *p,
-                                                  const spipe_priv_slot_t *slot, int i) {
-    const int resident = p->request.desc.buffers[i].kind == SPIPE_RESIDENT;
-    return resident ? p->memory.resident[i] : slot->dev[i];
-}
-
-/* Before a stage on the device: fills the guards of all that it sees. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_guard_device(spipe_priv_pipeline_t *p,
-                                                    const spipe_priv_at_t *at,
-                                                    cudaStream_t stream) {
-    spipe_priv_stretch_t of[2];
-    int i, k;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        unsigned char *data = spipe_priv_guarded(p, at->slot, i);
-        if (!data) continue;
-        spipe_priv_guards_of(p, i, at->count, data, of);
-        for (k = 0; k < 2; ++k) {
-            SPIPE_TRY(cudaMemsetAsync(of[k].at, SPIPE_PRIV_GUARD_BYTE, of[k].bytes, stream));
-        }
-    }
-    return cudaSuccess;
-}
-
-/* The same before a host stage. */
-SPIPE_PRIV_RARE void spipe_priv_guard_mirrors(spipe_priv_pipeline_t *p, int stage,
-                                              const spipe_priv_at_t *at) {
-    spipe_priv_stretch_t of[2];
-    int i, k;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        unsigned char *data = at->slot->mirror[stage][i];
-        if (!data) continue;
-        spipe_priv_guards_of(p, i, at->count, data, of);
-        for (k = 0; k < 2; ++k) memset(of[k].at, SPIPE_PRIV_GUARD_BYTE, of[k].bytes);
-    }
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_say_written(spipe_priv_pipeline_t *p, int stage, int i,
-                                                   int after, const spipe_priv_at_t *at) {
-    return spipe_priv_fail(
-        p, cudaErrorInvalidValue, stage, at->batch,
-        "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has %zu "
-        "elements; does it compare its index with count?",
-        p->request.desc.stages[stage].name, after ? "past the end of" : "before the beginning of",
-        i, spipe_priv_kind_name(p->request.desc.buffers[i].kind), at->position, at->count);
-}
-
-SPIPE_PRIV_RARE int spipe_priv_is_whole(const spipe_priv_stretch_t *s) {
-    size_t n = 0;
-    while (n < s->bytes && s->at[n] == SPIPE_PRIV_GUARD_BYTE) ++n;
-    return n == s->bytes;
-}
-
-/* The same in device memory. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_see_whole(const spipe_priv_stretch_t *s, cudaStream_t stream,
-                                                 int *whole) {
-    spipe_priv_stretch_t seen;
+/* Compares what is at `at`, in host or device memory, with `with` or, where that is NULL, with the
+   guards' byte; or writes that byte (look = 0). In the stage's stream: the default one would wait
+   for others. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
+                                            const unsigned char *with, int look,
+                                            cudaStream_t stream, int *same) {
+    unsigned char *seen = (unsigned char *)malloc(bytes + 1);
     cudaError_t e;
-    seen.bytes = s->bytes;
-    seen.at = (unsigned char *)malloc(s->bytes);
-    if (!seen.at) return cudaErrorMemoryAllocation;
-    e = spipe_priv_look(seen.at, s->at, s->bytes, stream);
-    *whole = e != cudaSuccess || spipe_priv_is_whole(&seen);
-    free(seen.at);
+    size_t n = 0;
+    if (!seen) return cudaErrorMemoryAllocation;
+    memset(seen, SPIPE_PRIV_GUARD_BYTE, bytes);
+    e = cudaMemcpyAsync(look ? seen : at, look ? at : seen, bytes, cudaMemcpyDefault, stream);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
+    while (n < bytes && seen[n] == (unsigned char)(with ? with[n] : 0xA5)) ++n;
+    *same = n == bytes;
+    free(seen);
     return e;
 }
 
-/* After a stage has ended: looks at the guards of a buffer, in host or device memory. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_guards(spipe_priv_pipeline_t *p,
-                                                    const spipe_priv_op_t *op, int i,
-                                                    unsigned char *data,
+/* A stage that promised to be elementwise must leave inputs as they are, because with zero-copy
+   they are the user's own arrays. Those in device memory the CPU cannot read. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
-    const int host = p->request.desc.stages[op->stage].host;
-    spipe_priv_stretch_t of[2];
-    int k, whole = 1;
-    spipe_priv_guards_of(p, i, at->count, data, of);
-    for (k = 0; k < 2; ++k) {
-        if (host)
-            whole = spipe_priv_is_whole(&of[k]);
-        else
-            SPIPE_TRY(spipe_priv_see_whole(&of[k], op->stream, &whole));
-        if (!whole) return spipe_priv_say_written(p, op->stage, i, k, at);
+    int i, same;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const unsigned char *host = (const unsigned char *)b->host + at->first * b->elem_bytes;
+        if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
+        if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
+                                  at->count * b->elem_bytes, host, 1, op->stream, &same));
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
+                               "promised to be elementwise, and with zero-copy that changes your "
+                               "array: make the buffer in/out",
+                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
+    }
+    return cudaSuccess;
+}
+
+/* The guards of the buffers that a stage sees, filled before it or looked at after it: before the
+   halo, and from the last element on. In the last chunk, which may be short, what is left of the
+   slot belongs to the second. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                              const spipe_priv_at_t *at, int look) {
+    const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
+    const size_t guard = p->memory.guard, left = p->run.batch_elems - at->count;
+    int i, k, whole;
+    for (i = 0; i < p->request.desc.num_buffers && guard > 0; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t size = b->elem_bytes;
+        const int resident = b->kind == SPIPE_RESIDENT;
+        unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
+        if (stage->host) data = at->slot->mirror[op->stage][i];
+        for (k = 0; k < 2 && data; ++k) {
+            unsigned char *from = data - b->halo_before * size - guard;
+            size_t bytes = guard;
+            if (k == 1) {
+                from = data + (resident ? 1 : at->count + b->halo_after) * size;
+                bytes += resident ? 0 : left * size;
+            }
+            SPIPE_TRY(spipe_priv_look(from, bytes, NULL, look, op->stream, &whole));
+            if (whole) continue;
+            return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                                   "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
+                                   "%zu elements; does it compare its index with count?",
+                                   stage->name, k ? "past the end of" : "before the beginning of",
+                                   i, spipe_priv_kind_name(b->kind), at->position, at->count);
+        }
     }
     return cudaSuccess;
 }
@@ -6214,16 +6149,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_guards(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
-    const int host = op->step == SPIPE_PRIV_STEP_HOST_END;
-    int i;
-    if (op->step != SPIPE_PRIV_STEP_STAGE && !host) return cudaSuccess;
-    for (i = 0; i < p->request.desc.num_buffers && p->memory.guard > 0; ++i) {
-        unsigned char *data =
-            host ? at->slot->mirror[op->stage][i] : spipe_priv_guarded(p, at->slot, i);
-        if (data) SPIPE_TRY(spipe_priv_check_guards(p, op, i, data, at));
+    if (op->step != SPIPE_PRIV_STEP_STAGE && op->step != SPIPE_PRIV_STEP_HOST_END) {
+        return cudaSuccess;
     }
-    if (host || !p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
-    return spipe_priv_check_inputs(p, op->stage, at, op->stream);
+    SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
+    if (!p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
+    return spipe_priv_check_inputs(p, op, at);
 }
 
 /* Runs what a stage put into a graph; nothing there means that it used another stream. */
@@ -6278,13 +6209,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
                                                      const spipe_priv_op_t *op,
                                                      const spipe_priv_at_t *at) {
-    if (p->memory.guard > 0 && !p->run.capturing) {
-        SPIPE_TRY(spipe_priv_guard_device(p, at, op->stream));
-    }
-    if (at->batch > 0 || p->run.capturing) return spipe_priv_issue_call(p, op, at);
+    if (!p->run.capturing) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    return spipe_priv_call_captured(p, op, at);
+    if (at->batch == 0 && !p->run.capturing) return spipe_priv_call_captured(p, op, at);
+    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 
 /* ---- src/private/issue.h ---- */
@@ -6395,7 +6324,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p,
                                                         const spipe_priv_op_t *op,
                                                         const spipe_priv_at_t *at) {
-    if (p->memory.guard > 0) spipe_priv_guard_mirrors(p, op->stage, at);
+    SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
     spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
     return cudaSuccess;

@@ -5,147 +5,77 @@ enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };
 
-/* Copies what a stage has to do with, on its own stream: the default one would wait for others. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_look(void *to, const void *from, size_t bytes,
-                                            cudaStream_t stream) {
-    SPIPE_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-    return cudaStreamSynchronize(stream);
-}
-
-/* A stage that promised to be elementwise must leave inputs as they are, because with
-   zero-copy they are the user's own arrays. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p, int stage,
-                                                    const spipe_priv_at_t *at,
-                                                    cudaStream_t stream) {
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const size_t bytes = at->count * b->elem_bytes;
-        const int copied = p->route.path[i] != SPIPE_PRIV_PATH_ZERO_COPY;
-        unsigned char *seen;
-        cudaError_t e;
-        int same;
-        if (b->kind != SPIPE_INPUT || !copied || bytes == 0) continue;
-        if (p->request.arrays[i].type == SPIPE_PRIV_DEVICE)
-            continue; /* which the CPU cannot read */
-        seen = (unsigned char *)malloc(bytes);
-        if (!seen) return cudaErrorMemoryAllocation;
-        e = spipe_priv_look(seen, at->slot->view.data[i], bytes, stream);
-        same = memcmp(seen, (unsigned char *)b->host + at->first * b->elem_bytes, bytes) == 0;
-        free(seen);
-        SPIPE_TRY(e);
-        if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
-                               "promised to be elementwise, and with zero-copy that changes your "
-                               "array: make the buffer in/out",
-                               p->request.desc.stages[stage].name, i, at->slot->view.index);
-    }
-    return cudaSuccess;
-}
-
-/* A stretch of memory that no stage may write. */
-typedef struct spipe_priv_stretch {
-    unsigned char *at;
-    size_t bytes;
-} spipe_priv_stretch_t;
-
-/* The guards of a buffer whose first element is at data: before its halo, and from its last element
-   on. In the last chunk, which may be short, what is left of the slot belongs to the second. */
-SPIPE_PRIV_RARE void spipe_priv_guards_of(const spipe_priv_pipeline_t *p, int i, size_t count,
-                                          unsigned char *data, spipe_priv_stretch_t *of) {
-    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t guard = p->memory.guard, size = b->elem_bytes;
-    const int resident = b->kind == SPIPE_RESIDENT;
-    const size_t own = resident ? size : (count + b->halo_after) * size;
-    const size_t left = resident ? 0 : (p->run.batch_elems - count) * size;
-    of[0].at = data - b->halo_before * size - guard;
-    of[0].bytes = guard;
-    of[1].at = data + own;
-    of[1].bytes = left + guard;
-}
-
-SPIPE_PRIV_RARE unsigned char *spipe_priv_guarded(const spipe_priv_pipeline_t *p,
-                                                  const spipe_priv_slot_t *slot, int i) {
-    const int resident = p->request.desc.buffers[i].kind == SPIPE_RESIDENT;
-    return resident ? p->memory.resident[i] : slot->dev[i];
-}
-
-/* Before a stage on the device: fills the guards of all that it sees. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_guard_device(spipe_priv_pipeline_t *p,
-                                                    const spipe_priv_at_t *at,
-                                                    cudaStream_t stream) {
-    spipe_priv_stretch_t of[2];
-    int i, k;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        unsigned char *data = spipe_priv_guarded(p, at->slot, i);
-        if (!data) continue;
-        spipe_priv_guards_of(p, i, at->count, data, of);
-        for (k = 0; k < 2; ++k) {
-            SPIPE_TRY(cudaMemsetAsync(of[k].at, SPIPE_PRIV_GUARD_BYTE, of[k].bytes, stream));
-        }
-    }
-    return cudaSuccess;
-}
-
-/* The same before a host stage. */
-SPIPE_PRIV_RARE void spipe_priv_guard_mirrors(spipe_priv_pipeline_t *p, int stage,
-                                              const spipe_priv_at_t *at) {
-    spipe_priv_stretch_t of[2];
-    int i, k;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        unsigned char *data = at->slot->mirror[stage][i];
-        if (!data) continue;
-        spipe_priv_guards_of(p, i, at->count, data, of);
-        for (k = 0; k < 2; ++k) memset(of[k].at, SPIPE_PRIV_GUARD_BYTE, of[k].bytes);
-    }
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_say_written(spipe_priv_pipeline_t *p, int stage, int i,
-                                                   int after, const spipe_priv_at_t *at) {
-    return spipe_priv_fail(
-        p, cudaErrorInvalidValue, stage, at->batch,
-        "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has %zu "
-        "elements; does it compare its index with count?",
-        p->request.desc.stages[stage].name, after ? "past the end of" : "before the beginning of",
-        i, spipe_priv_kind_name(p->request.desc.buffers[i].kind), at->position, at->count);
-}
-
-SPIPE_PRIV_RARE int spipe_priv_is_whole(const spipe_priv_stretch_t *s) {
-    size_t n = 0;
-    while (n < s->bytes && s->at[n] == SPIPE_PRIV_GUARD_BYTE) ++n;
-    return n == s->bytes;
-}
-
-/* The same in device memory. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_see_whole(const spipe_priv_stretch_t *s, cudaStream_t stream,
-                                                 int *whole) {
-    spipe_priv_stretch_t seen;
+/* Compares what is at `at`, in host or device memory, with `with` or, where that is NULL, with the
+   guards' byte; or writes that byte (look = 0). In the stage's stream: the default one would wait
+   for others. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
+                                            const unsigned char *with, int look,
+                                            cudaStream_t stream, int *same) {
+    unsigned char *seen = (unsigned char *)malloc(bytes + 1);
     cudaError_t e;
-    seen.bytes = s->bytes;
-    seen.at = (unsigned char *)malloc(s->bytes);
-    if (!seen.at) return cudaErrorMemoryAllocation;
-    e = spipe_priv_look(seen.at, s->at, s->bytes, stream);
-    *whole = e != cudaSuccess || spipe_priv_is_whole(&seen);
-    free(seen.at);
+    size_t n = 0;
+    if (!seen) return cudaErrorMemoryAllocation;
+    memset(seen, SPIPE_PRIV_GUARD_BYTE, bytes);
+    e = cudaMemcpyAsync(look ? seen : at, look ? at : seen, bytes, cudaMemcpyDefault, stream);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
+    while (n < bytes && seen[n] == (unsigned char)(with ? with[n] : 0xA5)) ++n;
+    *same = n == bytes;
+    free(seen);
     return e;
 }
 
-/* After a stage has ended: looks at the guards of a buffer, in host or device memory. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_guards(spipe_priv_pipeline_t *p,
-                                                    const spipe_priv_op_t *op, int i,
-                                                    unsigned char *data,
+/* A stage that promised to be elementwise must leave inputs as they are, because with zero-copy
+   they are the user's own arrays. Those in device memory the CPU cannot read. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
+                                                    const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
-    const int host = p->request.desc.stages[op->stage].host;
-    spipe_priv_stretch_t of[2];
-    int k, whole = 1;
-    spipe_priv_guards_of(p, i, at->count, data, of);
-    for (k = 0; k < 2; ++k) {
-        if (host)
-            whole = spipe_priv_is_whole(&of[k]);
-        else
-            SPIPE_TRY(spipe_priv_see_whole(&of[k], op->stream, &whole));
-        if (!whole) return spipe_priv_say_written(p, op->stage, i, k, at);
+    int i, same;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const unsigned char *host = (const unsigned char *)b->host + at->first * b->elem_bytes;
+        if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
+        if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
+                                  at->count * b->elem_bytes, host, 1, op->stream, &same));
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
+                               "promised to be elementwise, and with zero-copy that changes your "
+                               "array: make the buffer in/out",
+                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
+    }
+    return cudaSuccess;
+}
+
+/* The guards of the buffers that a stage sees, filled before it or looked at after it: before the
+   halo, and from the last element on. In the last chunk, which may be short, what is left of the
+   slot belongs to the second. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
+                                              const spipe_priv_at_t *at, int look) {
+    const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
+    const size_t guard = p->memory.guard, left = p->run.batch_elems - at->count;
+    int i, k, whole;
+    for (i = 0; i < p->request.desc.num_buffers && guard > 0; ++i) {
+        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+        const size_t size = b->elem_bytes;
+        const int resident = b->kind == SPIPE_RESIDENT;
+        unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
+        if (stage->host) data = at->slot->mirror[op->stage][i];
+        for (k = 0; k < 2 && data; ++k) {
+            unsigned char *from = data - b->halo_before * size - guard;
+            size_t bytes = guard;
+            if (k == 1) {
+                from = data + (resident ? 1 : at->count + b->halo_after) * size;
+                bytes += resident ? 0 : left * size;
+            }
+            SPIPE_TRY(spipe_priv_look(from, bytes, NULL, look, op->stream, &whole));
+            if (whole) continue;
+            return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                                   "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
+                                   "%zu elements; does it compare its index with count?",
+                                   stage->name, k ? "past the end of" : "before the beginning of",
+                                   i, spipe_priv_kind_name(b->kind), at->position, at->count);
+        }
     }
     return cudaSuccess;
 }
@@ -154,16 +84,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_guards(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
-    const int host = op->step == SPIPE_PRIV_STEP_HOST_END;
-    int i;
-    if (op->step != SPIPE_PRIV_STEP_STAGE && !host) return cudaSuccess;
-    for (i = 0; i < p->request.desc.num_buffers && p->memory.guard > 0; ++i) {
-        unsigned char *data =
-            host ? at->slot->mirror[op->stage][i] : spipe_priv_guarded(p, at->slot, i);
-        if (data) SPIPE_TRY(spipe_priv_check_guards(p, op, i, data, at));
+    if (op->step != SPIPE_PRIV_STEP_STAGE && op->step != SPIPE_PRIV_STEP_HOST_END) {
+        return cudaSuccess;
     }
-    if (host || !p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
-    return spipe_priv_check_inputs(p, op->stage, at, op->stream);
+    SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
+    if (!p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
+    return spipe_priv_check_inputs(p, op, at);
 }
 
 /* Runs what a stage put into a graph; nothing there means that it used another stream. */
@@ -218,11 +144,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
                                                      const spipe_priv_op_t *op,
                                                      const spipe_priv_at_t *at) {
-    if (p->memory.guard > 0 && !p->run.capturing) {
-        SPIPE_TRY(spipe_priv_guard_device(p, at, op->stream));
-    }
-    if (at->batch > 0 || p->run.capturing) return spipe_priv_issue_call(p, op, at);
+    if (!p->run.capturing) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    return spipe_priv_call_captured(p, op, at);
+    if (at->batch == 0 && !p->run.capturing) return spipe_priv_call_captured(p, op, at);
+    return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }

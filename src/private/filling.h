@@ -49,8 +49,8 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
 }
 
 /* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
-SPIPE_API void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
-                                     const spipe_priv_at_t *at, size_t total, int cached) {
+SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
+                                           const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
     size_t left, right, low, n;
     spipe_priv_outside(b, at->first, at->count, total, &left, &right);
@@ -186,7 +186,7 @@ SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
 
-SPIPE_API int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
+SPIPE_PRIV_RARE int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
         if (d->buffers[i].kind == kind) return 1;
@@ -233,7 +233,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t ba
     spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
 }
 
-SPIPE_API void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     spipe_priv_at_t at;
     size_t total;

@@ -2,7 +2,7 @@
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-SPIPE_API void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+SPIPE_PRIV_RARE void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -36,11 +36,11 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
 }
 
 /* Nothing is drained after a failure at this batch or before it. */
-SPIPE_API int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
     return !spipe_priv_is_lost(p, batch) && !spipe_priv_locked_get(p, &p->run.drain_failed);
 }
 
-SPIPE_API void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     spipe_priv_at_t at;
     int ok = spipe_priv_may_drain(p, batch);
@@ -117,7 +117,7 @@ SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_
     memset(p->memory.pinned + at, 0, left < page ? left : page);
 }
 
-SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
+SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
     if (p->watcher) t.began = spipe_priv_seconds();
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
     switch (t.what) {

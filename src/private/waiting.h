@@ -86,8 +86,8 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
 
 /* Where nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the
    batches up to it as whole. */
-SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
-                                          size_t batches) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
+                                                size_t batches) {
     cudaError_t e = cudaSuccess;
     if (event)
         e = cudaEventSynchronize(event);
@@ -102,7 +102,7 @@ SPIPE_API cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t 
 }
 
 /* Chunks in so many batches. */
-SPIPE_API size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
+SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
     const size_t chunk = p->plan.chunk;
     const size_t all = p->run.total / chunk + (p->run.total % chunk != 0);
     if (p->plan.batch > 1 && batches * p->plan.batch > all) return all;
@@ -115,7 +115,7 @@ SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, si
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
 }
 
-SPIPE_API cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t *p) {
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = p->run.at.completed / every;
     const cudaEvent_t *events = spipe_priv_checkpoint_events(p, number);
@@ -151,7 +151,7 @@ SPIPE_API int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
 }
 
 /* Calls the progress callback when more is whole than it knows. */
-SPIPE_API void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;
     size_t completed, total;

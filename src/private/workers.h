@@ -3,7 +3,7 @@
    only by number; what they do is in hostwork.h. Writes spipe_priv_workers_t. */
 
 /* Does a task; in hostwork.h. */
-SPIPE_API void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
+SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
 /* Lies down until there is work; called with the lock held. */
 SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
@@ -23,13 +23,13 @@ SPIPE_API void spipe_priv_wake_one(spipe_priv_worker_t **list) {
     spipe_priv_cond_signal(&w->work);
 }
 
-SPIPE_API void spipe_priv_wake_all(spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
     while (q->parked) spipe_priv_wake_one(&q->parked);
     while (q->barred) spipe_priv_wake_one(&q->barred);
 }
 
 /* Does the oldest task of a queue; called and returns with the lock held. */
-SPIPE_API void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
     const spipe_priv_task_t t = q->tasks[q->head];
     q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
     --q->num_tasks;
@@ -40,7 +40,7 @@ SPIPE_API void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *
     --q->num_busy;
 }
 
-SPIPE_API void *spipe_priv_worker_thread(void *arg) {
+SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_queue_t *q = (spipe_priv_queue_t *)arg;
     spipe_priv_pipeline_t *p = q->pipeline;
     spipe_priv_worker_t *w;
@@ -64,7 +64,7 @@ SPIPE_API void *spipe_priv_worker_thread(void *arg) {
 
 /* Hands out a task. A caller who helps does the first batch to fill and the last one to drain
    himself: nobody comes sooner. */
-SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
     const int own = (what == SPIPE_PRIV_FILL && batch == 0) ||
                     (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
@@ -82,7 +82,7 @@ SPIPE_API void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, si
 }
 
 /* Threads that the plan wants of each kind. Host stages get one. */
-SPIPE_API void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
+SPIPE_PRIV_RARE void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
     wanted[SPIPE_PRIV_HOST] = p->route.num_segments > 1 && p->request.desc.threads != 0;
