@@ -1,6 +1,6 @@
 /*  failures_scene.h -- a long run made out of bytes that fails on the device, or is stopped, and
-    how much of it must be said to be whole. The reference knows what every wait of the host waits for,
-    in batches; it looks at no stream, slot or event.
+    what must be said to be whole of it. The reference knows what the host waits for, in batches; it
+    looks at no stream, slot or event.
 
     The kernel of one chunk waits for a flag and fails then. The flag is raised when the host can
     get no further, so what it has seen to be whole by then is a number and not a matter of time. */
