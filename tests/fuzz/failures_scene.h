@@ -205,11 +205,6 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     }
     r->counted = s->way != FUZZ_ENQUEUED || r->fills || r->drains || r->direct;
     r->at_once = r->direct || s->prompt || s->sync_each;
-#if defined(__HOSTCUDA__)
-    /* on its clock the kernel that waits holds up others of chunks beside it, and a query of their
-       ends is not ready */
-    r->at_once |= r->breadth && (r->fills || r->drains);
-#endif
     r->settles = r->counted && !r->at_once;
     r->last = fails_last(r);
     if (!r->counted) return; /* nobody counts */

@@ -342,6 +342,15 @@ static inline void fails_free(void *at, int kind) {
         free(at);
 }
 
+#if defined(__HOSTCUDA__)
+/* As many hardware queues as streams: else one that waits for the flag holds up others. */
+static inline void fails_set_queues(void) {
+    hostcuda_profile_t profile = hostcuda_get_profile(0);
+    profile.queues = 128;
+    SPIPE_CHECK(hostcuda_set_profile(0, &profile));
+}
+#endif
+
 /* One scene from its bytes to its end. */
 static inline void fuzz_failures(const unsigned char *data, size_t size) {
     fails_world_t *w = new fails_world_t();
@@ -350,6 +359,9 @@ static inline void fuzz_failures(const unsigned char *data, size_t size) {
     size_t i;
     int k;
     fails_make(s, data, size);
+#if defined(__HOSTCUDA__)
+    fails_set_queues();
+#endif
     w->timeline.watcher.notify = fails_notify;
     w->timeline.world = w;
     for (k = 0; k < 2; ++k) {
