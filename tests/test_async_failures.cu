@@ -154,7 +154,8 @@ static void test_impossible(void) {
     run_case(IMPOSSIBLE, PIPE_PAGEABLE, 0, &f);
     tap_ok(tell(&f, f.e != cudaSuccess && f.f.stage == 1 && f.f.chunk == BAD && f.seconds < 5.0),
            "a launch that cannot be ends the run at its stage and chunk");
-    tap_ok(f.whole_right && f.again_right, "what is whole is right, and the next run is");
+    tap_ok(f.whole_right && f.f.chunks_whole == BAD && f.again_right,
+           "what is whole is right, and the next run is");
 }
 
 static cudaError_t nothing(const spipe_chunk_t *c, void *user) {

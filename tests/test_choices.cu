@@ -140,10 +140,12 @@ static void test_batch(void) {
     tap_ok(r.num_chunks == 3 && strstr(r.why_schedule, "one copy carries all") != NULL,
            "so few that one copy carries them do not overlap, and the report says so");
     SPIPE_CHECK(spipe_pipeline_set_count(p, N));
+    /* a batch is whole or not: here one carries all */
+    const size_t batch = spipe_pipeline_plan(p)->batch;
     s.fail_at = 300;
     pipe_poison(y);
     tap_ok(spipe_pipeline_run(p, &r) == cudaErrorLaunchOutOfResources && r.failure.chunk == 300 &&
-               r.failure.stage == 0 && r.failure.chunks_whole <= 300 &&
+               r.failure.stage == 0 && r.failure.chunks_whole == 300 / batch * batch &&
                num_wrong(x, y, r.failure.chunks_whole * CHUNK) == 0,
            "one that fails is named, and those told to be whole are: %s", r.failure.message);
     SPIPE_CHECK(spipe_pipeline_destroy(p));

@@ -330,7 +330,10 @@ static void test_flow_fails(void) {
     for (size_t i = 0; i < whole && i < w.y.bytes; ++i) {
         right &= w.y.at[i] == pipe_mix(w.x.at[i], i);
     }
-    tap_ok(e == cudaErrorOperatingSystem && right && whole <= 3000 && w.given < 3200 && !w.wrong &&
+    /* what other GPUs had read before it may not have come to its end */
+    const size_t under_way = 2 * r.depth * (size_t)num_devices * 64;
+    tap_ok(e == cudaErrorOperatingSystem && right && whole <= 2944 && whole + under_way >= 2944 &&
+               w.given < 3200 && !w.wrong &&
                strstr(r.failure.message, "the source of buffer 0 failed at chunk 46"),
            "a source that fails ends the run, and what is called whole is: %s", r.failure.message);
     flow_free(&w);
@@ -386,7 +389,10 @@ static void test_resident(void) {
     describe_counts(&d, x, weights, counts, &calls);
     d.buffers[2].resident = SPIPE_DOWNLOAD; /* from zeros */
     const cudaError_t e = spipe_run(&d, &r);
-    tap_ok(e == cudaSuccess && memcmp(counts, want, sizeof want) == 0 && calls < num_devices,
+    int with_chunks = 0;
+    for (int i = 0; i < num_devices; ++i) with_chunks += r.device_chunks[i] > 0;
+    tap_ok(e == cudaSuccess && memcmp(counts, want, sizeof want) == 0 && calls < num_devices &&
+               calls >= with_chunks - 1,
            "weights are on every GPU; counts are each one's, and become one");
     d.devices.reduce = NULL;
     tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "buffer 2"),
@@ -455,7 +461,7 @@ static void test_stand_in(int memory) {
     for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
-    tap_ok(e == cudaErrorAssert && right && r.failure.stage == 0 && r.chunks_done < 20 &&
+    tap_ok(e == cudaErrorAssert && right && r.failure.stage == 0 && r.chunks_done == 19 &&
                r.failure.chunks_whole <= r.chunks_done && strstr(r.failure.message, "'trap'") &&
                strstr(r.failure.message, "device "),
            "when all have failed the run has, and says where: %s", r.failure.message);
@@ -479,7 +485,9 @@ static void test_no_stand_in(void) {
     for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
-    tap_ok(e == cudaErrorAssert && right && r.failure.chunks_whole < 200 && r.failure.stage == 0,
+    const size_t under_way = 2 * r.depth * (size_t)num_devices;
+    tap_ok(e == cudaErrorAssert && right && r.failure.chunks_whole <= r.failure.chunk &&
+               r.failure.chunks_whole + under_way >= r.failure.chunk && r.failure.stage == 0,
            "an in/out array may be half written: nobody stands in, the run says so");
     pipe_free(&x);
     pipe_free(&y);
@@ -730,7 +738,7 @@ static void test_sinks_end(void) {
     w.refused = 9000;
     cudaError_t e = run_trap_to_sinks(&w, &t, 0, 2, SPIPE_AUTO, &r);
     tap_ok(e == cudaErrorOperatingSystem && w.refusals == 1 && !w.wrong && w.taken == 9000 &&
-               r.failure.chunks_whole <= 90 && r.failure.chunks_whole * 100 <= w.taken_2 &&
+               r.failure.chunks_whole == 90 && r.failure.chunks_whole * 100 <= w.taken_2 &&
                num_bits(r.devices_failed) == 1 &&
                strstr(r.failure.message, "the sink of buffer 1 failed at chunk 90"),
            "a sink that fails ends the run, and is not called again: %s", r.failure.message);
@@ -832,7 +840,7 @@ static void test_progress(void) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
     tap_ok(e == SPIPE_STOPPED && right && r.chunks_done >= 30 && r.chunks_done < 200 &&
-               r.devices_failed == 0,
+               r.failure.chunks_whole == r.chunks_done && r.devices_failed == 0,
            "stopping stops all of them: %s", r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
@@ -873,7 +881,7 @@ static void test_not_ready(void) {
             const cudaError_t e = spipe_run(&d, &r);
             good &= e == cudaErrorNotReady && strstr(r.failure.message, said[what]) &&
                     r.failure.chunk == 30 && r.failure.stage == (what < 2 ? 0 : -1) &&
-                    r.failure.chunks_whole <= 30;
+                    r.failure.chunks_whole == 30;
             /* whoever is given chunk 30 fails, one after the other; a sink is asked once */
             good &= num_bits(r.devices_failed) == (what < 2 ? num_devices : 1);
             if (what > 0) good &= taken_is_whole(&w, &r) && w.taken == 3000;

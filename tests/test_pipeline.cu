@@ -177,7 +177,9 @@ static void test_progress(int memory) {
            "the progress callback can stop a run, which says so");
     for (i = 0; i < report.failure.chunks_whole * 100; ++i)
         wrong += y.at[i] != pipe_mix(x.at[i], i);
-    tap_ok(report.failure.chunks_whole >= 10 && report.failure.chunks_whole < 100 && wrong == 0,
+    tap_ok(report.failure.chunks_whole >= 10 && report.failure.chunks_whole < 100 && wrong == 0 &&
+               report.failure.chunks_whole == (size_t)told_at[told - 1] &&
+               report.chunks_done == report.failure.chunks_whole,
            "and the chunks it calls whole are whole");
     pipe_free(&x);
     pipe_free(&y);

@@ -225,21 +225,23 @@ static void test_streaming_copy(void) {
 /* The same in runs: chunks of an odd size, halos before them, arrays at every alignment. */
 static void test_large_chunks(void) {
     enum {
-        BIG = 700001,
-        BIG_CHUNK = 99991
+        BIG = 300001,
+        BIG_CHUNK = 99991 /* or 64 KiB, from where on stores pass the caches */
     };
 
-    unsigned char *x = (unsigned char *)malloc(BIG + 64), *y = (unsigned char *)malloc(BIG + 64);
+    static const size_t threads[] = {0, 1, 2, 4};
+    unsigned char *x = (unsigned char *)malloc(BIG + 64), *y = (unsigned char *)malloc(BIG + 128);
     pipe_mix_args_t args = {0, 1, 1};
     size_t i, at, wrong = 0;
     if (!x || !y) exit(99);
     for (i = 0; i < BIG + 64; ++i) x[i] = (unsigned char)pipe_random();
-    for (at = 0; at < 16; ++at) {
-        unsigned char *out = y + at * 5 % 32;
+    for (at = 0; at < 64; ++at) {
+        unsigned char *out = y + 32 + at * 5 % 64;
         spipe_desc_t d = spipe_desc_default();
-        memset(y, 0xA5, BIG + 64);
+        memset(y, 0xA5, BIG + 128);
         d.count = BIG;
-        d.chunk = BIG_CHUNK;
+        d.chunk = at % 3 ? BIG_CHUNK : 65536;
+        d.threads = threads[at / 2 % 4];
         d.staging = SPIPE_STAGING_COPY;
         spipe_add_input(&d, x + at, 1);
         if (at % 2) spipe_set_halo(&d, 0, at, 3, SPIPE_EDGE_CLAMP);
@@ -248,7 +250,7 @@ static void test_large_chunks(void) {
         SPIPE_CHECK_RUN(&d, NULL);
         for (i = 0; i < BIG; ++i) wrong += out[i] != pipe_mix(x[at + i], i);
         for (i = 0; y + i < out; ++i) wrong += y[i] != 0xA5;
-        for (i = BIG; out + i < y + BIG + 64; ++i) wrong += out[i] != 0xA5;
+        for (i = BIG; out + i < y + BIG + 128; ++i) wrong += out[i] != 0xA5;
     }
     tap_ok(wrong == 0, "large chunks of arrays at every alignment arrive whole, and nothing else");
     free(x);
