@@ -689,7 +689,8 @@ typedef struct spipe_desc {
     spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
-    int sync_each;              /* 1 = wait after every step: errors of the GPU name it; slow */
+    int checked;                /* 1 = a checked run: waits after every step and looks at
+                                   what it did, see below; slow (default: 0) */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void *progress_user;
     const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
@@ -702,6 +703,16 @@ typedef struct spipe_desc {
     const char *problem; /* first mistake made while adding; the check reports it */
     size_t stamp;        /* private: it was begun with spipe_desc_default */
 } spipe_desc_t;
+
+/*  A checked run (desc.checked) is for tests: many times slower, it waits after every step and says
+    which stage, which chunk and which buffer is wrong. Beside the errors of the GPU it finds
+      - a stage that puts nothing on its stream, in the first chunk. There the stream is captured
+        while the stage is called; one that does what a capture cannot have is called twice;
+      - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
+        bytes. Under AddressSanitizer and compute-sanitizer, in any run, each buffer of each slot is
+        an allocation of its own instead, so that these see reads, too;
+      - an elementwise stage that writes into an input.
+    It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
     spipe_desc_check -- find the first mistake of one, without touching the device.
@@ -765,7 +776,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
     elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
                into no input. Small pinned arrays may then be processed in place (zero-copy),
-               without copies. A run with sync_each copies, and refuses a stage that wrote into an
+               without copies. A checked run copies, and refuses a stage that wrote into an
                input.
     replayable    it enqueues the same work in every run, with the same arguments, on the thread
                that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
@@ -2779,13 +2790,13 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
 
 /* Flags that sizes and callbacks decide. */
 SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
-    const int watched = d->sync_each || d->progress != NULL;
+    const int watched = d->checked || d->progress != NULL;
     const int shared = d->hooks && d->hooks->next_batch;
     if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (d->sync_each) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
+    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
     if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
     return flags;
 }
@@ -4254,18 +4265,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     const size_t after = batch + 2 * p->plan.depth;
     if (!p->run.positions) batch = (after < end ? after : end) - 1;
     return spipe_priv_fail(p, e, -1, first,
-                           "the GPU reported an error in one of the chunks %zu to %zu (sync_each "
-                           "tells which stage): %s",
+                           "the GPU reported an error in one of the chunks %zu to %zu (a checked "
+                           "run tells which stage): %s",
                            spipe_priv_chunk_index(p, first),
                            spipe_priv_chunk_index(p, batch) + p->plan.batch - 1,
                            cudaGetErrorString(e));
 }
 
 /* Whether an error is not the call's own: one of the GPU stays, and any call may be the first to
-   return it. With sync_each nothing else is under way. */
+   return it. In a checked run nothing else is under way. */
 SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t e) {
     enum cudaStreamCaptureStatus status;
-    if (p->request.desc.sync_each) return 0;
+    if (p->request.desc.checked) return 0;
     if (cudaStreamIsCapturing(p->streams.streams[0], &status) != e) return 0;
     (void)cudaGetLastError();
     return 1;
@@ -4920,7 +4931,7 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t device, pinned;
-    m->guard = p->request.desc.sync_each && !p->request.apart ? SPIPE_PRIV_GUARD : 0;
+    m->guard = p->request.desc.checked && !p->request.apart ? SPIPE_PRIV_GUARD : 0;
     spipe_priv_layout(p, &device, &pinned);
     SPIPE_TRY(spipe_priv_free_apart(m));
     SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
@@ -4943,19 +4954,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) 
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {
-    SPIPE_PRIV_OP_NONE,         /* only a wait or a record */
-    SPIPE_PRIV_OP_COPY,         /* one copy */
-    SPIPE_PRIV_OP_CALL,         /* a stage is called */
-    SPIPE_PRIV_OP_BATCH,        /* all stages are called for each chunk of a batch */
-    SPIPE_PRIV_OP_COPIES,       /* the num copies that follow, in one call */
-    SPIPE_PRIV_OP_FILLED,       /* the calling thread waits until the slot is filled */
-    SPIPE_PRIV_OP_DRAINED,      /* ... until the slot's batch before is drained */
-    SPIPE_PRIV_OP_HALO,         /* a copy in with the edges of a halo */
-    SPIPE_PRIV_OP_HOST_BEGIN,   /* a host stage may begin */
-    SPIPE_PRIV_OP_HOST_END,     /* the calling thread waits until it has ended */
-    SPIPE_PRIV_OP_IN_END,       /* the copies in are issued */
-    SPIPE_PRIV_OP_SYNC,         /* sync_each: wait for the stream, and look at what a stage did */
-    SPIPE_PRIV_OP_CHECKED_CALL, /* sync_each: a stage is called, with guards around its buffers */
+    SPIPE_PRIV_OP_NONE,       /* only a wait or a record */
+    SPIPE_PRIV_OP_COPY,       /* one copy */
+    SPIPE_PRIV_OP_CALL,       /* a stage is called */
+    SPIPE_PRIV_OP_BATCH,      /* all stages are called for each chunk of a batch */
+    SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
+    SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
+    SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_HALO,       /* a copy in with the edges of a halo */
+    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage may begin */
+    SPIPE_PRIV_OP_HOST_END,   /* the calling thread waits until it has ended */
+    SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
+    SPIPE_PRIV_OP_SYNC,       /* a checked run: wait for the stream, and look at what a stage did */
+    SPIPE_PRIV_OP_CHECKED_CALL, /* a checked run: a stage is called, guards around its buffers */
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
 };
 
@@ -5118,7 +5129,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsi
 SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
-    const int checked = p->request.desc.sync_each;
+    const int checked = p->request.desc.checked;
     spipe_priv_write_waits(w, s, stream);
     if (p->plan.batch == 1)
         spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
@@ -5179,7 +5190,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
         w->last = NULL;
         w->step = what;
         spipe_priv_write_step(w, s);
-        if (!p->request.desc.sync_each) continue;
+        if (!p->request.desc.checked) continue;
         spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on));
     }
     g->num_ops = g->step_start[i] = w->num_ops - before;
@@ -5832,7 +5843,7 @@ SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
     const cudaError_t e = cudaEventQuery(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (sync_each tells which)");
+    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
     return -1;
 }
 
@@ -6014,9 +6025,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
-/* Inline: a call from elsewhere must not take it out of the loop that issues. */
-SPIPE_PRIV_ATTRIBUTE((always_inline))
-
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
@@ -6027,8 +6035,6 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
-
-SPIPE_PRIV_ATTRIBUTE((always_inline))
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
@@ -6064,8 +6070,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
 
 /* ---- src/private/checked.h ---- */
 /* ---- 13 execute: checked runs --------------------------------------------------------------
-   What a run with sync_each looks at beside the errors of the GPU: that a stage puts its work on
-   its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of it. */
+   What a checked run (desc.checked) looks at beside the errors of the GPU: that a stage puts its
+   work on its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of
+   it. */
 enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };
@@ -6309,7 +6316,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* sync_each: waits, so that an error of the GPU is found at the step that made it. */
+/* A checked run waits, so that an error of the GPU is found at the step that made it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
@@ -6626,7 +6633,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     }
     (void)cudaGetLastError();
     (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
-                          "the GPU reported an error in a replayed run: %s; set sync_each to learn "
+                          "the GPU reported an error in a replayed run: %s; set checked to learn "
                           "which stage",
                           cudaGetErrorString(e));
 }
@@ -6698,8 +6705,8 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->graph_failed = 0;
 }
 
-/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, sync_each
-   and progress forbid it: what they see depends on how the work is divided. */
+/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
+   runs and progress forbid it: what they see depends on how the work is divided. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
@@ -7291,7 +7298,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
         (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
-                              "the GPU reported an error in an enqueued run: %s; set sync_each to "
+                              "the GPU reported an error in an enqueued run: %s; set checked to "
                               "learn which stage",
                               cudaGetErrorString(e));
     }

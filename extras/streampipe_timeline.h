@@ -150,7 +150,7 @@ typedef enum spipe_cause {
     SPIPE_CAUSE_CONNECTIONS = 512,      /* more streams than hardware connections */
     SPIPE_CAUSE_LAUNCH_BLOCKING = 1024, /* CUDA_LAUNCH_BLOCKING is set */
     SPIPE_CAUSE_WATCHED = 2048,         /* a profiler or sanitizer is attached */
-    SPIPE_CAUSE_SERIAL = 4096,          /* SPIPE_SERIAL or sync_each was asked for */
+    SPIPE_CAUSE_SERIAL = 4096,          /* SPIPE_SERIAL or a checked run was asked for */
     SPIPE_CAUSE_HOST_WORK = 8192        /* host stages, sources or sinks take longest */
 } spipe_cause_t;
 
@@ -721,17 +721,17 @@ SPIPE_API void spipe_priv_judge_environment(spipe_report_t *r, const spipe_priv_
         spipe_priv_add_cause(
             r, SPIPE_CAUSE_LAUNCH_BLOCKING,
             "CUDA_LAUNCH_BLOCKING is set, so every launch waits for its kernel: unset it (to find "
-            "the stage that fails, use desc.sync_each instead)");
+            "the stage that fails, use a checked run instead (desc.checked))");
     }
     if (spipe_priv_env_profiler()) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_WATCHED,
                              "a profiler or sanitizer is attached and may serialise the work: "
                              "measure without it");
     }
-    if (p->request.desc.sync_each || (p->plan.schedule == SPIPE_SERIAL && p->run.num_batches > 1)) {
-        spipe_priv_add_cause(r, SPIPE_CAUSE_SERIAL,
-                             "%s was requested, so nothing overlaps: remove it",
-                             p->request.desc.sync_each ? "sync_each" : "the schedule SPIPE_SERIAL");
+    if (p->request.desc.checked || (p->plan.schedule == SPIPE_SERIAL && p->run.num_batches > 1)) {
+        spipe_priv_add_cause(
+            r, SPIPE_CAUSE_SERIAL, "%s was requested, so nothing overlaps: remove it",
+            p->request.desc.checked ? "a checked run" : "the schedule SPIPE_SERIAL");
     }
     if ((size_t)p->streams.num > connections) {
         spipe_priv_add_cause(
@@ -801,7 +801,7 @@ SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_priv_pipel
                 "the copies: enqueue all of it on chunk->stream",
                 name);
         } else if (waited && !spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING") &&
-                   !p->request.desc.sync_each) {
+                   !p->request.desc.checked) {
             spipe_priv_add_cause(
                 r, SPIPE_CAUSE_STAGE_WAITS,
                 "stage '%.64s' returned only when its work was done, so nothing else was issued "
@@ -836,7 +836,7 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
     const double used = r->bound_ms / r->timed_ms;
     const int asked = !strncmp(p->plan.why_chunk, "as asked", 8);
     const char *cure = "a larger total would make it matter less";
-    const int serial = p->request.desc.sync_each || p->run.one_stream;
+    const int serial = p->request.desc.checked || p->run.one_stream;
     const spipe_priv_work_t w = spipe_priv_request_work(&p->request, 0.0);
     const spipe_costs_t *costs = &p->request.costs;
     const double bytes = spipe_priv_busier(&w) * (double)p->run.batch_elems; /* of a batch */

@@ -244,10 +244,11 @@ SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
     const int profiler = spipe_priv_env_profiler();
     const size_t connections = spipe_priv_env_connections(), streams = doc->d->num_streams;
     if (doc->to) fputs("The environment\n", doc->to);
-    spipe_priv_doctor_say(doc, SPIPE_FIND_LAUNCHES, !blocks,
-                          "unset it; to find the stage that fails, use desc.sync_each instead",
-                          "CUDA_LAUNCH_BLOCKING is %s",
-                          blocks ? "set: every launch waits for its kernel" : "not set");
+    spipe_priv_doctor_say(
+        doc, SPIPE_FIND_LAUNCHES, !blocks,
+        "unset it; to find the stage that fails, use a checked run instead (desc.checked)",
+        "CUDA_LAUNCH_BLOCKING is %s",
+        blocks ? "set: every launch waits for its kernel" : "not set");
     spipe_priv_doctor_say(doc, SPIPE_FIND_WATCHERS, !profiler, "measure without it",
                           profiler ? "a profiler or sanitizer is attached: some serialise all work"
                                    : "no profiler or sanitizer is attached");

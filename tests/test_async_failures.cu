@@ -54,7 +54,7 @@ static int is_right(const unsigned char *x, const unsigned char *y, size_t n) {
     return wrong == 0;
 }
 
-static void run_case(int what, int memory, int sync_each, found_t *out) {
+static void run_case(int what, int memory, int checked, found_t *out) {
     pipe_array_t x = pipe_array_new(N, memory), y = pipe_array_new(N, memory);
     spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
@@ -63,7 +63,7 @@ static void run_case(int what, int memory, int sync_each, found_t *out) {
     pipe_poison(y);
     d.count = N;
     d.chunk = CHUNK;
-    d.sync_each = sync_each;
+    d.checked = checked;
     d.staging = SPIPE_STAGING_COPY;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
@@ -94,10 +94,10 @@ static int tell(const found_t *f, int held) {
 
 #if !defined(__HOSTCUDA__)
 /* Runs a case in a child; 0 when it did not come back within 20 s or died. */
-static int try_case(int what, int memory, int sync_each, found_t *out) {
+static int try_case(int what, int memory, int checked, found_t *out) {
     memset(out, 0, sizeof *out);
 #if defined(_WIN32)
-    run_case(what, memory, sync_each, out);
+    run_case(what, memory, checked, out);
     return 1;
 #else
     {
@@ -108,7 +108,7 @@ static int try_case(int what, int memory, int sync_each, found_t *out) {
         child = fork();
         if (child == 0) {
             (void)alarm(20);
-            run_case(what, memory, sync_each, out);
+            run_case(what, memory, checked, out);
             if (write(ends[1], out, sizeof *out) != (ssize_t)sizeof *out) _exit(98);
             _exit(0); /* CUDA's own clean-up may not survive what was done to it */
         }
@@ -136,12 +136,12 @@ static void test_sticky(int what, const char *name) {
     back = try_case(what, PIPE_PAGEABLE, 0, &f);
     tap_ok(tell(&f, back && f.e != cudaSuccess && f.seconds < 1.0),
            "%s: the run ends with an error within a second", name);
-    tap_ok(f.f.error == f.e && strstr(f.f.message, "sync_each tells which") != NULL,
+    tap_ok(f.f.error == f.e && strstr(f.f.message, "a checked run tells which") != NULL,
            "%s: it says in which chunks, and how to learn which stage", name);
     tap_ok(f.whole_right, "%s: the chunks said to be whole are", name);
     back = try_case(what, PIPE_PAGEABLE, 1, &f);
     tap_ok(tell(&f, back && f.e != cudaSuccess && f.f.stage == 1 && f.f.chunk == BAD),
-           "%s: with sync_each stage and chunk are exact", name);
+           "%s: in a checked run stage and chunk are exact", name);
     tap_ok(f.whole_right && f.f.chunks_whole == BAD, "%s: and all chunks before it are whole",
            name);
 }

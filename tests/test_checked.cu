@@ -66,7 +66,7 @@ static void world_new(world_t *w, spipe_schedule_t schedule, int with_host) {
     w->d.count = N;
     w->d.chunk = CHUNK;
     w->d.schedule = schedule;
-    w->d.sync_each = 1;
+    w->d.checked = 1;
     spipe_add_input(&w->d, w->x, 1);
     spipe_add_output(&w->d, w->y, 1);
     spipe_add_resident(&w->d, NULL, 64, SPIPE_ZERO);

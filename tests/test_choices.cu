@@ -630,14 +630,14 @@ static int never_stop(const spipe_progress_t *progress, void *user) {
 
 /* Whoever looks at single chunks or carries state sees the same cut in each run. */
 static void test_no_trial(void) {
-    static const char *const names[] = {"sync_each", "progress", "a resident buffer"};
+    static const char *const names[] = {"checked", "progress", "a resident buffer"};
     int what;
     for (what = 0; what < 3; ++what) {
         kept_t k;
         size_t chunk;
         int i, good = 1;
         kept_new(&k, PIPE_PINNED, (size_t)5 << 20);
-        if (what == 0) k.d.sync_each = 1;
+        if (what == 0) k.d.checked = 1;
         if (what == 1) k.d.progress = never_stop;
         if (what == 2) spipe_add_resident(&k.d, NULL, 100, SPIPE_ZERO);
         kept_run(&k, 1);

@@ -372,7 +372,7 @@ static cudaError_t twice_stage(const spipe_chunk_t *c, void *user) {
 }
 
 /* A stage that works in place on a copy of its input is right; one that promised to be elementwise
-   may be given the array itself, so sync_each names it before it is. */
+   may be given the array itself, so a checked run names it before it is. */
 static void test_written_input(int memory, int elementwise, int in_place) {
     enum {
         LENGTH = 5000
@@ -387,7 +387,7 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
     d.count = LENGTH;
     d.chunk = 1000;
-    d.sync_each = 1;
+    d.checked = 1;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     stage = spipe_add_stage(&d, "twice", twice_stage, &in_place);
@@ -398,7 +398,7 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     named = e == cudaErrorInvalidValue && r.failure.stage == 0 && r.failure.chunk == 0 &&
             strstr(r.failure.message, "stage 'twice' wrote into buffer 0, an input, at chunk 0");
     tap_ok(changed == 0 && (elementwise && in_place ? named : e == cudaSuccess && wrong == 0),
-           "%s, sync_each, a stage that %s%s: the input stays as it is%s%s",
+           "%s, checked, a stage that %s%s: the input stays as it is%s%s",
            pipe_memory_names[memory], elementwise ? "is called elementwise and " : "",
            in_place ? "works in place" : "writes its output alone", named ? "; " : "",
            r.failure.message);

@@ -296,7 +296,7 @@ static scene_t odd_scene(void) {
     }
     if (pipe_random() % 4 == 0) spipe_stage_ordered(d, 0);
     if (pipe_random() % 4 == 0) spipe_add_host_stage(d, "host", no_stage, NULL, 1, 0);
-    d->sync_each = pipe_random() % 8 == 0;
+    d->checked = pipe_random() % 8 == 0;
     s.request.facts.host_page_tables = pipe_random() % 8 == 0;
     s.request.facts.map_host_memory = pipe_random() % 8 != 0;
     if (pipe_random() % 16 == 0) d->count = pipe_random() % 3;

@@ -126,12 +126,12 @@ static void test_stop(int what, spipe_schedule_t schedule, size_t stop_at) {
     free_world(&w);
 }
 
-static void test_stage(int what, spipe_schedule_t schedule, int sync_each, size_t depth) {
+static void test_stage(int what, spipe_schedule_t schedule, int checked, size_t depth) {
     world_t w = new_world(what);
     spipe_desc_t d = describe(&w, what, schedule);
     spipe_report_t r;
     int good;
-    d.sync_each = sync_each;
+    d.checked = checked;
     d.depth = depth;
     w.stage_fails = 17;
     const cudaError_t e = spipe_run(&d, &r);
@@ -141,7 +141,7 @@ static void test_stage(int what, spipe_schedule_t schedule, int sync_each, size_
        depth is left open, a slot may carry several chunks */
     if (schedule != SPIPE_BREADTH_FIRST && depth != SPIPE_AUTO) good &= r.chunks_done == 17;
     tap_ok(good, "a stage that fails at chunk 17%s, %s, %s%s: what was done is counted",
-           sync_each ? " (sync_each)" : "", what_names[what], spipe_schedule_name(schedule),
+           checked ? " (checked)" : "", what_names[what], spipe_schedule_name(schedule),
            depth == SPIPE_AUTO ? ", depth left open" : "");
     if (!good) tell(&r);
     free_world(&w);

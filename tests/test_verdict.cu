@@ -367,8 +367,8 @@ static void test_settings(void) {
     tap_cause(&b, SPIPE_CAUSE_SERIAL, "the schedule SPIPE_SERIAL was requested",
               "a serial schedule is named");
     b = new_bench(PIPE_PINNED);
-    b.d.sync_each = 1;
-    tap_cause(&b, SPIPE_CAUSE_SERIAL, "sync_each was requested", "sync_each is named");
+    b.d.checked = 1;
+    tap_cause(&b, SPIPE_CAUSE_SERIAL, "a checked run was requested", "checked is named");
     b = new_bench(PIPE_PINNED);
     b.d.schedule = SPIPE_DEPTH_FIRST;
     b.d.depth = 16;
@@ -425,7 +425,7 @@ static void test_print(void) {
     char text[8192];
     size_t n;
     FILE *f = tmpfile();
-    b.d.sync_each = 1;
+    b.d.checked = 1;
     spipe_add_input(&b.d, b.x.at, sizeof(float));
     spipe_add_output(&b.d, b.y.at, sizeof(float));
     spipe_add_stage(&b.d, "add", add_stage, &b.work);
@@ -440,7 +440,7 @@ static void test_print(void) {
     tap_ok(strstr(text, "copy in ") && strstr(text, "stages ") && strstr(text, "overlap ") &&
                strstr(text, "  bound ") && strstr(text, "  sync ") && strstr(text, "\n    add ") &&
                strstr(text, "\n    again ") && strstr(text, "  verdict   the limit is ") &&
-               strstr(text, "\n            sync_each was"),
+               strstr(text, "\n            a checked run was"),
            "the printed report shows engines, stages, overlap and a line for each cause");
     done(&b);
 }

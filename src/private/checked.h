@@ -1,6 +1,7 @@
 /* ---- 13 execute: checked runs --------------------------------------------------------------
-   What a run with sync_each looks at beside the errors of the GPU: that a stage puts its work on
-   its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of it. */
+   What a checked run (desc.checked) looks at beside the errors of the GPU: that a stage puts its
+   work on its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of
+   it. */
 enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };

@@ -190,7 +190,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
         (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
-                              "the GPU reported an error in an enqueued run: %s; set sync_each to "
+                              "the GPU reported an error in an enqueued run: %s; set checked to "
                               "learn which stage",
                               cudaGetErrorString(e));
     }

@@ -57,18 +57,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     const size_t after = batch + 2 * p->plan.depth;
     if (!p->run.positions) batch = (after < end ? after : end) - 1;
     return spipe_priv_fail(p, e, -1, first,
-                           "the GPU reported an error in one of the chunks %zu to %zu (sync_each "
-                           "tells which stage): %s",
+                           "the GPU reported an error in one of the chunks %zu to %zu (a checked "
+                           "run tells which stage): %s",
                            spipe_priv_chunk_index(p, first),
                            spipe_priv_chunk_index(p, batch) + p->plan.batch - 1,
                            cudaGetErrorString(e));
 }
 
 /* Whether an error is not the call's own: one of the GPU stays, and any call may be the first to
-   return it. With sync_each nothing else is under way. */
+   return it. In a checked run nothing else is under way. */
 SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t e) {
     enum cudaStreamCaptureStatus status;
-    if (p->request.desc.sync_each) return 0;
+    if (p->request.desc.checked) return 0;
     if (cudaStreamIsCapturing(p->streams.streams[0], &status) != e) return 0;
     (void)cudaGetLastError();
     return 1;

@@ -90,7 +90,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* sync_each: waits, so that an error of the GPU is found at the step that made it. */
+/* A checked run waits, so that an error of the GPU is found at the step that made it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {

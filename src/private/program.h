@@ -2,19 +2,19 @@
    The operations of each slot, written down once from plan and route: what a choice means is
    decided here, so issuing asks nothing. Writes spipe_priv_program_t. */
 enum {
-    SPIPE_PRIV_OP_NONE,         /* only a wait or a record */
-    SPIPE_PRIV_OP_COPY,         /* one copy */
-    SPIPE_PRIV_OP_CALL,         /* a stage is called */
-    SPIPE_PRIV_OP_BATCH,        /* all stages are called for each chunk of a batch */
-    SPIPE_PRIV_OP_COPIES,       /* the num copies that follow, in one call */
-    SPIPE_PRIV_OP_FILLED,       /* the calling thread waits until the slot is filled */
-    SPIPE_PRIV_OP_DRAINED,      /* ... until the slot's batch before is drained */
-    SPIPE_PRIV_OP_HALO,         /* a copy in with the edges of a halo */
-    SPIPE_PRIV_OP_HOST_BEGIN,   /* a host stage may begin */
-    SPIPE_PRIV_OP_HOST_END,     /* the calling thread waits until it has ended */
-    SPIPE_PRIV_OP_IN_END,       /* the copies in are issued */
-    SPIPE_PRIV_OP_SYNC,         /* sync_each: wait for the stream, and look at what a stage did */
-    SPIPE_PRIV_OP_CHECKED_CALL, /* sync_each: a stage is called, with guards around its buffers */
+    SPIPE_PRIV_OP_NONE,       /* only a wait or a record */
+    SPIPE_PRIV_OP_COPY,       /* one copy */
+    SPIPE_PRIV_OP_CALL,       /* a stage is called */
+    SPIPE_PRIV_OP_BATCH,      /* all stages are called for each chunk of a batch */
+    SPIPE_PRIV_OP_COPIES,     /* the num copies that follow, in one call */
+    SPIPE_PRIV_OP_FILLED,     /* the calling thread waits until the slot is filled */
+    SPIPE_PRIV_OP_DRAINED,    /* ... until the slot's batch before is drained */
+    SPIPE_PRIV_OP_HALO,       /* a copy in with the edges of a halo */
+    SPIPE_PRIV_OP_HOST_BEGIN, /* a host stage may begin */
+    SPIPE_PRIV_OP_HOST_END,   /* the calling thread waits until it has ended */
+    SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
+    SPIPE_PRIV_OP_SYNC,       /* a checked run: wait for the stream, and look at what a stage did */
+    SPIPE_PRIV_OP_CHECKED_CALL, /* a checked run: a stage is called, guards around its buffers */
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
 };
 
@@ -177,7 +177,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsi
 SPIPE_PRIV_RARE void spipe_priv_write_stage(spipe_priv_writer_t *w, int s) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t stream = spipe_priv_stage_stream(w, s);
-    const int checked = p->request.desc.sync_each;
+    const int checked = p->request.desc.checked;
     spipe_priv_write_waits(w, s, stream);
     if (p->plan.batch == 1)
         spipe_priv_write(w, checked ? SPIPE_PRIV_OP_CHECKED_CALL : SPIPE_PRIV_OP_CALL, s, stream);
@@ -238,7 +238,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
         w->last = NULL;
         w->step = what;
         spipe_priv_write_step(w, s);
-        if (!p->request.desc.sync_each) continue;
+        if (!p->request.desc.checked) continue;
         spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on));
     }
     g->num_ops = g->step_start[i] = w->num_ops - before;

@@ -203,7 +203,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
     }
     (void)cudaGetLastError();
     (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
-                          "the GPU reported an error in a replayed run: %s; set sync_each to learn "
+                          "the GPU reported an error in a replayed run: %s; set checked to learn "
                           "which stage",
                           cudaGetErrorString(e));
 }

@@ -19,8 +19,8 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->graph_failed = 0;
 }
 
-/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, sync_each
-   and progress forbid it: what they see depends on how the work is divided. */
+/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
+   runs and progress forbid it: what they see depends on how the work is divided. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;

@@ -7,7 +7,7 @@ SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
     const cudaError_t e = cudaEventQuery(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (sync_each tells which)");
+    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
     return -1;
 }
 

@@ -62,13 +62,13 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
 
 /* Flags that sizes and callbacks decide. */
 SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned flags) {
-    const int watched = d->sync_each || d->progress != NULL;
+    const int watched = d->checked || d->progress != NULL;
     const int shared = d->hooks && d->hooks->next_batch;
     if (watched || shared || d->depth != SPIPE_AUTO || spipe_priv_endless(d)) {
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (d->sync_each) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
+    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
     if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
     return flags;
 }

@@ -150,7 +150,8 @@ typedef struct spipe_desc {
     spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
-    int sync_each;              /* 1 = wait after every step: errors of the GPU name it; slow */
+    int checked;                /* 1 = a checked run: waits after every step and looks at
+                                   what it did, see below; slow (default: 0) */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void *progress_user;
     const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
@@ -163,6 +164,16 @@ typedef struct spipe_desc {
     const char *problem; /* first mistake made while adding; the check reports it */
     size_t stamp;        /* private: it was begun with spipe_desc_default */
 } spipe_desc_t;
+
+/*  A checked run (desc.checked) is for tests: many times slower, it waits after every step and says
+    which stage, which chunk and which buffer is wrong. Beside the errors of the GPU it finds
+      - a stage that puts nothing on its stream, in the first chunk. There the stream is captured
+        while the stage is called; one that does what a capture cannot have is called twice;
+      - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
+        bytes. Under AddressSanitizer and compute-sanitizer, in any run, each buffer of each slot is
+        an allocation of its own instead, so that these see reads, too;
+      - an elementwise stage that writes into an input.
+    It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
     spipe_desc_check -- find the first mistake of one, without touching the device.
@@ -226,7 +237,7 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
     elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
                into no input. Small pinned arrays may then be processed in place (zero-copy),
-               without copies. A run with sync_each copies, and refuses a stage that wrote into an
+               without copies. A checked run copies, and refuses a stage that wrote into an
                input.
     replayable    it enqueues the same work in every run, with the same arguments, on the thread
                that calls it. A kept pipeline may then record a run as a CUDA graph and replay it

@@ -30,7 +30,7 @@ typedef struct fails_scene {
     size_t chunk, num_chunks, count, elem_bytes, depth, threads, bad;
     spipe_schedule_t schedule;
     spipe_staging_t staging;
-    int progress, sync_each, open_ended;
+    int progress, checked, open_ended;
     int apart;      /* 1 = stage 1 does not wait for stage 0 */
     int prompt;     /* 1 = the next call returns the error (hostcuda) */
     int watched;    /* 1 = the test may ask a one-shot run how far it is */
@@ -89,7 +89,7 @@ static inline void fails_make(fails_scene_t *s, const unsigned char *data, size_
     fails_make_ends(s, &b);
     s->staging = stagings[fuzz_pick(&b, 4)];
     s->way = (int)fuzz_pick(&b, FUZZ_NUM_WAYS);
-    s->sync_each = fuzz_one_in(&b, 5);
+    s->checked = fuzz_one_in(&b, 5);
     s->progress = fuzz_one_in(&b, 3) || s->what == FAILS_STOPPED;
     s->num_stages = 1 + (int)fuzz_pick(&b, FAILS_MAX_STAGES);
     s->bad_stage = (int)fuzz_pick(&b, (size_t)s->num_stages);
@@ -114,7 +114,7 @@ static inline void fails_print(const fails_scene_t *s) {
             spipe_schedule_name(s->schedule), s->count, s->elem_bytes, s->num_chunks, s->chunk,
             (ssize_t)s->depth, s->threads, (int)s->staging, s->ins[0], s->ins[1], s->num_ins,
             s->outs[0], s->outs[1], s->num_outs, s->progress ? "progress, " : "",
-            s->sync_each ? "sync_each, " : "", s->open_ended ? "open end, " : "",
+            s->checked ? "checked, " : "", s->open_ended ? "open end, " : "",
             s->apart ? "apart, " : "", s->prompt ? "prompt, " : "", s->watched ? "watched, " : "",
             s->fine_first ? "fine first, " : "", s->num_stages, s->bad, s->bad_stage, s->stop_at);
 }
@@ -172,7 +172,8 @@ static inline size_t fails_counted(const fails_run_t *r, size_t issued) {
     return fails_least(r->bad, fails_less(issued + (!r->drains || r->zero_copy), r->depth));
 }
 
-/* With sync_each all before it is whole; where a slot is used in place it may wait for a thread. */
+/* In a checked run all before it is whole; where a slot is used in place it may wait for a
+   thread. */
 static inline void fails_expect_each(fails_run_t *r) {
     const size_t before = r->breadth ? r->bad / r->depth * r->depth : r->bad;
     r->low = r->high = before;
@@ -204,11 +205,11 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
         r->direct |= s->outs[i] == FAILS_PAGEABLE && direct;
     }
     r->counted = s->way != FUZZ_ENQUEUED || r->fills || r->drains || r->direct;
-    r->at_once = r->direct || s->prompt || s->sync_each;
+    r->at_once = r->direct || s->prompt || s->checked;
     r->settles = r->counted && !r->at_once;
     r->last = fails_last(r);
     if (!r->counted) return; /* nobody counts */
-    if (s->sync_each) {
+    if (s->checked) {
         fails_expect_each(r);
         return;
     }

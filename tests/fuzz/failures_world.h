@@ -88,11 +88,12 @@ static inline cudaError_t fails_launch(const fails_world_t *w, const spipe_chunk
     const int to = ends ? s->num_ins : temps + at;
     const size_t n = c->count * s->elem_bytes;
     const int has_z = ends && !apart && s->num_ins > 1;
-    return SPIPE_LAUNCH(fails_kernel, spipe_blocks(n, 256), 256, 0, c->stream,
-                        SPIPE_BUF(c, from, const unsigned char),
-                        has_z ? SPIPE_BUF(c, 1, const unsigned char) : NULL,
-                        apart ? NULL : SPIPE_BUF(c, to, unsigned char),
-                        also ? SPIPE_BUF(c, s->num_ins + 1, unsigned char) : NULL, n, 0);
+    return SPIPE_LAUNCH(
+        fails_kernel, spipe_blocks(n, 256), 256, 0, c->stream,
+        SPIPE_BUF_ROW(c, from, const unsigned char, s->elem_bytes),
+        has_z ? SPIPE_BUF_ROW(c, 1, const unsigned char, s->elem_bytes) : NULL,
+        apart ? NULL : SPIPE_BUF_ROW(c, to, unsigned char, s->elem_bytes),
+        also ? SPIPE_BUF_ROW(c, s->num_ins + 1, unsigned char, s->elem_bytes) : NULL, n, 0);
 }
 
 static void CUDART_CB fails_wait(void *user) {
@@ -124,7 +125,7 @@ static inline cudaError_t fails_launch_gate(fails_world_t *w, cudaStream_t strea
 /* The bad chunk's kernel, behind the flag, but where the host would wait there, too. */
 static inline cudaError_t fails_launch_bad(fails_world_t *w, const spipe_chunk_t *c) {
     unsigned char *none = NULL;
-    if (!w->s.prompt && !w->s.sync_each) SPIPE_TRY(fails_launch_gate(w, c->stream));
+    if (!w->s.prompt && !w->s.checked) SPIPE_TRY(fails_launch_gate(w, c->stream));
 #if defined(__HOSTCUDA__)
     hostcuda_fail_async("kernel", 1, cudaErrorIllegalAddress);
 #endif

@@ -66,7 +66,7 @@ static inline void fails_check_range(const fails_world_t *w, const spipe_failure
     size_t from = SIZE_MAX, to = 0;
     FAILS_CHECK(w, range && sscanf(range, "in one of the chunks %zu to %zu", &from, &to) == 2,
                 "no chunks in: %s", f->message);
-    FAILS_CHECK(w, f->stage == -1 && f->chunk == from && strstr(f->message, "sync_each tells"),
+    FAILS_CHECK(w, f->stage == -1 && f->chunk == from && strstr(f->message, "a checked run tells"),
                 "stage %d, chunk %zu: %s", f->stage, f->chunk, f->message);
     FAILS_CHECK(w, from <= s->bad && s->bad <= to, "chunk %zu failed: %s", s->bad, f->message);
     FAILS_CHECK(w,
@@ -98,7 +98,7 @@ static inline void fails_check_failed(const fails_world_t *w, cudaError_t e,
         w, f->chunks_whole >= (w->stuck ? 0 : low) && f->chunks_whole <= fails_chunks(w, w->r.high),
         "%zu chunks are said to be whole%s: %s", f->chunks_whole, settled ? ", all was seen" : "",
         f->message);
-    if (s->sync_each) {
+    if (s->checked) {
         snprintf(where, sizeof where, "'s%d' failed at chunk %zu:", s->bad_stage, s->bad);
         FAILS_CHECK(w, f->stage == s->bad_stage && f->chunk == s->bad && strstr(f->message, where),
                     "stage %d, chunk %zu: %s", f->stage, f->chunk, f->message);
@@ -218,7 +218,7 @@ static inline spipe_desc_t fails_describe(fails_world_t *w) {
     d.threads = s->threads;
     d.schedule = s->schedule;
     d.staging = s->staging;
-    d.sync_each = s->sync_each;
+    d.checked = s->checked;
     d.progress = s->progress ? fails_progress : NULL;
     d.progress_user = w;
     for (i = 0; i < 4; ++i) w->parts[i] = {w, i % 2};
@@ -362,6 +362,7 @@ static inline void fuzz_failures(const unsigned char *data, size_t size) {
 #if defined(__HOSTCUDA__)
     fails_set_queues();
 #endif
+    w->timeline.watcher.stamp = SPIPE_PRIV_STAMP;
     w->timeline.watcher.notify = fails_notify;
     w->timeline.world = w;
     for (k = 0; k < 2; ++k) {

@@ -51,7 +51,7 @@ static inline void fuzz_print(const fuzz_scene_t *s) {
             " sync %d progress %d stop %zu fixed %d once %d damage %d\n",
             s->count, s->open_ended ? " (open)" : "", s->count_then, (ssize_t)s->chunk,
             (ssize_t)s->depth, (ssize_t)s->threads, spipe_schedule_name(s->schedule),
-            (int)s->staging, s->way, s->num_runs, s->sync_each, s->progress, s->stop_at, s->fixed,
+            (int)s->staging, s->way, s->num_runs, s->checked, s->progress, s->stop_at, s->fixed,
             s->once, s->damage);
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
@@ -388,7 +388,7 @@ static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
     d.schedule = s->schedule;
     d.staging = s->staging;
     d.priority = s->priority;
-    d.sync_each = s->sync_each;
+    d.checked = s->checked;
     d.progress = s->progress ? fuzz_progress : NULL;
     d.progress_user = w;
     for (i = 0; i < s->num_buffers; ++i) fuzz_add_buffer(w, &d, i);

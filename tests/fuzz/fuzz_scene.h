@@ -92,7 +92,7 @@ typedef struct fuzz_scene {
     spipe_schedule_t schedule;
     spipe_staging_t staging;
     spipe_priority_t priority;
-    int sync_each, progress, once;
+    int checked, progress, once;
     int streamed;      /* 1 = no arrays, only sources and sinks */
     int refused;       /* 1 = the description must not be accepted */
     size_t stop_at;    /* progress: chunks after which to stop; 0 = never */
@@ -136,7 +136,7 @@ static inline void fuzz_make_sizes(fuzz_scene_t *s, fuzz_bytes_t *b) {
     s->schedule = (spipe_schedule_t)fuzz_pick(b, 6);
     s->staging = (spipe_staging_t)fuzz_pick(b, 4);
     s->priority = (spipe_priority_t)fuzz_pick(b, 4);
-    s->sync_each = fuzz_one_in(b, 8);
+    s->checked = fuzz_one_in(b, 8);
     s->progress = fuzz_one_in(b, 6);
     s->stop_at = s->progress ? fuzz_pick(b, 12) : 0;
     s->way = (int)fuzz_pick(b, FUZZ_NUM_WAYS);
@@ -249,8 +249,8 @@ static inline void fuzz_make_stage(fuzz_scene_t *s, int i, fuzz_bytes_t *b) {
     const int wanted = (int)fuzz_pick(b, FUZZ_MAX_OPS + 1);
     for (k = 0; k < (wanted ? wanted : 1); ++k) fuzz_make_op(s, i, b);
     if (st->num_ops > 0) return;
-    st->host = 0;     /* one that declares no buffer is refused, */
-    s->sync_each = 0; /* and in a checked run one that does nothing */
+    st->host = 0;   /* one that declares no buffer is refused, */
+    s->checked = 0; /* and in a checked run one that does nothing */
 }
 
 static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {

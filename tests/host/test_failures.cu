@@ -214,18 +214,18 @@ enum {
 };
 
 /* Whether a failure says the truth of an error in chunk BAD: that chunk, or chunks with it. */
-static int names(const spipe_failure_t *f, int sync_each, int stage) {
+static int names(const spipe_failure_t *f, int checked, int stage) {
     const char *range = strstr(f->message, "in one of the chunks ");
     size_t from = 0, to = 0;
-    if (sync_each) return f->chunk == BAD && f->stage == stage;
+    if (checked) return f->chunk == BAD && f->stage == stage;
     if (!range || sscanf(range, "in one of the chunks %zu to %zu", &from, &to) != 2) return 0;
     return from <= BAD && BAD <= to && f->chunk == from && f->stage == -1 &&
-           strstr(f->message, "sync_each tells which") != NULL;
+           strstr(f->message, "a checked run tells which") != NULL;
 }
 
 /* A kernel or a copy of chunk BAD fails on the GPU. The error comes back from a synchronisation or,
    where prompt, from whatever call is next: what is said of it must be true in both cases. */
-static void test_gpu_error(int what, int memory, const char *op, int prompt, int sync_each) {
+static void test_gpu_error(int what, int memory, const char *op, int prompt, int checked) {
     static const char *const names_of[] = {"arrays",         "arrays, threads", "source and sink",
                                            "host stage",     "zero-copy",       "breadth-first",
                                            "pinned in place"};
@@ -233,11 +233,11 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
     cudaError_t e;
-    const long copies = sync_each ? 10 : 2; /* of a chunk */
+    const long copies = checked ? 10 : 2; /* of a chunk */
     int whole;
     pipe_randomise(w.x);
     start(&w);
-    d.sync_each = sync_each;
+    d.checked = checked;
     if (strcmp(op, "copy") == 0) d.depth = 4; /* or one copy might carry several chunks */
     hostcuda_set_prompt_errors(prompt);
     /* Arrays, sources and sinks: a copy in and a copy out of each chunk, and in a checked run one
@@ -249,24 +249,24 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     hostcuda_set_prompt_errors(0);
     whole = r.failure.chunks_whole <= BAD && right(&w, r.failure.chunks_whole * CHUNK);
     tap_ok(e == cudaErrorIllegalAddress && r.failure.error == e && whole &&
-               names(&r.failure, sync_each, strcmp(op, "copy") == 0 ? -1 : 0),
+               names(&r.failure, checked, strcmp(op, "copy") == 0 ? -1 : 0),
            "a %s, %s, %s, %s%s: %s", op, names_of[what], pipe_memory_names[memory],
-           prompt ? "prompt" : "late", sync_each ? ", sync_each" : "", r.failure.message);
+           prompt ? "prompt" : "late", checked ? ", checked" : "", r.failure.message);
     pipe_free(&w.x);
     pipe_free(&w.y);
     (void)cudaDeviceReset();
 }
 
 static void test_gpu_errors(void) {
-    int what, prompt, sync_each;
-    for (sync_each = 0; sync_each < 2; ++sync_each) {
+    int what, prompt, checked;
+    for (checked = 0; checked < 2; ++checked) {
         for (prompt = 0; prompt < 2; ++prompt) {
-            test_gpu_error(0, PIPE_PINNED, "kernel", prompt, sync_each);
-            test_gpu_error(0, PIPE_PINNED, "copy", prompt, sync_each);
+            test_gpu_error(0, PIPE_PINNED, "kernel", prompt, checked);
+            test_gpu_error(0, PIPE_PINNED, "copy", prompt, checked);
             for (what = 0; what < 7; ++what) {
-                test_gpu_error(what, PIPE_PAGEABLE, "kernel", prompt, sync_each);
+                test_gpu_error(what, PIPE_PAGEABLE, "kernel", prompt, checked);
                 if (what > 2) continue;
-                test_gpu_error(what, PIPE_PAGEABLE, "copy", prompt, sync_each);
+                test_gpu_error(what, PIPE_PAGEABLE, "copy", prompt, checked);
             }
         }
     }

@@ -35,7 +35,7 @@ typedef struct torture_case {
     spipe_staging_t staging;
     int memory;
     size_t threads, depth;
-    int sync_each, progress;
+    int checked, progress;
 } torture_case_t;
 
 #define T_AUTO     SPIPE_AUTO
@@ -216,7 +216,7 @@ static void torture_scene(fuzz_scene_t *s, const torture_case_t *c) {
     s->threads = c->threads;
     s->schedule = c->schedule;
     s->staging = c->staging;
-    s->sync_each = c->sync_each;
+    s->checked = c->checked;
     s->progress = c->progress;
     s->fixed = c->way == WAY_REPLAYED;
     s->once = c->way == WAY_TURNS;
