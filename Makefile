@@ -328,6 +328,10 @@ docs-check: ## compile, link and run the programs of README.md and of the header
 	$(call part,part-docs)
 	$(total)
 
+.PHONY: mistakes
+mistakes: ## write docs/MISTAKES.md: each mistake that the library can see, and what it says of it
+	@+$(submake) BACKEND=host SAN= build/host/tests/test_mistakes && build/host/tests/test_mistakes --page > docs/MISTAKES.md
+
 .PHONY: sanitize
 # The programs of tests/bench by themselves: `make bench` wants a quiet GPU for over half an hour,
 # with BENCH_ARGS=--quick for a few minutes.

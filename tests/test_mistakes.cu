@@ -1,0 +1,515 @@
+/*  test_mistakes.cu -- each mistake that the library can see, made once: it is refused, in words
+    that name what is wrong. With --page it prints docs/MISTAKES.md; without, it compares. */
+#include "pipe_common.h"
+#include "streampipe_timeline.h"
+
+enum {
+    N = 1000,
+    CHUNK = 100
+};
+
+static float x[N], y[N];
+static double wide[N];
+static char out_text[1 << 16]; /* the page */
+
+static __global__ void twice(const float *in, float *out, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = 2.0f * in[i];
+}
+SPIPE_MAP_STAGE(twice_stage, twice, float, float)
+
+static __global__ void twice_past(const float *in, float *out) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    out[i] = 2.0f * in[i];
+}
+
+static cudaError_t past_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice_past, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float));
+}
+
+static cudaError_t default_stream_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice, spipe_blocks(c->count, 64), 64, 0, cudaStreamLegacy,
+                        SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count);
+}
+
+static __global__ void twice_in_place(float *v, float *out, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = v[i] = 2.0f * v[i];
+}
+
+static cudaError_t in_place_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice_in_place, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, float), SPIPE_BUF(c, 1, float), c->count);
+}
+
+static cudaError_t third_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const float),
+                        SPIPE_BUF(c, 2, float), c->count);
+}
+
+static cudaError_t pixel_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const float),
+                        SPIPE_BUF_ROW(c, 1, float, 3), c->count);
+}
+
+static cudaError_t fft_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return spipe_chunk_fail(c, "cufftExecC2C returned %d", 5);
+}
+
+static cudaError_t bad_launch_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice, 1, 4096, 0, c->stream, SPIPE_BUF(c, 0, const float),
+                        SPIPE_BUF(c, 1, float), c->count);
+}
+
+static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
+    const int buffer = user ? *(const int *)user : 1;
+    SPIPE_BUF(c, buffer, float)[0] += 1.0f;
+    return cudaSuccess;
+}
+
+static cudaError_t silent_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
+
+static cudaError_t long_source(void *, size_t most, size_t *count, void *) {
+    *count = most + 1;
+    return cudaSuccess;
+}
+
+static spipe_desc_t good(void) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.chunk = CHUNK;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "twice", twice_stage, NULL);
+    return d;
+}
+
+static spipe_desc_t with_stage(spipe_stage_fn fn) {
+    spipe_desc_t d = good();
+    d.stages[0].fn = fn;
+    return d;
+}
+
+static cudaError_t run(const spipe_desc_t *d, spipe_failure_t *f) {
+    spipe_report_t r;
+    const cudaError_t e = spipe_run(d, &r);
+    *f = r.failure;
+    return e;
+}
+
+/* ---- The mistakes: each makes one, and returns what the library did ------------------------ */
+typedef cudaError_t (*mistake_fn)(spipe_failure_t *f);
+
+static cudaError_t size_of_pointer(spipe_failure_t *f) {
+    const float *pointer = x;
+    spipe_desc_t d = good();
+    d.buffers[0].elem_bytes = sizeof pointer;
+    d.count = N / 2;
+    return run(&d, f);
+}
+
+static cudaError_t other_type(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.buffers[0].host = wide;
+    d.buffers[0].elem_bytes = sizeof *wide;
+    return run(&d, f);
+}
+
+static cudaError_t wrong_row(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(pixel_stage);
+    return run(&d, f);
+}
+
+static cudaError_t wrong_order(spipe_failure_t *f) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.chunk = CHUNK;
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_stage(&d, "twice", twice_stage, NULL);
+    return run(&d, f);
+}
+
+static cudaError_t no_such_buffer(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(third_stage);
+    return run(&d, f);
+}
+
+static cudaError_t undeclared(spipe_failure_t *f) {
+    static const int input = 0;
+    spipe_desc_t d = good();
+    spipe_add_host_stage(&d, "add", host_stage, (void *)&input, 0, SPIPE_BIT(1));
+    return run(&d, f);
+}
+
+static cudaError_t numbers_for_masks(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_add_host_stage(&d, "add", host_stage, NULL, 0, 4);
+    return run(&d, f);
+}
+
+static cudaError_t masks_of_nothing(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_add_host_stage(&d, "add", host_stage, NULL, 0, 0);
+    return run(&d, f);
+}
+
+static cudaError_t no_array(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.buffers[1].host = NULL;
+    return run(&d, f);
+}
+
+static cudaError_t shifted(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.count = N - 1;
+    d.buffers[1].host = x + 1;
+    return run(&d, f);
+}
+
+static cudaError_t in_place_with_halo(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.buffers[1].host = x;
+    spipe_set_halo(&d, 0, 1, 1, SPIPE_EDGE_CLAMP);
+    return run(&d, f);
+}
+
+static cudaError_t one_array_twice(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_add_output(&d, y, sizeof *y);
+    return run(&d, f);
+}
+
+static cudaError_t wide_halo(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.chunk = SPIPE_AUTO;
+    spipe_set_halo(&d, 0, N + 1, 0, SPIPE_EDGE_CLAMP);
+    return run(&d, f);
+}
+
+static cudaError_t useless_array(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_add_resident(&d, wide, sizeof wide, SPIPE_ZERO);
+    return run(&d, f);
+}
+
+static cudaError_t partly_pinned(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    float *pinned;
+    cudaError_t e;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned, sizeof x));
+    d.buffers[0].host = pinned;
+    d.count = 1 << 20; /* where the array has a thousand */
+    d.buffers[1].host = malloc(d.count * sizeof(float));
+    e = run(&d, f);
+    free(d.buffers[1].host);
+    SPIPE_CHECK(spipe_pinned_free(pinned));
+    return e;
+}
+
+static cudaError_t no_count(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.count = SPIPE_AUTO;
+    return run(&d, f);
+}
+
+static cudaError_t never_begun(spipe_failure_t *f) {
+    spipe_desc_t d;
+    memset((void *)&d, 0, sizeof d);
+    d.count = N;
+    spipe_add_input(&d, x, sizeof *x);
+    return run(&d, f);
+}
+
+static cudaError_t timeline_never_begun(spipe_failure_t *f) {
+    spipe_timeline_t t;
+    spipe_desc_t d = good();
+    memset((void *)&t, 0, sizeof t);
+    d.timeline = &t;
+    return run(&d, f);
+}
+
+static cudaError_t refused_call(spipe_pipeline_t *p, spipe_failure_t *f) {
+    spipe_report_t r;
+    const cudaError_t e = spipe_pipeline_run(p, &r);
+    *f = r.failure;
+    return e;
+}
+
+static cudaError_t copied_pipeline(spipe_failure_t *f) {
+    const spipe_desc_t d = good();
+    spipe_pipeline_t *p;
+    void *copy = malloc(sizeof(spipe_priv_pipeline_t));
+    cudaError_t e;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    memcpy(copy, (void *)p, sizeof(spipe_priv_pipeline_t));
+    e = refused_call((spipe_pipeline_t *)copy, f);
+    free(copy);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return e;
+}
+
+static cudaError_t null_pipeline(spipe_failure_t *f) { return refused_call(NULL, f); }
+
+static cudaError_t still_no_array(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_pipeline_t *p;
+    cudaError_t e;
+    d.buffers[0].host = NULL;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    e = refused_call(p, f);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return e;
+}
+
+/* The pipeline, as the stage sees it. */
+typedef struct inner {
+    spipe_pipeline_t *p;
+    spipe_failure_t f;
+    cudaError_t run, destroy;
+} inner_t;
+
+static cudaError_t nested_stage(const spipe_chunk_t *c, void *user) {
+    inner_t *in = (inner_t *)user;
+    if (in->p) in->run = refused_call(in->p, &in->f);
+    if (in->p) in->destroy = spipe_pipeline_destroy(in->p);
+    return twice_stage(c, NULL);
+}
+
+static cudaError_t run_in_stage(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(nested_stage);
+    inner_t in = {NULL, {}, cudaSuccess, cudaSuccess};
+    d.stages[0].user = &in;
+    SPIPE_CHECK(spipe_pipeline_create(&in.p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(in.p, NULL));
+    *f = in.f;
+    SPIPE_CHECK(spipe_pipeline_destroy(in.p));
+    return in.destroy == in.run ? in.run : cudaSuccess;
+}
+
+static cudaError_t silent(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.num_buffers = 0;
+    spipe_add_source(&d, silent_source, NULL, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    return run(&d, f);
+}
+
+static cudaError_t too_long(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    d.num_buffers = 0;
+    spipe_add_source(&d, long_source, NULL, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    return run(&d, f);
+}
+
+static cudaError_t bad_launch(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(bad_launch_stage);
+    return run(&d, f);
+}
+
+static cudaError_t own_words(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(fft_stage);
+    return run(&d, f);
+}
+
+static cudaError_t same_name(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_add_stage(&d, "twice", twice_stage, NULL);
+    return run(&d, f);
+}
+
+static cudaError_t circle(spipe_failure_t *f) {
+    spipe_desc_t d = good();
+    spipe_stage_after(&d, 0, "again");
+    spipe_add_stage(&d, "again", twice_stage, NULL);
+    return run(&d, f);
+}
+
+static cudaError_t past_the_end(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(past_stage);
+    d.checked = 1;
+    return run(&d, f);
+}
+
+static cudaError_t default_stream(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(default_stream_stage);
+    cudaError_t e;
+    d.checked = 1;
+    e = run(&d, f);
+    SPIPE_CHECK(cudaDeviceSynchronize());
+    return e;
+}
+
+static cudaError_t broken_promise(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(in_place_stage);
+    d.checked = 1;
+    spipe_stage_elementwise(&d, 0);
+    return run(&d, f);
+}
+
+/* ---- The page ------------------------------------------------------------------------------ */
+typedef struct mistake {
+    const char *what; /* NULL = a heading follows in cure */
+    mistake_fn make;
+    cudaError_t error;
+    const char *cure;
+} mistake_t;
+
+static const mistake_t mistakes[] = {
+    {NULL, NULL, cudaSuccess, "Sizes and numbers of buffers"},
+    {"`spipe_add_input(&d, x, sizeof x)`, where `x` is a pointer", size_of_pointer,
+     cudaErrorInvalidValue, "`sizeof *x`, or in C++ `spipe_add_input(&d, x)`"},
+    {"An array of `double` for a kernel that takes `float`", other_type, cudaErrorInvalidValue,
+     "one type for array, `SPIPE_BUF` and kernel"},
+    {"Elements that are rows, of another length than the stage says", wrong_row,
+     cudaErrorInvalidValue, "`SPIPE_BUF_ROW(c, i, type, length)` with the length of an element"},
+    {"Buffers added in another order than `SPIPE_MAP_STAGE` reads them", wrong_order,
+     cudaErrorInvalidValue, "add the input first"},
+    {"A buffer number that does not exist", no_such_buffer, cudaErrorInvalidValue,
+     "keep the numbers that the `spipe_add_` functions return"},
+    {"A host stage that uses a buffer it did not declare", undeclared, cudaErrorInvalidValue,
+     "name it in `reads` or `writes`"},
+    {"A buffer number in place of a mask", numbers_for_masks, cudaErrorInvalidValue,
+     "`SPIPE_BIT(2)`, not `4`"},
+    {"A host stage without any buffer", masks_of_nothing, cudaErrorInvalidValue,
+     "say what it reads and writes; what uses no buffer needs no stage"},
+    {NULL, NULL, cudaSuccess, "Arrays"},
+    {"A NULL array", no_array, cudaErrorInvalidValue, "pass the array"},
+    {"`count` not set", no_count, cudaErrorInvalidValue, "set it, or add a source that ends"},
+    {"An output that lies one element after the input", shifted, cudaErrorInvalidValue,
+     "two arrays; the very same array for both is fine"},
+    {"The same array for input and output, with a halo", in_place_with_halo, cudaErrorInvalidValue,
+     "two arrays: a chunk's neighbours would be read after they changed"},
+    {"One array as two outputs", one_array_twice, cudaErrorInvalidValue, "two arrays"},
+    {"A halo given in bytes, or for another picture", wide_halo, cudaErrorInvalidValue,
+     "a halo counts elements"},
+    {"A resident buffer with an array that nothing is done with", useless_array,
+     cudaErrorInvalidValue, "`SPIPE_UPLOAD`, `SPIPE_DOWNLOAD` or both"},
+    {"A pinned array that is shorter than `count`", partly_pinned, cudaErrorInvalidValue,
+     "`count` elements, all of them pinned or none"},
+    {NULL, NULL, cudaSuccess, "Descriptions and pipelines"},
+    {"A description that was not begun", never_begun, cudaErrorInvalidValue,
+     "`spipe_desc_t d = spipe_desc_default();`"},
+    {"A timeline that was not begun", timeline_never_begun, cudaErrorInvalidValue,
+     "`spipe_timeline_t t = spipe_timeline_default();`"},
+    {"A NULL pipeline: nobody looked at what create returned", null_pipeline,
+     cudaErrorInvalidResourceHandle, "`SPIPE_CHECK(spipe_pipeline_create(...))`"},
+    {"A pipeline that was copied, or destroyed before", copied_pipeline,
+     cudaErrorInvalidResourceHandle, "one pipeline, one pointer"},
+    {"A pipeline run with an array still NULL", still_no_array, cudaErrorInvalidValue,
+     "`spipe_pipeline_set_host` before the first run"},
+    {"A pipeline run or destroyed by its own stage, or by two threads", run_in_stage,
+     cudaErrorNotPermitted, "a pipeline for each thread, or a lock around it"},
+    {NULL, NULL, cudaSuccess, "Stages and sources"},
+    {"Two stages of one name", same_name, cudaErrorInvalidValue, "a name of its own for each"},
+    {"Stages that wait for each other", circle, cudaErrorInvalidValue,
+     "take one `spipe_stage_after` away"},
+    {"A launch that CUDA refuses", bad_launch, cudaErrorInvalidConfiguration,
+     "at most 1024 threads a block"},
+    {"An error of another library: `spipe_chunk_fail(c, \"cufftExecC2C returned %d\", r)`",
+     own_words, cudaErrorUnknown, "as that library says"},
+    {"A source that does not set `*count`", silent, cudaErrorInvalidValue, "set it, 0 at the end"},
+    {"A source that gives more than it was asked for", too_long, cudaErrorInvalidValue,
+     "at most `max_count` elements a call"},
+    {NULL, NULL, cudaSuccess, "What only a checked run finds (`d.checked = 1`)"},
+    {"A kernel without `if (i < n)`", past_the_end, cudaErrorInvalidValue,
+     "compare the index with the count"},
+    {"A launch on the default stream, or on a stream of your own", default_stream,
+     cudaErrorInvalidValue, "`chunk->stream`"},
+    {"An elementwise stage that writes into its input", broken_promise, cudaErrorInvalidValue,
+     "an in/out buffer, or no promise"}};
+
+static void page(const char *format, ...) {
+    const size_t n = strlen(out_text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out_text + n, sizeof out_text - n, format, args);
+    va_end(args);
+}
+
+/* A quotation, in lines of at most 80 columns. */
+static void quote(const char *text) {
+    size_t column = 81;
+    page("\n");
+    while (*text) {
+        const size_t n = strcspn(text, " ");
+        if (column + 1 + n > 80) {
+            page(column > 80 ? ">" : "\n>");
+            column = 1;
+        }
+        page(" %.*s", (int)n, text);
+        column += 1 + n;
+        text += n + (text[n] == ' ');
+    }
+    page("\n");
+}
+
+static void begin_page(void) {
+    page(
+        "# Mistakes, and what the library says\n\n"
+        "Every mistake below is made by `tests/test_mistakes.cu`, which prints this page:\n"
+        "`make mistakes`. The sentence stands in `report.failure.message`, or in the failure that\n"
+        "`spipe_desc_check` and `spipe_pipeline_create` fill; `SPIPE_CHECK_RUN` prints it.\n"
+        "Nothing was changed by a run that is refused before its first chunk.\n\n"
+        "The compiler itself refuses macros of C++ used from C, launches with too many or too few\n"
+        "arguments, and results that are ignored. What no library can see, a kernel that reads\n"
+        "past its buffers, AddressSanitizer finds on hostcuda and compute-sanitizer on a GPU.\n");
+}
+
+static void make_all(int print) {
+    const size_t num = sizeof mistakes / sizeof *mistakes;
+    size_t k;
+    for (k = 0; k < num; ++k) {
+        const mistake_t *m = &mistakes[k];
+        spipe_failure_t f;
+        cudaError_t e;
+        if (!m->what) {
+            page("\n## %s\n", m->cure);
+            continue;
+        }
+        memset(&f, 0, sizeof f);
+#if SPIPE_PRIV_ASAN
+        if (m->make == past_the_end) continue; /* which it finds by itself */
+#endif
+        e = m->make(&f);
+        if (!print)
+            tap_ok(e == m->error && f.error == e && f.message[0], "%s: %s", m->what, f.message);
+        page("\n%s:\n", m->what);
+        quote(f.message);
+        page("\nCure: %s.\n", m->cure);
+    }
+}
+
+static void compare(void) {
+    static char kept[sizeof out_text];
+    FILE *f = fopen("docs/MISTAKES.md", "rb");
+    const size_t n = f ? fread(kept, 1, sizeof kept - 1, f) : 0;
+    if (f) fclose(f);
+    kept[n] = 0;
+#if SPIPE_PRIV_ASAN
+    tap_skip("docs/MISTAKES.md is what these mistakes print", "one of them stops AddressSanitizer");
+#else
+    tap_ok(strcmp(kept, out_text) == 0,
+           "docs/MISTAKES.md is what these mistakes print (make mistakes)");
+#endif
+}
+
+int main(int argc, char **argv) {
+    const int print = argc > 1 && strcmp(argv[1], "--page") == 0;
+    size_t i;
+    for (i = 0; i < N; ++i) x[i] = (float)i;
+    begin_page();
+    make_all(print);
+    if (print) return fputs(out_text, stdout) < 0;
+    compare();
+    return tap_done();
+}
