@@ -709,8 +709,8 @@ typedef struct spipe_desc {
       - a stage that puts nothing on its stream, in the first chunk. There the stream is captured
         while the stage is called; one that does what a capture cannot have is called twice;
       - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
-        bytes. Under AddressSanitizer and compute-sanitizer, in any run, each buffer of each slot is
-        an allocation of its own instead, so that these see reads, too;
+        bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
+        slot is an allocation of its own instead, so that these see reads, too;
       - an elementwise stage that writes into an input.
     It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
@@ -4112,7 +4112,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->arrays_known = !kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
-    r->apart = r->sanitized || SPIPE_PRIV_ASAN;
+    r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
     e = spipe_priv_device_facts(&r->facts, r->device);
     r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
@@ -5527,7 +5527,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         size_t n = SIZE_MAX; /* not set yet */
         spipe_priv_note_t note;
         cudaError_t e;
-        note.error = cudaSuccess;
+        memset(&note, 0, sizeof note);
         SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
@@ -5725,7 +5725,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
         const char *why;
         cudaError_t e;
         if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        note.error = cudaSuccess;
+        memset(&note, 0, sizeof note);
         SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
                         b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
                         cudaErrorUnknown);
@@ -5778,9 +5778,8 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     const char *why;
     int i;
     memset(&c, 0, sizeof c);
-    note.error = cudaSuccess;
+    memset(&note, 0, sizeof note);
     note.catches = SPIPE_PRIV_CATCHES;
-    note.scratch = NULL;
     c.note = &note;
     spipe_priv_locate(p, t->batch, &at);
     spipe_priv_view(p, &at, &c);

@@ -76,7 +76,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         size_t n = SIZE_MAX; /* not set yet */
         spipe_priv_note_t note;
         cudaError_t e;
-        note.error = cudaSuccess;
+        memset(&note, 0, sizeof note);
         SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {

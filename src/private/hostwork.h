@@ -21,7 +21,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe
         const char *why;
         cudaError_t e;
         if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        note.error = cudaSuccess;
+        memset(&note, 0, sizeof note);
         SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
                         b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
                         cudaErrorUnknown);
@@ -74,9 +74,8 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     const char *why;
     int i;
     memset(&c, 0, sizeof c);
-    note.error = cudaSuccess;
+    memset(&note, 0, sizeof note);
     note.catches = SPIPE_PRIV_CATCHES;
-    note.scratch = NULL;
     c.note = &note;
     spipe_priv_locate(p, t->batch, &at);
     spipe_priv_view(p, &at, &c);

@@ -63,7 +63,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->arrays_known = !kept;
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
-    r->apart = r->sanitized || SPIPE_PRIV_ASAN;
+    r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
     e = spipe_priv_device_facts(&r->facts, r->device);
     r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);

@@ -170,8 +170,8 @@ typedef struct spipe_desc {
       - a stage that puts nothing on its stream, in the first chunk. There the stream is captured
         while the stage is called; one that does what a capture cannot have is called twice;
       - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
-        bytes. Under AddressSanitizer and compute-sanitizer, in any run, each buffer of each slot is
-        an allocation of its own instead, so that these see reads, too;
+        bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
+        slot is an allocation of its own instead, so that these see reads, too;
       - an elementwise stage that writes into an input.
     It never replays a graph, and uses zero-copy only where the schedule says so.               */
 

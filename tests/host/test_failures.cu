@@ -233,7 +233,7 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     spipe_desc_t d = describe(&w, what);
     spipe_report_t r;
     cudaError_t e;
-    const long copies = checked ? 10 : 2; /* of a chunk */
+    const long copies = checked && !SPIPE_PRIV_ASAN ? 10 : 2; /* of a chunk */
     int whole;
     pipe_randomise(w.x);
     start(&w);
