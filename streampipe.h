@@ -711,7 +711,9 @@ typedef struct spipe_desc {
       - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
         bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
         slot is an allocation of its own instead, so that these see reads, too;
-      - an elementwise stage that writes into an input.
+      - an elementwise stage that writes into an input;
+      - a replayable stage that enqueues other work than in the run of the pipeline before: other
+        kernels, copies or, from CUDA 12.4 on, arguments (the padding of structs included).
     It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -780,7 +782,9 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                input.
     replayable    it enqueues the same work in every run, with the same arguments, on the thread
                that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
-               without calling the stage; spipe_run may use cudaStreamPerThread for a small total.
+               without calling the stage, so with that run's arguments: what changes from run to
+               run belongs into device memory. A checked run calls the stage and compares.
+               spipe_run may use cudaStreamPerThread for a small total.
     Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
@@ -3803,6 +3807,10 @@ typedef struct spipe_priv_trial {
     size_t graph_moved[2];
     size_t graph_chunk; /* of the plan that it replays */
     int graph_failed;   /* 1 = it cannot be captured */
+    uint64_t
+        work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
+                                cudaGraph_t graph, size_t num); /* or NULL, in a one-shot run */
 } spipe_priv_trial_t;
 
 /* How far a run is. What several threads touch is under the lock. */
@@ -6163,6 +6171,74 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
     return spipe_priv_check_inputs(p, op, at);
 }
 
+/* Adds bytes to a hash (FNV-1a). */
+SPIPE_PRIV_RARE void spipe_priv_hash(uint64_t *hash, const void *data, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)data;
+    for (; bytes > 0; --bytes, ++at) *hash = (*hash ^ *at) * (uint64_t)1099511628211;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_hash_kernel(uint64_t *hash, cudaGraphNode_t node) {
+    struct cudaKernelNodeParams k;
+#if CUDART_VERSION >= 12040 /* older toolkits do not tell how large arguments are */
+    size_t i, offset, bytes;
+#endif
+    memset((void *)&k, 0, sizeof k);
+    if (cudaGraphKernelNodeGetParams(node, &k) != cudaSuccess) return;
+    spipe_priv_hash(hash, &k.func, sizeof k.func);
+    spipe_priv_hash(hash, &k.gridDim, sizeof k.gridDim);
+    spipe_priv_hash(hash, &k.blockDim, sizeof k.blockDim);
+    spipe_priv_hash(hash, &k.sharedMemBytes, sizeof k.sharedMemBytes);
+#if CUDART_VERSION >= 12040
+    for (i = 0; k.kernelParams; ++i) {
+        if (cudaFuncGetParamInfo(k.func, i, &offset, &bytes) != cudaSuccess) break;
+        spipe_priv_hash(hash, k.kernelParams[i], bytes);
+    }
+#endif
+}
+
+/* A kernel with its arguments, a copy, a memset; of other nodes the kind. What CUDA does not tell,
+   of kernels from libraries, counts as equal. */
+SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) {
+    struct cudaMemcpy3DParms copy;
+    struct cudaMemsetParams set;
+    enum cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    memset((void *)&copy, 0, sizeof copy);
+    memset((void *)&set, 0, sizeof set);
+    (void)cudaGraphNodeGetType(node, &type);
+    spipe_priv_hash(hash, &type, sizeof type);
+    if (type == cudaGraphNodeTypeKernel) spipe_priv_hash_kernel(hash, node);
+    if (type == cudaGraphNodeTypeMemcpy && !cudaGraphMemcpyNodeGetParams(node, &copy)) {
+        spipe_priv_hash(hash, &copy, sizeof copy);
+    }
+    if (type == cudaGraphNodeTypeMemset && !cudaGraphMemsetNodeGetParams(node, &set)) {
+        spipe_priv_hash(hash, &set, sizeof set);
+    }
+}
+
+/* A stage that promised to be replayable must enqueue what it did in the run before. Compared for
+   the first chunk of each run of a kept pipeline with the same arrays and count. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, int stage,
+                                                    size_t batch, cudaGraph_t graph, size_t num) {
+    cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
+    uint64_t hash = (uint64_t)14695981039346656037u;
+    const uint64_t before = p->trial.work[stage];
+    cudaError_t e;
+    size_t k;
+    if (!nodes) return cudaErrorMemoryAllocation;
+    e = cudaGraphGetNodes(graph, nodes, &num);
+    for (k = 0; k < num && e == cudaSuccess; ++k) spipe_priv_hash_node(&hash, nodes[k]);
+    free((void *)nodes);
+    (void)cudaGetLastError(); /* of what CUDA did not tell */
+    if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
+    p->trial.work[stage] = hash;
+    if (before == 0 || before == hash) return e;
+    return spipe_priv_fail(p, cudaErrorInvalidValue, stage, batch,
+                           "stage '%s' promised to be replayable, but enqueues other work than in "
+                           "the run before, and a replay would repeat the old; do not promise it, "
+                           "or let the kernel read from device memory what changes",
+                           p->request.desc.stages[stage].name);
+}
+
 /* Runs what a stage put into a graph; nothing there means that it used another stream. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
@@ -6175,6 +6251,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
                                "not on the default stream or one of your own",
                                p->request.desc.stages[op->stage].name);
+    }
+    if (e == cudaSuccess && p->trial.compare_work) {
+        e = p->trial.compare_work(p, op->stage, at->batch, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);
@@ -6702,6 +6781,7 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     t->over = 0;
     t->kernel_s = -1.0;
     t->graph_failed = 0;
+    memset(t->work, 0, sizeof t->work);
 }
 
 /* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
@@ -7480,6 +7560,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     p->self = p;
+    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run alone does not carry it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }

@@ -11,6 +11,7 @@ namespace hc {
 static void capture_op(Stream &s, const OpP &op) {
     Graph &g = *s.capture->graph;
     Node n;
+    n.handle = new_handle<cudaGraphNode_t>();
     n.shape = op;
     n.deps = s.capture_deps;
     for (size_t d : n.deps) g.nodes[d].leaf = false;
@@ -147,11 +148,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
     return call.done(cudaSuccess);
 }
 
-/* A node's handle is its index in its graph. */
-static cudaGraphNode_t node_handle(size_t i) {
-    return reinterpret_cast<cudaGraphNode_t>((i + 1) * 16);
-}
-
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus *status,
                                      unsigned long long *id, cudaGraph_t *graph,
                                      const cudaGraphNode_t **deps, const cudaGraphEdgeData **edges,
@@ -163,7 +159,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
     *status = status_of(*s);
     REFUSE_IF(*status != cudaStreamCaptureStatusActive, cudaSuccess);
     s->reported_deps.clear();
-    for (size_t d : s->capture_deps) s->reported_deps.push_back(node_handle(d));
+    for (size_t d : s->capture_deps) s->reported_deps.push_back(s->capture->graph->nodes[d].handle);
     if (id) *id = s->capture->id;
     if (graph) *graph = s->capture->handle;
     if (deps) *deps = s->reported_deps.data();
@@ -204,8 +200,55 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t
     const GraphP g = find(state().graphs, handle);
     REFUSE_IF(!g || !count, cudaErrorInvalidValue);
     const size_t total = g->nodes.size();
-    for (size_t i = 0; nodes && i < *count; ++i) nodes[i] = i < total ? node_handle(i) : nullptr;
+    for (size_t i = 0; nodes && i < *count; ++i)
+        nodes[i] = i < total ? g->nodes[i].handle : nullptr;
     *count = nodes ? std::min(*count, total) : total;
+    return call.done(cudaSuccess);
+}
+
+/* What a node of a graph that is not destroyed was asked for, or NULL. */
+static std::shared_ptr<NodeParams> node_params(cudaGraphNode_t handle) {
+    for (const auto &entry : state().graphs) {
+        for (const Node &n : entry.second->nodes) {
+            if (n.handle != handle) continue;
+            if (n.shape->params) return n.shape->params;
+            const auto other = std::make_shared<NodeParams>();
+            if (n.shape->host) other->type = cudaGraphNodeTypeHost;
+            return other;
+        }
+    }
+    return nullptr;
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType *type) {
+    ENTER(PLAIN);
+    const auto params = node_params(node);
+    REFUSE_IF(!params || !type, cudaErrorInvalidValue);
+    *type = params->type;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams *out) {
+    ENTER(PLAIN);
+    const auto params = node_params(node);
+    REFUSE_IF(!params || !out || params->type != cudaGraphNodeTypeKernel, cudaErrorInvalidValue);
+    *out = params->kernel;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms *out) {
+    ENTER(PLAIN);
+    const auto params = node_params(node);
+    REFUSE_IF(!params || !out || params->type != cudaGraphNodeTypeMemcpy, cudaErrorInvalidValue);
+    *out = params->copy;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t node, cudaMemsetParams *out) {
+    ENTER(PLAIN);
+    const auto params = node_params(node);
+    REFUSE_IF(!params || !out || params->type != cudaGraphNodeTypeMemset, cudaErrorInvalidValue);
+    *out = params->set;
     return call.done(cudaSuccess);
 }
 

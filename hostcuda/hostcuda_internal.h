@@ -132,6 +132,15 @@ enum class Model {
     DONE
 };
 
+/* What a captured operation was asked for; cudaGraph...NodeGetParams tell it. */
+struct NodeParams {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    cudaKernelNodeParams kernel = cudaKernelNodeParams();
+    cudaMemcpy3DParms copy = cudaMemcpy3DParms();
+    cudaMemsetParams set = cudaMemsetParams();
+    std::shared_ptr<void> arguments; /* that kernel.kernelParams points to */
+};
+
 struct Op {
     /* what it is */
     int kind = HOSTCUDA_OTHER;
@@ -148,6 +157,7 @@ struct Op {
     cudaError_t fail = cudaSuccess; /* raised when it runs: injected, or an illegal address */
     std::vector<long> uses;         /* Block::number of memory that must be there when it runs */
     bool host = false;              /* runs the user's host function */
+    std::shared_ptr<NodeParams> params; /* where it was captured */
     bool done = false;
     char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
 
@@ -198,6 +208,7 @@ struct Stream {
 typedef std::shared_ptr<Stream> StreamP;
 
 struct Node {
+    cudaGraphNode_t handle;
     OpP shape; /* what it is and takes; copied at each launch */
     std::vector<size_t> deps;
     bool leaf = true;

@@ -619,6 +619,16 @@ cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args) {
         return run_grid(func, invoker, c.gridDim, c.blockDim, c.dynamicSmemBytes,
                         values->pointers.data());
     };
+    if (s->capture) {
+        op->params = std::make_shared<NodeParams>();
+        op->params->type = cudaGraphNodeTypeKernel;
+        op->params->kernel.func = const_cast<void *>(func);
+        op->params->kernel.gridDim = c.gridDim;
+        op->params->kernel.blockDim = c.blockDim;
+        op->params->kernel.sharedMemBytes = static_cast<unsigned>(c.dynamicSmemBytes);
+        op->params->kernel.kernelParams = values->pointers.data();
+        op->params->arguments = values;
+    }
     return submit_or_capture(s, op);
 }
 
@@ -679,6 +689,24 @@ cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int v
               cudaErrorInvalidValue);
     REFUSE_IF(static_cast<size_t>(value) > current().profile.shared_optin, cudaErrorInvalidValue);
     k->max_dynamic = value;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaFuncGetParamInfo(const void *func, size_t index, size_t *offset, size_t *size) {
+    ENTER(PLAIN);
+    const KernelInfo *k = known_kernel(func);
+    REFUSE_IF(!k, cudaErrorInvalidDeviceFunction);
+    REFUSE_IF(index >= k->sizes.size() || !offset, cudaErrorInvalidValue);
+    size_t at = 0;
+    for (size_t i = 0; i <= index; ++i) { /* aligned as a GPU does scalars and small vectors */
+        const size_t bytes = k->sizes[i];
+        size_t align = 8;
+        while (bytes % align != 0) align /= 2;
+        at = (at + align - 1) / align * align;
+        if (i < index) at += bytes;
+    }
+    *offset = at;
+    if (size) *size = k->sizes[index];
     return call.done(cudaSuccess);
 }
 

@@ -274,6 +274,15 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
     const OpP op = new_op(*s, c.kind);
     price_copy(*op, c);
     if (c.pageable && s->capture) return invalidate(*s->capture, cudaErrorStreamCaptureUnsupported);
+    if (s->capture) {
+        op->params = std::make_shared<NodeParams>();
+        op->params->type = cudaGraphNodeTypeMemcpy;
+        cudaMemcpy3DParms &to = op->params->copy;
+        to.dstPtr = cudaPitchedPtr{c.dst, c.dpitch, c.width, c.height};
+        to.srcPtr = cudaPitchedPtr{const_cast<void *>(c.src), c.spitch, c.width, c.height};
+        to.extent = cudaExtent{c.width, c.height, 1};
+        to.kind = cudaMemcpyDefault;
+    }
     for (const void *end : {static_cast<const void *>(c.dst), c.src})
         if (const long block = block_number(end)) op->uses.push_back(block);
     std::shared_ptr<std::vector<char>> staging;
@@ -322,6 +331,12 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
     op->share = 1.0;
     op->uses.push_back(block_number(p));
     op->span = static_cast<double>(op->bytes) / device(s->device).profile.d2d;
+    if (s->capture) {
+        op->params = std::make_shared<NodeParams>();
+        op->params->type = cudaGraphNodeTypeMemset;
+        op->params->set =
+            cudaMemsetParams{p, pitch, static_cast<unsigned>(value & 255), 1, width, height};
+    }
     op->work = [p, pitch, value, width, height] {
         for (size_t i = 0; i < height; ++i)
             memset(static_cast<char *>(p) + i * pitch, value, width);

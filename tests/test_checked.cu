@@ -1,6 +1,7 @@
 /*  test_checked.cu -- a checked run names the stage, the chunk and the buffer where a stage writes
-    past its buffers, and the stage that puts nothing on its stream; of a right pipeline it says
-    nothing. Each mistake in every schedule that copies, one-shot and kept. */
+    past its buffers, the stage that puts nothing on its stream, and the one that promised to be
+    replayable and is not; of a right pipeline it says nothing. Each mistake in every schedule that
+    copies, one-shot and kept. */
 #include "pipe_common.h"
 
 #if defined(__HOSTCUDA__)
@@ -200,22 +201,131 @@ static void test_waiting(spipe_schedule_t schedule) {
            spipe_schedule_name(schedule));
 }
 
+/* What a stage that promised to be replayable enqueues: for each member that differs between two
+   runs, a replay would have been wrong. */
+typedef struct work {
+    int factor, blocks_more, other_kernel, fill;
+    const unsigned char *table; /* device memory */
+    int more;                   /* one more kernel */
+} work_t;
+
+static __global__ void times(const unsigned char *x, unsigned char *y, size_t n, work_t w) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)(w.factor * x[i]);
+}
+
+static __global__ void times_too(const unsigned char *x, unsigned char *y, size_t n, work_t w) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)(w.factor * x[i]);
+}
+
+static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
+    const work_t *w = (const work_t *)user;
+    const unsigned blocks = spipe_blocks(c->count, 64) + (unsigned)w->blocks_more;
+    const unsigned char *x = SPIPE_BUF(c, 0, const unsigned char);
+    unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
+    void *temp = SPIPE_BUF_ROW(c, 3, unsigned char, 3);
+    work_t given; /* an argument without padding, the rest of it equal */
+    memset((void *)&given, 0, sizeof given);
+    given.factor = w->factor;
+    SPIPE_TRY(cudaMemsetAsync(temp, w->fill, c->count, c->stream));
+    SPIPE_TRY(cudaMemcpyAsync(temp, w->table, 16, cudaMemcpyDefault, c->stream));
+    SPIPE_TRY(SPIPE_LAUNCH(w->other_kernel ? times_too : times, blocks, 64, 0, c->stream, x, y,
+                           c->count, given));
+    if (!w->more) return cudaSuccess;
+    return SPIPE_LAUNCH(times, blocks, 64, 0, c->stream, x, y, c->count, given);
+}
+
+static void world_replayable(world_t *w, spipe_schedule_t schedule, work_t *work, int promised) {
+    world_new(w, schedule, 0);
+    w->d.stages[0].fn = work_stage;
+    w->d.stages[0].user = work;
+    if (promised) spipe_stage_replayable(&w->d, 0);
+}
+
+/* The third of four runs differs from the two before it, so the fourth does, too. */
+static void test_lie(spipe_schedule_t schedule, const char *what, work_t before, work_t after) {
+    int promised;
+    for (promised = 0; promised < 2; ++promised) {
+        spipe_pipeline_t *p;
+        work_t work = before;
+        cudaError_t e[4];
+        world_t w;
+        int k, told = 1;
+        world_replayable(&w, schedule, &work, promised);
+        SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+        for (k = 0; k < 4; ++k) {
+            work = k == 2 ? after : before;
+            e[k] = spipe_pipeline_run(p, &w.r);
+            if (k >= 2 && promised) told &= names(&w.r, "'twice'", 0, "other work than in the run");
+        }
+        SPIPE_CHECK(spipe_pipeline_destroy(p));
+        k = e[2] == cudaErrorInvalidValue && e[3] == cudaErrorInvalidValue && told;
+        if (!promised) k = e[2] == cudaSuccess && e[3] == cudaSuccess;
+        tap_ok(e[0] == cudaSuccess && e[1] == cudaSuccess && k, "%s, %s, %s: %s",
+               spipe_schedule_name(schedule), what, promised ? "promised" : "not promised",
+               w.r.failure.message);
+    }
+}
+
+/* Other arrays and another count are no lie. */
+static void test_no_lie(spipe_schedule_t schedule, work_t work) {
+    static unsigned char other[N];
+    spipe_pipeline_t *p;
+    world_t w;
+    int k, good = 1;
+    world_replayable(&w, schedule, &work, 1);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    for (k = 0; k < 6; ++k) {
+        if (k == 2) SPIPE_CHECK(spipe_pipeline_set_host(p, 0, other));
+        if (k == 4) SPIPE_CHECK(spipe_pipeline_set_count(p, CHUNK / 2));
+        good &= spipe_pipeline_run(p, &w.r) == cudaSuccess;
+    }
+    tap_ok(good && w.y[CHUNK / 2 - 1] == 0, "%s: other arrays and another count are no lie: %s",
+           spipe_schedule_name(schedule), w.r.failure.message);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
+static void test_replayable(spipe_schedule_t schedule, const unsigned char *table) {
+    const work_t before = {2, 0, 0, 1, table, 0};
+    work_t after[6];
+    static const char *const what[] = {"an argument", "the grid", "the kernel",
+                                       "a memset",    "a copy",   "one more"};
+    int k;
+    for (k = 0; k < 6; ++k) after[k] = before;
+    after[0].factor = 3;
+    after[1].blocks_more = 1;
+    after[2].other_kernel = 1;
+    after[3].fill = 2;
+    after[4].table = table + 16;
+    after[5].more = 1;
+#if CUDART_VERSION >= 12040
+    k = 0;
+#else
+    k = 1; /* older toolkits do not tell how large arguments are */
+#endif
+    for (; k < 6; ++k) test_lie(schedule, what[k], before, after[k]);
+    test_no_lie(schedule, before);
+}
+
 #if defined(__HOSTCUDA__) && !defined(_WIN32)
 /* Where a tool watches memory, each buffer of each slot is an allocation of its own. */
 static void test_apart(void) {
     const char *name = "NV_SANITIZER_INJECTION_TRANSPORT_TYPE";
     const char *was = getenv(name);
-    long before;
+    long before, calls;
+    int good;
     world_t w;
     world_new(&w, SPIPE_ENGINES, 1);
     w.d.depth = 3;
     if (!was) setenv(name, "test", 1);
     before = hostcuda_calls("cudaMalloc");
-    tap_ok(run(&w, 0) == cudaSuccess && is_right(&w, 1) &&
-               hostcuda_calls("cudaMalloc") - before == 3 * 3 + 1 &&
+    good = run(&w, 0) == cudaSuccess && is_right(&w, 1);
+    calls = hostcuda_calls("cudaMalloc") - before;
+    tap_ok(good && calls == 3 * 3 + 1 &&
                w.r.device_bytes == 3 * (CHUNK + 3 + CHUNK + 3 * CHUNK) + 64,
-           "3 slots of 3 buffers, and one that is resident: %ld allocations, %zu bytes",
-           hostcuda_calls("cudaMalloc") - before, w.r.device_bytes);
+           "3 slots of 3 buffers, and one that is resident: %ld allocations, %zu bytes", calls,
+           w.r.device_bytes);
     if (!was) unsetenv(name);
 }
 #endif
@@ -223,11 +333,15 @@ static void test_apart(void) {
 int main(void) {
     static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                                  SPIPE_BREADTH_FIRST};
+    unsigned char *table;
     size_t s;
+    SPIPE_CHECK(cudaMalloc((void **)&table, 32));
+    SPIPE_CHECK(cudaMemset(table, 0, 32));
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
         test_right(schedules[s]);
         test_streams(schedules[s]);
         test_waiting(schedules[s]);
+        test_replayable(schedules[s], table);
 #if !SPIPE_PRIV_ASAN
         test_past(schedules[s]);
         test_host_past(schedules[s]);
@@ -236,5 +350,6 @@ int main(void) {
 #if defined(__HOSTCUDA__) && !defined(_WIN32)
     test_apart();
 #endif
+    SPIPE_CHECK(cudaFree(table));
     return tap_done();
 }

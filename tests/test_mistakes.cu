@@ -46,6 +46,17 @@ static cudaError_t in_place_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 0, float), SPIPE_BUF(c, 1, float), c->count);
 }
 
+static __global__ void times(const float *in, float *out, size_t n, float factor) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = factor * in[i];
+}
+
+static cudaError_t times_stage(const spipe_chunk_t *c, void *user) {
+    return SPIPE_LAUNCH(times, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const float), SPIPE_BUF(c, 1, float), c->count,
+                        *(const float *)user);
+}
+
 static cudaError_t third_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(twice, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const float),
@@ -356,6 +367,22 @@ static cudaError_t broken_promise(spipe_failure_t *f) {
     return run(&d, f);
 }
 
+static cudaError_t other_work(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(times_stage);
+    float factor = 2.0f;
+    spipe_pipeline_t *p;
+    cudaError_t e;
+    d.checked = 1;
+    d.stages[0].user = &factor;
+    spipe_stage_replayable(&d, 0);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+    factor = 3.0f;
+    e = refused_call(p, f);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return e;
+}
+
 /* ---- The page ------------------------------------------------------------------------------ */
 typedef struct mistake {
     const char *what; /* NULL = a heading follows in cure */
@@ -426,7 +453,9 @@ static const mistake_t mistakes[] = {
     {"A launch on the default stream, or on a stream of your own", default_stream,
      cudaErrorInvalidValue, "`chunk->stream`"},
     {"An elementwise stage that writes into its input", broken_promise, cudaErrorInvalidValue,
-     "an in/out buffer, or no promise"}};
+     "an in/out buffer, or no promise"},
+    {"A stage marked replayable whose kernel gets another argument in the next run", other_work,
+     cudaErrorInvalidValue, "keep what changes in device memory, or no promise"}};
 
 static void page(const char *format, ...) {
     const size_t n = strlen(out_text);

@@ -93,6 +93,74 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
     return spipe_priv_check_inputs(p, op, at);
 }
 
+/* Adds bytes to a hash (FNV-1a). */
+SPIPE_PRIV_RARE void spipe_priv_hash(uint64_t *hash, const void *data, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)data;
+    for (; bytes > 0; --bytes, ++at) *hash = (*hash ^ *at) * (uint64_t)1099511628211;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_hash_kernel(uint64_t *hash, cudaGraphNode_t node) {
+    struct cudaKernelNodeParams k;
+#if CUDART_VERSION >= 12040 /* older toolkits do not tell how large arguments are */
+    size_t i, offset, bytes;
+#endif
+    memset((void *)&k, 0, sizeof k);
+    if (cudaGraphKernelNodeGetParams(node, &k) != cudaSuccess) return;
+    spipe_priv_hash(hash, &k.func, sizeof k.func);
+    spipe_priv_hash(hash, &k.gridDim, sizeof k.gridDim);
+    spipe_priv_hash(hash, &k.blockDim, sizeof k.blockDim);
+    spipe_priv_hash(hash, &k.sharedMemBytes, sizeof k.sharedMemBytes);
+#if CUDART_VERSION >= 12040
+    for (i = 0; k.kernelParams; ++i) {
+        if (cudaFuncGetParamInfo(k.func, i, &offset, &bytes) != cudaSuccess) break;
+        spipe_priv_hash(hash, k.kernelParams[i], bytes);
+    }
+#endif
+}
+
+/* A kernel with its arguments, a copy, a memset; of other nodes the kind. What CUDA does not tell,
+   of kernels from libraries, counts as equal. */
+SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) {
+    struct cudaMemcpy3DParms copy;
+    struct cudaMemsetParams set;
+    enum cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    memset((void *)&copy, 0, sizeof copy);
+    memset((void *)&set, 0, sizeof set);
+    (void)cudaGraphNodeGetType(node, &type);
+    spipe_priv_hash(hash, &type, sizeof type);
+    if (type == cudaGraphNodeTypeKernel) spipe_priv_hash_kernel(hash, node);
+    if (type == cudaGraphNodeTypeMemcpy && !cudaGraphMemcpyNodeGetParams(node, &copy)) {
+        spipe_priv_hash(hash, &copy, sizeof copy);
+    }
+    if (type == cudaGraphNodeTypeMemset && !cudaGraphMemsetNodeGetParams(node, &set)) {
+        spipe_priv_hash(hash, &set, sizeof set);
+    }
+}
+
+/* A stage that promised to be replayable must enqueue what it did in the run before. Compared for
+   the first chunk of each run of a kept pipeline with the same arrays and count. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, int stage,
+                                                    size_t batch, cudaGraph_t graph, size_t num) {
+    cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(num * sizeof *nodes);
+    uint64_t hash = (uint64_t)14695981039346656037u;
+    const uint64_t before = p->trial.work[stage];
+    cudaError_t e;
+    size_t k;
+    if (!nodes) return cudaErrorMemoryAllocation;
+    e = cudaGraphGetNodes(graph, nodes, &num);
+    for (k = 0; k < num && e == cudaSuccess; ++k) spipe_priv_hash_node(&hash, nodes[k]);
+    free((void *)nodes);
+    (void)cudaGetLastError(); /* of what CUDA did not tell */
+    if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
+    p->trial.work[stage] = hash;
+    if (before == 0 || before == hash) return e;
+    return spipe_priv_fail(p, cudaErrorInvalidValue, stage, batch,
+                           "stage '%s' promised to be replayable, but enqueues other work than in "
+                           "the run before, and a replay would repeat the old; do not promise it, "
+                           "or let the kernel read from device memory what changes",
+                           p->request.desc.stages[stage].name);
+}
+
 /* Runs what a stage put into a graph; nothing there means that it used another stream. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
@@ -105,6 +173,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
                                "not on the default stream or one of your own",
                                p->request.desc.stages[op->stage].name);
+    }
+    if (e == cudaSuccess && p->trial.compare_work) {
+        e = p->trial.compare_work(p, op->stage, at->batch, graph, nodes);
     }
     if (e == cudaSuccess) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (e == cudaSuccess) e = cudaGraphLaunch(exec, op->stream);

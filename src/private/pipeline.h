@@ -158,6 +158,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     p->self = p;
+    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run alone does not carry it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }

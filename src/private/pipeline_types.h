@@ -219,6 +219,10 @@ typedef struct spipe_priv_trial {
     size_t graph_moved[2];
     size_t graph_chunk; /* of the plan that it replays */
     int graph_failed;   /* 1 = it cannot be captured */
+    uint64_t
+        work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
+    cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
+                                cudaGraph_t graph, size_t num); /* or NULL, in a one-shot run */
 } spipe_priv_trial_t;
 
 /* How far a run is. What several threads touch is under the lock. */

@@ -172,7 +172,9 @@ typedef struct spipe_desc {
       - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
         bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
         slot is an allocation of its own instead, so that these see reads, too;
-      - an elementwise stage that writes into an input.
+      - an elementwise stage that writes into an input;
+      - a replayable stage that enqueues other work than in the run of the pipeline before: other
+        kernels, copies or, from CUDA 12.4 on, arguments (the padding of structs included).
     It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -241,7 +243,9 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
                input.
     replayable    it enqueues the same work in every run, with the same arguments, on the thread
                that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
-               without calling the stage; spipe_run may use cudaStreamPerThread for a small total.
+               without calling the stage, so with that run's arguments: what changes from run to
+               run belongs into device memory. A checked run calls the stage and compares.
+               spipe_run may use cudaStreamPerThread for a small total.
     Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);
