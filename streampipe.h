@@ -545,8 +545,10 @@ typedef enum spipe_kind {
     SPIPE_INOUT,     /* host array, copied in and out */
     SPIPE_TEMP,      /* device only, one a slot */
     SPIPE_RESIDENT,  /* device only, one for the whole run */
-    SPIPE_SOURCE,    /* a host function fills it, copied in */
-    SPIPE_SINK       /* copied out, a host function drains it */
+    SPIPE_SOURCE,    /* a host function fills it, in order, copied in */
+    SPIPE_SINK,      /* copied out, a host function drains it, in order */
+    SPIPE_SOURCE_AT, /* a host function fills any part of it at any time, copied in */
+    SPIPE_SINK_AT    /* copied out, a host function drains any part of it at any time */
 } spipe_kind_t;
 
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
@@ -603,6 +605,13 @@ typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *coun
 /* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
 
+/* Fills count elements at dst, of which the first is number first in the whole: all of them, or it
+   returns an error. Called on several threads at once, for any part, in any order; with a halo for
+   the elements around a chunk, too. It must not wait for another part. */
+typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count, void *user);
+/* Takes count elements at src, of which the first is number first in the whole; as above. */
+typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
+
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -642,6 +651,13 @@ typedef enum spipe_staging {
     SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; right where the GPU reads host pages */
 } spipe_staging_t;
 
+/* Private: calls a function of the user's for a chunk. Kept in the description, so that a program
+   has the code of only those kinds of buffers that it adds. */
+struct spipe_priv_pipeline;
+struct spipe_priv_at;
+typedef cudaError_t (*spipe_priv_caller_t)(struct spipe_priv_pipeline *p, int buffer,
+                                           const struct spipe_priv_at *at);
+
 typedef struct spipe_buffer_desc {
     spipe_kind_t kind;
     size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
@@ -651,7 +667,10 @@ typedef struct spipe_buffer_desc {
     int resident; /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
     spipe_source_fn source;
     spipe_sink_fn sink;
-    void *user; /* handed to source or sink */
+    spipe_source_at_fn source_at;
+    spipe_sink_at_fn sink_at;
+    void *user;                 /* handed to the function above */
+    spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -727,7 +746,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_set_halo -- the buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at, spipe_set_halo -- the
+    buffers of a pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -736,8 +756,12 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     bytes      bytes   of a resident buffer, 1 or more.
     how        in      SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD, or the last two or-ed.
     source, sink in    see spipe_source_fn, spipe_sink_fn; user is handed to it. They may run on
-                       a library thread, one call at a time, and may not call CUDA.
-    buffer     in      number of an input, in/out or source buffer.
+                       a library thread, one call at a time, and may not call CUDA. For data that
+                       comes in order: a pipe, a decoder.
+    source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
+                       once as there are threads, so that a file is read and written at the speed
+                       of all of them. count must be set, or a source be there whose end tells.
+    buffer     in      number of an input, or of a source of either kind.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
@@ -751,6 +775,10 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes);
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes);
+SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
+                                  size_t elem_bytes);
+SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
+                                size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
@@ -2058,12 +2086,23 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     return i;
 }
 
+/* Callers of the user's functions: the first two in filling.h, the others in hostwork.h. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(struct spipe_priv_pipeline *p, int buffer,
+                                                    const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(struct spipe_priv_pipeline *p, int buffer,
+                                                 const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
+                                                  const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(struct spipe_priv_pipeline *p, int buffer,
+                                                  const struct spipe_priv_at *at);
+
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
     const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
     if (i < 0) return i;
     d->buffers[i].source = source;
     d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_fill_sources;
     return i;
 }
 
@@ -2072,6 +2111,27 @@ SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, si
     if (i < 0) return i;
     d->buffers[i].sink = sink;
     d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_drain_sink;
+    return i;
+}
+
+SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
+                                  size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE_AT, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].source_at = source_at;
+    d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_fill_part;
+    return i;
+}
+
+SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
+                                size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_SINK_AT, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].sink_at = sink_at;
+    d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_drain_part;
     return i;
 }
 
@@ -2150,9 +2210,11 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
 }
 
 SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
-    static const char *const names[] = {"unknown", "input",    "output", "in/out",
-                                        "temp",    "resident", "source", "sink"};
-    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK ? (int)kind : 0];
+    static const char *const names[] = {"unknown",        "input", "output",
+                                        "in/out",         "temp",  "resident",
+                                        "source",         "sink",  "positioned source",
+                                        "positioned sink"};
+    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK_AT ? (int)kind : 0];
 }
 
 #ifdef __cplusplus
@@ -2184,12 +2246,23 @@ SPIPE_PRIV_RARE int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
+/* Whether a function of the user's fills or drains it; and whether that sees chunks in order. */
+SPIPE_PRIV_RARE int spipe_priv_is_hosted(const spipe_buffer_desc_t *b) {
+    return b->kind >= SPIPE_SOURCE && b->kind <= SPIPE_SINK_AT;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_is_sequential(const spipe_buffer_desc_t *b) {
+    return b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+}
+
 SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
+    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SOURCE_AT) return 1;
+    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
+    if (b->kind == SPIPE_SINK || b->kind == SPIPE_SINK_AT) return 1;
+    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
 /* Bytes of a buffer's host array; 0 where there is none. */
@@ -2542,9 +2615,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
-    const int halo = b->halo_before || b->halo_after;
+    const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
     const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
-    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
+    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
@@ -2556,8 +2629,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d (%s): %zu "
                          "elements of %zu bytes are more than SIZE_MAX bytes",
                          i, kind, d->count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
-                             (b->kind == SPIPE_SINK && !b->sink),
+    SPIPE_PRIV_REFUSE_IF(hosted &&
+                             (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
@@ -2568,10 +2641,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
     SPIPE_PRIV_REFUSE_IF(
-        halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
+        halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
         "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
         "chunks are not there yet",
         i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
+                         "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
                          kind);
@@ -2752,7 +2827,8 @@ enum {
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512      /* and less of it, so nothing is pinned */
+    SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
+    SPIPE_PRIV_POSITIONED = 1024  /* a source or sink is called by several threads at once */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -2816,7 +2892,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
     const double bytes = (double)b->elem_bytes;
-    const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+    const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
     if (b->kind == SPIPE_RESIDENT) {
         w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_TRY | SPIPE_PRIV_MAY_REPLAY);
@@ -2839,9 +2915,10 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (hosted) w->flags |= SPIPE_PRIV_SEQUENTIAL;
+    if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
+    if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
-    if (hosted) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
+    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
     if (b->kind == SPIPE_TEMP) return;
     if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }
@@ -3287,7 +3364,9 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
-    if (w->pageable_in + w->pageable_out <= 0.0) most = ways; /* sources and sinks take turns */
+    if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED)) {
+        most = ways; /* sources and sinks see chunks in order */
+    }
     if (asked != SPIPE_AUTO) threads = most = ways * asked;
     for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;
@@ -3830,9 +3909,10 @@ typedef struct spipe_priv_run {
     int capturing, endless, one_stream;
     int running_enqueued; /* an enqueued run has not been waited for */
     int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
-    size_t failed, drain_failed, stop_asked; /* flags under the lock */
-    cudaError_t stale_error;                 /* the thread's last error when the run began */
-    size_t total;                            /* elements; SPIPE_AUTO = not known yet */
+    size_t failed; /* under the lock: 0 = no, 2 = at a positioned source or sink, 1 = elsewhere */
+    size_t stop_asked;       /* a flag under the lock */
+    cudaError_t stale_error; /* the thread's last error when the run began */
+    size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
     size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
     size_t moved[2];     /* bytes to the device, from it */
@@ -4045,7 +4125,8 @@ SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size
 SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
     const spipe_kind_t from = c->kind[0], to = c->kind[1];
     if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF says what is not there */
-    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && to != SPIPE_INPUT && to != SPIPE_SOURCE) {
+    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && from != SPIPE_SINK_AT && to != SPIPE_INPUT &&
+        to != SPIPE_SOURCE && to != SPIPE_SOURCE_AT) {
         return;
     }
     (void)spipe_priv_wrong_buf(c, 0, 1,
@@ -4227,17 +4308,24 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
     return spipe_priv_position(p, batch) * p->plan.batch;
 }
 
-/* Records a failure; every thread looks at run.failed and winds down. The first one is reported;
-   a later one may still be at an earlier batch. */
+/* In place of a stage: a positioned source or sink failed. */
+enum {
+    SPIPE_PRIV_PART = -2
+};
+
+/* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
+   and a later one may still be at an earlier batch; but of positioned sources and sinks that fail
+   on several threads at once, the one at the earliest batch. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
                                             size_t batch, const char *format, ...) {
+    const size_t how = stage == SPIPE_PRIV_PART ? 2 : 1;
     va_list args;
     spipe_priv_lock(p->sync);
-    if (!p->run.failed) {
-        p->run.failed = 1;
+    if (!p->run.failed || (how == 2 && p->run.failed == how && batch < p->run.failed_batch)) {
+        p->run.failed = how;
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
-        p->failure.stage = stage;
+        p->failure.stage = how == 2 ? -1 : stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
@@ -4312,6 +4400,15 @@ SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
 }
 
+/* The run's error where it has failed at this batch or before it. */
+SPIPE_API cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
+    cudaError_t e;
+    spipe_priv_lock(p->sync);
+    e = p->run.failed_batch <= batch ? p->failure.error : cudaSuccess;
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
 /* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
 SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
     return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
@@ -4383,7 +4480,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
     const int halo = b->halo_before || b->halo_after;
-    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) return SPIPE_PRIV_PATH_STAGED;
+    if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
     if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
@@ -4408,7 +4505,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
     t->pageable_copies |= spipe_priv_no_pins(r) && b->kind != SPIPE_RESIDENT;
-    t->sequential |= b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+    t->sequential |= spipe_priv_is_sequential(b);
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
 }
@@ -5507,14 +5604,21 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
     memcpy(to, from, n);
 }
 
+/* The part of a batch's window that lies in the whole: n elements from number low on. */
+SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe_priv_at_t *at,
+                                       size_t total, size_t *low, size_t *n) {
+    size_t left, right;
+    spipe_priv_outside(b, at->first, at->count, total, &left, &right);
+    *low = at->first - (b->halo_before - left);
+    *n = at->first + at->count + b->halo_after - right - *low;
+}
+
 /* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
 SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                            const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
-    size_t left, right, low, n;
-    spipe_priv_outside(b, at->first, at->count, total, &left, &right);
-    low = at->first - (b->halo_before - left);
-    n = at->first + at->count + b->halo_after - right - low;
+    size_t low, n;
+    spipe_priv_inside(b, at, total, &low, &n);
     data -= (at->first - low) * b->elem_bytes;
     if (cached)
         memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
@@ -5522,6 +5626,32 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
         spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
     data += (at->first - low) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
+}
+
+/* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
+                                                 const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    unsigned char *data = at->slot->pin_in[i];
+    size_t low, n;
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    spipe_priv_inside(b, at, total, &low, &n);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+                    b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) {
+        spipe_priv_fill_edges(b, data, at->first, at->count, total);
+        return e;
+    }
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
+                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
+                           "%s",
+                           i, at->position, n, low, why);
 }
 
 /* Reads up to want elements of a source; fewer only at its end. */
@@ -5604,17 +5734,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* Reads all sources for a batch, finds the end, and writes their edges; in turn. Where a source
-   that reads ahead told the end, the others are asked whether theirs is there, too. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
+/* Reads all sources for a batch, from buffer i on, finds the end, and writes their edges; in turn.
+   Where a source that reads ahead told the end, the others are asked whether theirs is there, too.
+ */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
+                                                    const spipe_priv_at_t *at) {
+    const size_t batch = at->batch, first = at->first;
     size_t total = spipe_priv_locked_get(p, &p->run.total), count;
-    int i, ended = -1;
+    int ended = -1;
     if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
         return cudaSuccess;
     }
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+    for (; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
         if (p->run.sources[i].ended) ended = i;
@@ -5627,7 +5758,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, si
     count = spipe_priv_count_of(p, batch);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (b->kind == SPIPE_SOURCE) spipe_priv_fill_edges(b, slot->pin_in[i], first, count, total);
+        if (b->kind != SPIPE_SOURCE) continue;
+        spipe_priv_fill_edges(b, at->slot->pin_in[i], first, count, total);
     }
     return cudaSuccess;
 }
@@ -5645,12 +5777,13 @@ SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
 
-SPIPE_PRIV_RARE int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
+/* The first buffer of a kind; -1 = there is none. */
+SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == kind) return 1;
+        if (d->buffers[i].kind == kind) return i;
     }
-    return 0;
+    return -1;
 }
 
 /* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
@@ -5673,21 +5806,26 @@ enum {
     SPIPE_PRIV_READ_FAILED
 };
 
-SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return SPIPE_PRIV_READ_OK;
+SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source, size_t batch) {
+    spipe_priv_at_t at;
+    if (source < 0) return SPIPE_PRIV_READ_OK;
     if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
-    if (spipe_priv_fill_sources(p, batch) != cudaSuccess) return SPIPE_PRIV_READ_FAILED;
-    return SPIPE_PRIV_READ_OK;
+    spipe_priv_locate(p, batch, &at);
+    if (p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess) {
+        return SPIPE_PRIV_READ_OK;
+    }
+    return SPIPE_PRIV_READ_FAILED;
 }
 
 /* What happens in turn: sources are read; several GPUs ask where the batch lies. */
 SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
+    const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
     int outcome;
-    if (!shared && !spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return;
+    if (!shared && source < 0) return;
     spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
     if (shared) spipe_priv_take_position(p, batch);
-    outcome = spipe_priv_read_sources(p, batch);
+    outcome = spipe_priv_read_sources(p, source, batch);
     if (shared) (void)p->request.desc.hooks->next_batch(p, outcome);
     spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
 }
@@ -5704,7 +5842,10 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
-        spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
+        if (b->kind == SPIPE_SOURCE_AT)
+            (void)b->caller(p, i, &at);
+        else
+            spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
     }
     spipe_priv_locked_set(p, &slot->filled, batch + 1);
 }
@@ -5714,59 +5855,70 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-SPIPE_PRIV_RARE void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!at->slot->pin_out[i] || b->kind == SPIPE_SINK) continue;
-        spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
-                        at->count * b->elem_bytes);
-    }
+/* Hands a batch to a sink, in turn. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
+                                                  const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+                    b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail(p, e, -1, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                           at->position, at->first, why);
 }
 
-/* 1 when every sink took the batch. */
-SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+/* The same for a positioned sink, which may be called by several threads at once. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int i,
+                                                  const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+                    b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
+                           i, at->position, at->count, at->first, why);
+}
+
+/* All outputs of a batch but those that sinks get in turn (in_turn = 0), or these (1). Returns
+   whether they are whole. */
+SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                          int in_turn) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        spipe_priv_note_t note;
-        const char *why;
-        cudaError_t e;
-        if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        memset(&note, 0, sizeof note);
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
-                        b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
-                        cudaErrorUnknown);
-        if (e == cudaSuccess) continue;
-        why = spipe_priv_why(&note, &e);
-        (void)spipe_priv_fail(p, e, -1, at->batch,
-                              "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                              at->position, at->first, why);
-        return 0;
+        if (!at->slot->pin_out[i] || (b->kind == SPIPE_SINK) != in_turn) continue;
+        if (b->caller && b->caller(p, i, at) != cudaSuccess) return 0;
+        if (b->caller) continue;
+        spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
+                        at->count * b->elem_bytes);
     }
     return 1;
 }
 
 /* Nothing is drained after a failure at this batch or before it. */
-SPIPE_PRIV_RARE int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    return !spipe_priv_is_lost(p, batch) && !spipe_priv_locked_get(p, &p->run.drain_failed);
-}
-
 SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     spipe_priv_at_t at;
-    int ok = spipe_priv_may_drain(p, batch);
+    int ok = !spipe_priv_is_lost(p, batch);
     spipe_priv_locate(p, batch, &at);
-    if (ok) spipe_priv_drain_arrays(p, &at);
-    if (spipe_priv_has_kind(&p->request.desc, SPIPE_SINK)) {
+    if (ok) ok = spipe_priv_drain_some(p, &at, 0);
+    if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0) {
         spipe_priv_take_turn(p, &p->run.at.drain_turn, batch);
-        ok = ok && spipe_priv_may_drain(p, batch) && spipe_priv_drain_sinks(p, &at);
+        ok = ok && !spipe_priv_is_lost(p, batch) && spipe_priv_drain_some(p, &at, 1);
     }
     spipe_priv_lock(p->sync);
-    if (ok)
-        at.slot->whole = batch + 1;
-    else
-        p->run.drain_failed = 1;
+    if (ok) at.slot->whole = batch + 1;
     while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
         ++p->run.at.completed;
     }
@@ -5899,7 +6051,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *f
         spipe_priv_poll(p);
         spipe_priv_yield(p->sync);
     }
-    return spipe_priv_is_lost(p, batch) ? p->failure.error : cudaSuccess;
+    return spipe_priv_error_at(p, batch);
 }
 
 /* Waits until the workers have nothing left to do, and nothing will follow. */
@@ -6535,7 +6687,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = run->drain_failed = run->stop_asked = 0;
+    run->failed = run->stop_asked = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);

@@ -394,6 +394,37 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     return e;
 }
 
+/* A positioned source or sink that fails will fail on another GPU, too. */
+SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
+    if (e == cudaSuccess) return e;
+    spipe_priv_lock(t->sync);
+    t->may_retry = 0;
+    spipe_priv_unlock(t->sync);
+    return e;
+}
+
+/* Positioned sources and sinks for one GPU; all GPUs call the user's function as they come. */
+SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t count, void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t *t = part->member->team;
+    const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    cudaError_t e;
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->source_at(dst, first, count, b->user),
+                    cudaErrorUnknown);
+    return spipe_priv_team_part_done(t, e);
+}
+
+SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, size_t count,
+                                              void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t *t = part->member->team;
+    const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    cudaError_t e;
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->sink_at(src, first, count, b->user),
+                    cudaErrorUnknown);
+    return spipe_priv_team_part_done(t, e);
+}
+
 /* A host stage for one GPU: one GPU at a time calls the user's function. */
 SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
@@ -816,7 +847,9 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         m->parts[i].number = i;
         if (b->kind == SPIPE_SOURCE) b->source = spipe_priv_team_source;
         if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
-        if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) b->user = &m->parts[i];
+        if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
+        if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
+        if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
         if (!t->merged[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
         if (!m->copies[i]) return cudaErrorMemoryAllocation;

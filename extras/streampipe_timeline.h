@@ -877,12 +877,13 @@ SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *
     spipe_priv_judge_copies(r, p, rec, limit);
     spipe_priv_judge_chunks(r, p, rec, limit);
     if (limit == SPIPE_SPAN_HOST ||
-        (spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE) && limit == SPIPE_SPAN_FILL) ||
-        (spipe_priv_has_kind(&p->request.desc, SPIPE_SINK) && limit == SPIPE_SPAN_DRAIN)) {
+        (spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0 && limit == SPIPE_SPAN_FILL) ||
+        (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0 && limit == SPIPE_SPAN_DRAIN)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_HOST_WORK, "the device waits for host work: %s",
                              limit == SPIPE_SPAN_HOST
                                  ? "do less in host stages, or move work to the device"
-                                 : "one thread calls the source or sink; make it faster");
+                                 : "one thread calls the source or sink; make it positioned "
+                                   "(spipe_add_source_at), or faster");
     }
     if (rec->lost > 0) {
         spipe_priv_add_cause(

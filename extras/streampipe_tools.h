@@ -685,7 +685,7 @@ SPIPE_API cudaError_t spipe_priv_may_tune(const spipe_desc_t *d, spipe_failure_t
         const spipe_buffer_desc_t *b = &d->buffers[i];
         const int both = b->resident == (SPIPE_UPLOAD | SPIPE_DOWNLOAD);
         const int kept = b->kind == SPIPE_RESIDENT && both;
-        const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+        const int hosted = spipe_priv_is_sequential(b);
         if (!kept && !hosted && b->kind != SPIPE_INOUT) continue;
         return spipe_priv_refuse(f, cudaErrorInvalidValue,
                                  "buffer %d (%s): tuning runs again and again, which this buffer "

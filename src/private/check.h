@@ -11,9 +11,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const char *kind = spipe_priv_kind_name(b->kind);
     const int array = spipe_priv_is_array(b), resident = b->kind == SPIPE_RESIDENT;
-    const int halo = b->halo_before || b->halo_after;
+    const int halo = b->halo_before || b->halo_after, hosted = spipe_priv_is_hosted(b);
     const size_t chunk = d->chunk == SPIPE_AUTO ? 1 : d->chunk;
-    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK,
+    SPIPE_PRIV_REFUSE_IF(b->kind < SPIPE_INPUT || b->kind > SPIPE_SINK_AT,
                          "buffer %d: its kind is not one of spipe_kind_t", i);
     SPIPE_PRIV_REFUSE_IF(b->elem_bytes == 0, "buffer %d (%s): %s is 0 bytes; give its size", i,
                          kind, resident ? "the buffer" : "an element");
@@ -25,8 +25,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                          "buffer %d (%s): %zu "
                          "elements of %zu bytes are more than SIZE_MAX bytes",
                          i, kind, d->count, b->elem_bytes);
-    SPIPE_PRIV_REFUSE_IF((b->kind == SPIPE_SOURCE && !b->source) ||
-                             (b->kind == SPIPE_SINK && !b->sink),
+    SPIPE_PRIV_REFUSE_IF(hosted &&
+                             (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
@@ -37,10 +37,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
     SPIPE_PRIV_REFUSE_IF(
-        halo && b->kind != SPIPE_INPUT && b->kind != SPIPE_SOURCE,
+        halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
         "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
         "chunks are not there yet",
         i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
+                         "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
                          "buffer %d (%s): edge is not SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO", i,
                          kind);

@@ -85,7 +85,8 @@ SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size
 SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
     const spipe_kind_t from = c->kind[0], to = c->kind[1];
     if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF says what is not there */
-    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && to != SPIPE_INPUT && to != SPIPE_SOURCE) {
+    if (from != SPIPE_OUTPUT && from != SPIPE_SINK && from != SPIPE_SINK_AT && to != SPIPE_INPUT &&
+        to != SPIPE_SOURCE && to != SPIPE_SOURCE_AT) {
         return;
     }
     (void)spipe_priv_wrong_buf(c, 0, 1,

@@ -52,12 +52,23 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     return i;
 }
 
+/* Callers of the user's functions: the first two in filling.h, the others in hostwork.h. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(struct spipe_priv_pipeline *p, int buffer,
+                                                    const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(struct spipe_priv_pipeline *p, int buffer,
+                                                 const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
+                                                  const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(struct spipe_priv_pipeline *p, int buffer,
+                                                  const struct spipe_priv_at *at);
+
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
     const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE, NULL, elem_bytes);
     if (i < 0) return i;
     d->buffers[i].source = source;
     d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_fill_sources;
     return i;
 }
 
@@ -66,6 +77,27 @@ SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, si
     if (i < 0) return i;
     d->buffers[i].sink = sink;
     d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_drain_sink;
+    return i;
+}
+
+SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
+                                  size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_SOURCE_AT, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].source_at = source_at;
+    d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_fill_part;
+    return i;
+}
+
+SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
+                                size_t elem_bytes) {
+    const int i = spipe_priv_add_buffer(d, SPIPE_SINK_AT, NULL, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].sink_at = sink_at;
+    d->buffers[i].user = user;
+    d->buffers[i].caller = spipe_priv_drain_part;
     return i;
 }
 
@@ -144,9 +176,11 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
 }
 
 SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
-    static const char *const names[] = {"unknown", "input",    "output", "in/out",
-                                        "temp",    "resident", "source", "sink"};
-    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK ? (int)kind : 0];
+    static const char *const names[] = {"unknown",        "input", "output",
+                                        "in/out",         "temp",  "resident",
+                                        "source",         "sink",  "positioned source",
+                                        "positioned sink"};
+    return names[kind >= SPIPE_INPUT && kind <= SPIPE_SINK_AT ? (int)kind : 0];
 }
 
 #ifdef __cplusplus

@@ -11,17 +11,24 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
     return spipe_priv_position(p, batch) * p->plan.batch;
 }
 
-/* Records a failure; every thread looks at run.failed and winds down. The first one is reported;
-   a later one may still be at an earlier batch. */
+/* In place of a stage: a positioned source or sink failed. */
+enum {
+    SPIPE_PRIV_PART = -2
+};
+
+/* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
+   and a later one may still be at an earlier batch; but of positioned sources and sinks that fail
+   on several threads at once, the one at the earliest batch. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
                                             size_t batch, const char *format, ...) {
+    const size_t how = stage == SPIPE_PRIV_PART ? 2 : 1;
     va_list args;
     spipe_priv_lock(p->sync);
-    if (!p->run.failed) {
-        p->run.failed = 1;
+    if (!p->run.failed || (how == 2 && p->run.failed == how && batch < p->run.failed_batch)) {
+        p->run.failed = how;
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
-        p->failure.stage = stage;
+        p->failure.stage = how == 2 ? -1 : stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
@@ -94,6 +101,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */
 SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
+}
+
+/* The run's error where it has failed at this batch or before it. */
+SPIPE_API cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
+    cudaError_t e;
+    spipe_priv_lock(p->sync);
+    e = p->run.failed_batch <= batch ? p->failure.error : cudaSuccess;
+    spipe_priv_unlock(p->sync);
+    return e;
 }
 
 /* Elements in the whole; SPIPE_AUTO while the sources have not ended. */

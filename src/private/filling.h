@@ -48,14 +48,21 @@ SPIPE_API void spipe_priv_copy(unsigned char *to, const unsigned char *from, siz
     memcpy(to, from, n);
 }
 
+/* The part of a batch's window that lies in the whole: n elements from number low on. */
+SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe_priv_at_t *at,
+                                       size_t total, size_t *low, size_t *n) {
+    size_t left, right;
+    spipe_priv_outside(b, at->first, at->count, total, &left, &right);
+    *low = at->first - (b->halo_before - left);
+    *n = at->first + at->count + b->halo_after - right - *low;
+}
+
 /* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
 SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                            const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
-    size_t left, right, low, n;
-    spipe_priv_outside(b, at->first, at->count, total, &left, &right);
-    low = at->first - (b->halo_before - left);
-    n = at->first + at->count + b->halo_after - right - low;
+    size_t low, n;
+    spipe_priv_inside(b, at, total, &low, &n);
     data -= (at->first - low) * b->elem_bytes;
     if (cached)
         memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
@@ -63,6 +70,32 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
         spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
     data += (at->first - low) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
+}
+
+/* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
+                                                 const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    unsigned char *data = at->slot->pin_in[i];
+    size_t low, n;
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    spipe_priv_inside(b, at, total, &low, &n);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+                    b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) {
+        spipe_priv_fill_edges(b, data, at->first, at->count, total);
+        return e;
+    }
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
+                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
+                           "%s",
+                           i, at->position, n, low, why);
 }
 
 /* Reads up to want elements of a source; fewer only at its end. */
@@ -145,17 +178,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* Reads all sources for a batch, finds the end, and writes their edges; in turn. Where a source
-   that reads ahead told the end, the others are asked whether theirs is there, too. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    const size_t first = spipe_priv_position(p, batch) * p->run.batch_elems;
+/* Reads all sources for a batch, from buffer i on, finds the end, and writes their edges; in turn.
+   Where a source that reads ahead told the end, the others are asked whether theirs is there, too.
+ */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
+                                                    const spipe_priv_at_t *at) {
+    const size_t batch = at->batch, first = at->first;
     size_t total = spipe_priv_locked_get(p, &p->run.total), count;
-    int i, ended = -1;
+    int ended = -1;
     if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
         return cudaSuccess;
     }
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+    for (; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE) continue;
         SPIPE_TRY(spipe_priv_fill_source(p, i, batch));
         if (p->run.sources[i].ended) ended = i;
@@ -168,7 +202,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, si
     count = spipe_priv_count_of(p, batch);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (b->kind == SPIPE_SOURCE) spipe_priv_fill_edges(b, slot->pin_in[i], first, count, total);
+        if (b->kind != SPIPE_SOURCE) continue;
+        spipe_priv_fill_edges(b, at->slot->pin_in[i], first, count, total);
     }
     return cudaSuccess;
 }
@@ -186,12 +221,13 @@ SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
 
-SPIPE_PRIV_RARE int spipe_priv_has_kind(const spipe_desc_t *d, spipe_kind_t kind) {
+/* The first buffer of a kind; -1 = there is none. */
+SPIPE_PRIV_RARE int spipe_priv_first_of(const spipe_desc_t *d, spipe_kind_t kind) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
-        if (d->buffers[i].kind == kind) return 1;
+        if (d->buffers[i].kind == kind) return i;
     }
-    return 0;
+    return -1;
 }
 
 /* Several GPUs: takes the next position for a batch whose slot is free, so that a slow GPU takes
@@ -214,21 +250,26 @@ enum {
     SPIPE_PRIV_READ_FAILED
 };
 
-SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, size_t batch) {
-    if (!spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return SPIPE_PRIV_READ_OK;
+SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source, size_t batch) {
+    spipe_priv_at_t at;
+    if (source < 0) return SPIPE_PRIV_READ_OK;
     if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
-    if (spipe_priv_fill_sources(p, batch) != cudaSuccess) return SPIPE_PRIV_READ_FAILED;
-    return SPIPE_PRIV_READ_OK;
+    spipe_priv_locate(p, batch, &at);
+    if (p->request.desc.buffers[source].caller(p, source, &at) == cudaSuccess) {
+        return SPIPE_PRIV_READ_OK;
+    }
+    return SPIPE_PRIV_READ_FAILED;
 }
 
 /* What happens in turn: sources are read; several GPUs ask where the batch lies. */
 SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
+    const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
     int outcome;
-    if (!shared && !spipe_priv_has_kind(&p->request.desc, SPIPE_SOURCE)) return;
+    if (!shared && source < 0) return;
     spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
     if (shared) spipe_priv_take_position(p, batch);
-    outcome = spipe_priv_read_sources(p, batch);
+    outcome = spipe_priv_read_sources(p, source, batch);
     if (shared) (void)p->request.desc.hooks->next_batch(p, outcome);
     spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
 }
@@ -245,7 +286,10 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
-        spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
+        if (b->kind == SPIPE_SOURCE_AT)
+            (void)b->caller(p, i, &at);
+        else
+            spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
     }
     spipe_priv_locked_set(p, &slot->filled, batch + 1);
 }

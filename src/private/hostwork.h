@@ -2,59 +2,70 @@
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-SPIPE_PRIV_RARE void spipe_priv_drain_arrays(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
-    int i;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!at->slot->pin_out[i] || b->kind == SPIPE_SINK) continue;
-        spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
-                        at->count * b->elem_bytes);
-    }
+/* Hands a batch to a sink, in turn. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
+                                                  const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+                    b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail(p, e, -1, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                           at->position, at->first, why);
 }
 
-/* 1 when every sink took the batch. */
-SPIPE_PRIV_RARE int spipe_priv_drain_sinks(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at) {
+/* The same for a positioned sink, which may be called by several threads at once. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int i,
+                                                  const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+                    b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
+                           i, at->position, at->count, at->first, why);
+}
+
+/* All outputs of a batch but those that sinks get in turn (in_turn = 0), or these (1). Returns
+   whether they are whole. */
+SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
+                                          int in_turn) {
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        spipe_priv_note_t note;
-        const char *why;
-        cudaError_t e;
-        if (!at->slot->pin_out[i] || b->kind != SPIPE_SINK) continue;
-        memset(&note, 0, sizeof note);
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
-                        b->sink(at->slot->pin_out[i], at->count, at->first, b->user),
-                        cudaErrorUnknown);
-        if (e == cudaSuccess) continue;
-        why = spipe_priv_why(&note, &e);
-        (void)spipe_priv_fail(p, e, -1, at->batch,
-                              "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                              at->position, at->first, why);
-        return 0;
+        if (!at->slot->pin_out[i] || (b->kind == SPIPE_SINK) != in_turn) continue;
+        if (b->caller && b->caller(p, i, at) != cudaSuccess) return 0;
+        if (b->caller) continue;
+        spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
+                        at->count * b->elem_bytes);
     }
     return 1;
 }
 
 /* Nothing is drained after a failure at this batch or before it. */
-SPIPE_PRIV_RARE int spipe_priv_may_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    return !spipe_priv_is_lost(p, batch) && !spipe_priv_locked_get(p, &p->run.drain_failed);
-}
-
 SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     spipe_priv_at_t at;
-    int ok = spipe_priv_may_drain(p, batch);
+    int ok = !spipe_priv_is_lost(p, batch);
     spipe_priv_locate(p, batch, &at);
-    if (ok) spipe_priv_drain_arrays(p, &at);
-    if (spipe_priv_has_kind(&p->request.desc, SPIPE_SINK)) {
+    if (ok) ok = spipe_priv_drain_some(p, &at, 0);
+    if (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0) {
         spipe_priv_take_turn(p, &p->run.at.drain_turn, batch);
-        ok = ok && spipe_priv_may_drain(p, batch) && spipe_priv_drain_sinks(p, &at);
+        ok = ok && !spipe_priv_is_lost(p, batch) && spipe_priv_drain_some(p, &at, 1);
     }
     spipe_priv_lock(p->sync);
-    if (ok)
-        at.slot->whole = batch + 1;
-    else
-        p->run.drain_failed = 1;
+    if (ok) at.slot->whole = batch + 1;
     while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
         ++p->run.at.completed;
     }

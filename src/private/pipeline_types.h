@@ -242,9 +242,10 @@ typedef struct spipe_priv_run {
     int capturing, endless, one_stream;
     int running_enqueued; /* an enqueued run has not been waited for */
     int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
-    size_t failed, drain_failed, stop_asked; /* flags under the lock */
-    cudaError_t stale_error;                 /* the thread's last error when the run began */
-    size_t total;                            /* elements; SPIPE_AUTO = not known yet */
+    size_t failed; /* under the lock: 0 = no, 2 = at a positioned source or sink, 1 = elsewhere */
+    size_t stop_asked;       /* a flag under the lock */
+    cudaError_t stale_error; /* the thread's last error when the run began */
+    size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
     size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
     size_t moved[2];     /* bytes to the device, from it */

@@ -165,7 +165,9 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
-    if (w->pageable_in + w->pageable_out <= 0.0) most = ways; /* sources and sinks take turns */
+    if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED)) {
+        most = ways; /* sources and sinks see chunks in order */
+    }
     if (asked != SPIPE_AUTO) threads = most = ways * asked;
     for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;

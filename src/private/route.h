@@ -7,7 +7,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
     const int halo = b->halo_before || b->halo_after;
-    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK) return SPIPE_PRIV_PATH_STAGED;
+    if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
     if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
@@ -32,7 +32,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
     t->pageable_copies |= spipe_priv_no_pins(r) && b->kind != SPIPE_RESIDENT;
-    t->sequential |= b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+    t->sequential |= spipe_priv_is_sequential(b);
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
 }

@@ -27,7 +27,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = run->drain_failed = run->stop_asked = 0;
+    run->failed = run->stop_asked = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);

@@ -4,12 +4,23 @@ SPIPE_PRIV_RARE int spipe_priv_is_array(const spipe_buffer_desc_t *b) {
     return b->kind == SPIPE_INPUT || b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
+/* Whether a function of the user's fills or drains it; and whether that sees chunks in order. */
+SPIPE_PRIV_RARE int spipe_priv_is_hosted(const spipe_buffer_desc_t *b) {
+    return b->kind >= SPIPE_SOURCE && b->kind <= SPIPE_SINK_AT;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_is_sequential(const spipe_buffer_desc_t *b) {
+    return b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+}
+
 SPIPE_PRIV_RARE int spipe_priv_goes_in(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SOURCE;
+    if (b->kind == SPIPE_SOURCE || b->kind == SPIPE_SOURCE_AT) return 1;
+    return b->kind == SPIPE_INPUT || b->kind == SPIPE_INOUT;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_goes_out(const spipe_buffer_desc_t *b) {
-    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT || b->kind == SPIPE_SINK;
+    if (b->kind == SPIPE_SINK || b->kind == SPIPE_SINK_AT) return 1;
+    return b->kind == SPIPE_OUTPUT || b->kind == SPIPE_INOUT;
 }
 
 /* Bytes of a buffer's host array; 0 where there is none. */

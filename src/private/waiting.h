@@ -56,7 +56,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *f
         spipe_priv_poll(p);
         spipe_priv_yield(p->sync);
     }
-    return spipe_priv_is_lost(p, batch) ? p->failure.error : cudaSuccess;
+    return spipe_priv_error_at(p, batch);
 }
 
 /* Waits until the workers have nothing left to do, and nothing will follow. */

@@ -20,7 +20,8 @@ enum {
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512      /* and less of it, so nothing is pinned */
+    SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
+    SPIPE_PRIV_POSITIONED = 1024  /* a source or sink is called by several threads at once */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -84,7 +85,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
     const double bytes = (double)b->elem_bytes;
-    const int hosted = b->kind == SPIPE_SOURCE || b->kind == SPIPE_SINK;
+    const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
     if (b->kind == SPIPE_RESIDENT) {
         w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_TRY | SPIPE_PRIV_MAY_REPLAY);
@@ -107,9 +108,10 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (hosted) w->flags |= SPIPE_PRIV_SEQUENTIAL;
+    if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
+    if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
-    if (hosted) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
+    if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
     if (b->kind == SPIPE_TEMP) return;
     if (hosted || pageable || !a->mapped) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
 }

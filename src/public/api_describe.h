@@ -6,8 +6,10 @@ typedef enum spipe_kind {
     SPIPE_INOUT,     /* host array, copied in and out */
     SPIPE_TEMP,      /* device only, one a slot */
     SPIPE_RESIDENT,  /* device only, one for the whole run */
-    SPIPE_SOURCE,    /* a host function fills it, copied in */
-    SPIPE_SINK       /* copied out, a host function drains it */
+    SPIPE_SOURCE,    /* a host function fills it, in order, copied in */
+    SPIPE_SINK,      /* copied out, a host function drains it, in order */
+    SPIPE_SOURCE_AT, /* a host function fills any part of it at any time, copied in */
+    SPIPE_SINK_AT    /* copied out, a host function drains any part of it at any time */
 } spipe_kind_t;
 
 /* What a stage is given: one chunk, in device memory (a host stage: in host memory). */
@@ -64,6 +66,13 @@ typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *coun
 /* Takes count elements at src, of which the first is number first in the whole; chunks in order. */
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
 
+/* Fills count elements at dst, of which the first is number first in the whole: all of them, or it
+   returns an error. Called on several threads at once, for any part, in any order; with a halo for
+   the elements around a chunk, too. It must not wait for another part. */
+typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count, void *user);
+/* Takes count elements at src, of which the first is number first in the whole; as above. */
+typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
+
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -103,6 +112,13 @@ typedef enum spipe_staging {
     SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; right where the GPU reads host pages */
 } spipe_staging_t;
 
+/* Private: calls a function of the user's for a chunk. Kept in the description, so that a program
+   has the code of only those kinds of buffers that it adds. */
+struct spipe_priv_pipeline;
+struct spipe_priv_at;
+typedef cudaError_t (*spipe_priv_caller_t)(struct spipe_priv_pipeline *p, int buffer,
+                                           const struct spipe_priv_at *at);
+
 typedef struct spipe_buffer_desc {
     spipe_kind_t kind;
     size_t elem_bytes;              /* bytes of one element; resident: of the whole buffer */
@@ -112,7 +128,10 @@ typedef struct spipe_buffer_desc {
     int resident; /* SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both */
     spipe_source_fn source;
     spipe_sink_fn sink;
-    void *user; /* handed to source or sink */
+    spipe_source_at_fn source_at;
+    spipe_sink_at_fn sink_at;
+    void *user;                 /* handed to the function above */
+    spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -188,7 +207,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_set_halo -- the buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at, spipe_set_halo -- the
+    buffers of a pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -197,8 +217,12 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     bytes      bytes   of a resident buffer, 1 or more.
     how        in      SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD, or the last two or-ed.
     source, sink in    see spipe_source_fn, spipe_sink_fn; user is handed to it. They may run on
-                       a library thread, one call at a time, and may not call CUDA.
-    buffer     in      number of an input, in/out or source buffer.
+                       a library thread, one call at a time, and may not call CUDA. For data that
+                       comes in order: a pipe, a decoder.
+    source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
+                       once as there are threads, so that a file is read and written at the speed
+                       of all of them. count must be set, or a source be there whose end tells.
+    buffer     in      number of an input, or of a source of either kind.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
@@ -212,6 +236,10 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes);
 SPIPE_API int spipe_add_sink(spipe_desc_t *d, spipe_sink_fn sink, void *user, size_t elem_bytes);
+SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at, void *user,
+                                  size_t elem_bytes);
+SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
+                                size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 

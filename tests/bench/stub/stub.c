@@ -348,6 +348,38 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
     return did(OTHER);
 }
 
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type) {
+    (void)node;
+    *type = cudaGraphNodeTypeEmpty;
+    return did(OTHER);
+}
+
+cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node,
+                                         struct cudaKernelNodeParams *params) {
+    (void)node;
+    (void)params;
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, struct cudaMemcpy3DParms *params) {
+    (void)node;
+    (void)params;
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t node, struct cudaMemsetParams *params) {
+    (void)node;
+    (void)params;
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaFuncGetParamInfo(const void *func, size_t index, size_t *offset, size_t *size) {
+    (void)func;
+    (void)index;
+    *offset = *size = 0;
+    return cudaErrorNotSupported;
+}
+
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     (void)graph;
     return did(OTHER);

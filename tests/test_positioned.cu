@@ -1,0 +1,418 @@
+/*  test_positioned.cu -- positioned sources and sinks: each element is asked for and handed out
+    once, whatever the schedule, the threads, the chunk and the other buffers; several calls are
+    under way at once; a failure names the first chunk that it hit, and all before it are whole. */
+#include "pipe_common.h"
+#include "streampipe_devices.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+enum {
+    MOST = 6000,
+    NEVER = MOST + 1
+};
+
+/* What the functions see and do. Each element has two bytes. */
+typedef struct world {
+    size_t count;
+    unsigned short in[MOST], out[MOST];
+    std::atomic<int> given[MOST], taken[MOST];
+    std::atomic<int> inside, most_inside, outside;
+    size_t wait_for;             /* calls that must be inside at once, or a second must pass */
+    size_t source_bad, sink_bad; /* elements from which on they fail */
+    int throws;
+} world_t;
+
+static void world_new(world_t *w, size_t count) {
+    size_t i;
+    w->count = count;
+    w->inside = w->most_inside = w->outside = 0;
+    w->wait_for = 0;
+    w->source_bad = w->sink_bad = NEVER;
+    w->throws = 0;
+    for (i = 0; i < MOST; ++i) {
+        w->in[i] = (unsigned short)pipe_random();
+        w->out[i] = 0xEEEE;
+        w->given[i] = w->taken[i] = 0;
+    }
+}
+
+static void enter(world_t *w) {
+    const int now = ++w->inside;
+    const double until = spipe_priv_seconds() + 1.0;
+    int most = w->most_inside;
+    while (now > most && !w->most_inside.compare_exchange_weak(most, now)) continue;
+    while (w->most_inside < (int)w->wait_for && spipe_priv_seconds() < until) {
+        spipe_priv_give_up_cpu();
+    }
+}
+
+static cudaError_t give_at(void *dst, size_t first, size_t count, void *user) {
+    world_t *w = (world_t *)user;
+    size_t i;
+    enter(w);
+    if (count == 0 || first + count > w->count) ++w->outside;
+    for (i = first; i < first + count && i < w->count; ++i) ++w->given[i];
+    memcpy(dst, w->in + first, count * sizeof *w->in);
+    --w->inside;
+    if (first + count <= w->source_bad) return cudaSuccess;
+    if (w->throws) throw std::runtime_error("no such page");
+    return cudaErrorOperatingSystem;
+}
+
+static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+    world_t *w = (world_t *)user;
+    size_t i;
+    enter(w);
+    if (count == 0 || first + count > w->count) ++w->outside;
+    for (i = first; i < first + count && i < w->count; ++i) ++w->taken[i];
+    memcpy(w->out + first, src, count * sizeof *w->out);
+    --w->inside;
+    if (first + count <= w->sink_bad) return cudaSuccess;
+    if (w->throws) throw std::runtime_error("no room");
+    return cudaErrorOperatingSystem;
+}
+
+/* Each element plus its neighbours. */
+static __global__ void add_kernel(const unsigned short *x, unsigned short *y, size_t n, int before,
+                                  int after) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    unsigned sum = 0;
+    if (i >= n) return;
+    for (int k = -before; k <= after; ++k) sum += x[(ptrdiff_t)i + k];
+    y[i] = (unsigned short)sum;
+}
+
+static cudaError_t add_stage(const spipe_chunk_t *c, void *user) {
+    const int *halo = (const int *)user;
+    return SPIPE_LAUNCH(add_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned short), SPIPE_BUF(c, 1, unsigned short),
+                        c->count, halo[0], halo[1]);
+}
+
+static unsigned short sum_at(const world_t *w, size_t at, const int *halo) {
+    unsigned sum = 0;
+    ptrdiff_t k;
+    for (k = -halo[0]; k <= halo[1]; ++k) {
+        ptrdiff_t i = (ptrdiff_t)at + k;
+        if (i < 0) i = 0;
+        if (i >= (ptrdiff_t)w->count) i = (ptrdiff_t)w->count - 1;
+        sum += w->in[i];
+    }
+    return (unsigned short)sum;
+}
+
+static spipe_desc_t describe(world_t *w, int *halo) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = w->count;
+    spipe_add_source_at(&d, give_at, w, sizeof *w->in);
+    spipe_add_sink_at(&d, take_at, w, sizeof *w->out);
+    if (halo[0] + halo[1] > 0) {
+        spipe_set_halo(&d, 0, (size_t)halo[0], (size_t)halo[1], SPIPE_EDGE_CLAMP);
+    }
+    spipe_add_stage(&d, "add", add_stage, halo);
+    return d;
+}
+
+/* After one run: what differs from the serial result, and elements not handled exactly once. */
+static size_t wrong_in(const world_t *w, const int *halo) {
+    size_t i, wrong = (size_t)w->outside;
+    for (i = 0; i < w->count; ++i) {
+        wrong += w->out[i] != sum_at(w, i, halo) || w->taken[i] != 1;
+        wrong += w->given[i] < 1 || (halo[0] + halo[1] == 0 && w->given[i] != 1);
+    }
+    return wrong;
+}
+
+static world_t world;
+
+static void test_runs(spipe_schedule_t schedule) {
+    static const size_t counts[] = {1, 31, 1000, 4999}, threads[] = {SPIPE_AUTO, 0, 1, 4};
+    static const size_t chunks[] = {SPIPE_AUTO, 7, 64, 1000};
+    size_t k, wrong = 0, runs = 0;
+#if defined(__SANITIZE_THREAD__) /* a run takes ten times as long */
+    const size_t step = 5;
+#else
+    const size_t step = 1;
+#endif
+    for (k = 0; k < 4 * 4 * 4 * 3; k += step) {
+        int halo[2] = {k % 3 == 1 ? 2 : 0, k % 3 > 0 ? 3 : 0};
+        spipe_report_t r;
+        world_new(&world, counts[k / 3 % 4]);
+        if (world.count < 4) halo[0] = halo[1] = 0;
+        spipe_desc_t d = describe(&world, halo);
+        d.schedule = schedule;
+        d.chunk = chunks[k / 12 % 4];
+        d.threads = threads[k / 48];
+        const cudaError_t e = spipe_run(&d, &r);
+        const size_t bad = e == cudaSuccess ? wrong_in(&world, halo) : 1;
+        if (bad && !wrong)
+            tap_note("%zu elements, chunks of %zu: %zu wrong, %s", world.count, d.chunk, bad,
+                     r.failure.message);
+        wrong += bad;
+        ++runs;
+    }
+    tap_ok(wrong == 0, "%s: %zu runs are right, each element asked for and handed out once",
+           spipe_schedule_name(schedule), runs);
+}
+
+static void test_kept(void) {
+    int halo[2] = {0, 0};
+    size_t wrong = 0, k;
+    spipe_pipeline_t *p;
+    world_new(&world, 3000);
+    spipe_desc_t d = describe(&world, halo);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (k = 0; k < 30; ++k) {
+        world_new(&world, k < 20 ? 3000 : 100 * k);
+        if (k >= 20) SPIPE_CHECK(spipe_pipeline_set_count(p, world.count));
+        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+        wrong += wrong_in(&world, halo);
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    tap_ok(wrong == 0, "a kept pipeline, 30 runs, other lengths: right");
+}
+
+/* ---- Beside other buffers -------------------------------------------------------------------- */
+typedef struct in_order {
+    size_t given, taken;
+    unsigned short out[MOST];
+} in_order_t;
+
+static cudaError_t give(void *dst, size_t max_count, size_t *count, void *user) {
+    in_order_t *o = (in_order_t *)user;
+    const size_t left = world.count - o->given;
+    *count = left < max_count ? left : max_count;
+    memcpy(dst, world.in + o->given, *count * sizeof *world.in);
+    o->given += *count;
+    return cudaSuccess;
+}
+
+static cudaError_t take(const void *src, size_t count, size_t first, void *user) {
+    in_order_t *o = (in_order_t *)user;
+    if (first != o->taken) return cudaErrorUnknown;
+    memcpy(o->out + first, src, count * sizeof *o->out);
+    o->taken += count;
+    return cudaSuccess;
+}
+
+static __global__ void all_kernel(const unsigned short *a, const unsigned short *b,
+                                  const unsigned short *c, unsigned short *x, unsigned short *y,
+                                  unsigned short *z, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) x[i] = y[i] = z[i] = (unsigned short)(a[i] + 3 * b[i] + 5 * c[i]);
+}
+
+static cudaError_t all_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(all_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned short),
+                        SPIPE_BUF(c, 1, const unsigned short),
+                        SPIPE_BUF(c, 2, const unsigned short), SPIPE_BUF(c, 3, unsigned short),
+                        SPIPE_BUF(c, 4, unsigned short), SPIPE_BUF(c, 5, unsigned short), c->count);
+}
+
+/* A positioned source, one in order, and an array or (open-ended) one more positioned source. */
+static void test_mixed(int open_ended, size_t threads) {
+    static in_order_t order;
+    static unsigned short array[MOST], out[MOST];
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, wrong = 0;
+    world_new(&world, 2345);
+    memset(&order, 0, sizeof order);
+    memcpy(array, world.in, sizeof array);
+    d.chunk = 100;
+    d.threads = threads;
+    if (!open_ended) d.count = world.count;
+    spipe_add_source_at(&d, give_at, &world, 2);
+    spipe_add_source(&d, give, &order, 2);
+    if (open_ended)
+        spipe_add_source_at(&d, give_at, &world, 2);
+    else
+        spipe_add_input(&d, array, 2);
+    spipe_add_sink_at(&d, take_at, &world, 2);
+    spipe_add_sink(&d, take, &order, 2);
+    if (open_ended)
+        spipe_add_sink_at(&d, take_at, &world, 2);
+    else
+        spipe_add_output(&d, out, 2);
+    spipe_add_stage(&d, "all", all_stage, NULL);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (i = 0; i < world.count; ++i) {
+        const unsigned short want = (unsigned short)(9 * world.in[i]);
+        wrong += world.out[i] != want || order.out[i] != want || (!open_ended && out[i] != want);
+        wrong += world.given[i] != 1 + open_ended || world.taken[i] != 1 + open_ended;
+    }
+    tap_ok(e == cudaSuccess && wrong == 0 && world.outside == 0 && order.taken == world.count,
+           "beside %s and a source in order, %s: %s", open_ended ? "another" : "an array",
+           threads == 0 ? "no threads" : "threads", r.failure.message);
+}
+
+/* ---- At once --------------------------------------------------------------------------------- */
+static void test_at_once(int sink) {
+    int halo[2] = {0, 0};
+    spipe_report_t r;
+    world_new(&world, 4000);
+    world.wait_for = 3;
+    spipe_desc_t d = describe(&world, halo);
+    d.chunk = 100;
+    d.depth = 8;
+    d.threads = 4;
+    if (sink) {
+        d.buffers[0].kind = SPIPE_INPUT;
+        d.buffers[0].caller = NULL;
+        d.buffers[0].source_at = NULL;
+        d.buffers[0].host = world.in;
+    } else {
+        d.buffers[1].kind = SPIPE_OUTPUT;
+        d.buffers[1].caller = NULL;
+        d.buffers[1].sink_at = NULL;
+        d.buffers[1].host = world.out;
+    }
+    SPIPE_CHECK(spipe_run(&d, &r));
+    if (!pipe_threads())
+        tap_ok(world.most_inside == 1, "without threads the calling one does it alone");
+    else
+        tap_ok(world.most_inside >= 3 && world.most_inside <= 4,
+               "with four threads, three or four calls of the %s are under way at once: %d",
+               sink ? "sink" : "source", (int)world.most_inside);
+}
+
+static void test_threads_chosen(void) {
+    int halo[2] = {0, 0};
+    spipe_plan_t plan;
+    spipe_desc_t d = describe(&world, halo);
+    d.count = (size_t)1 << 30;
+    SPIPE_CHECK(spipe_plan(&d, 1, &plan, NULL));
+    tap_ok(plan.fill_threads + plan.drain_threads >= spipe_priv_num_cpus() / 2,
+           "for 2 GiB the plan takes half of the CPUs or more: %zu and %zu threads",
+           plan.fill_threads, plan.drain_threads);
+}
+
+/* ---- Failures -------------------------------------------------------------------------------- */
+static void test_fails(spipe_schedule_t schedule, int sink, size_t threads) {
+    static const size_t bad[] = {0, 99, 100, 1234, 3999};
+    int right = 0, k, halo[2] = {0, 0};
+    for (k = 0; k < 5 * 4; ++k) {
+        const size_t chunk = bad[k % 5] / 100;
+        spipe_report_t r;
+        world_new(&world, 4000);
+        *(sink ? &world.sink_bad : &world.source_bad) = bad[k % 5];
+        spipe_desc_t d = describe(&world, halo);
+        d.schedule = schedule;
+        d.chunk = 100;
+        d.threads = threads;
+        d.checked = k >= 15;
+        const cudaError_t e = spipe_run(&d, &r);
+        const size_t together = r.schedule == SPIPE_BREADTH_FIRST && !sink ? r.depth : 1;
+        const int good = e == cudaErrorOperatingSystem && r.failure.chunk == chunk &&
+                         r.failure.chunks_whole == chunk / together * together &&
+                         strstr(r.failure.message, sink ? "the sink of buffer 1 failed at chunk"
+                                                        : "the source of buffer 0 failed at chunk");
+        if (!good && right == k) {
+            tap_note("bad from %zu: chunk %zu, %zu whole: %s", bad[k % 5], r.failure.chunk,
+                     r.failure.chunks_whole, r.failure.message);
+        }
+        right += good;
+    }
+    tap_ok(right == k,
+           "%s, %s threads: a %s that fails in %d runs: the first chunk is named, and "
+           "those before it are whole",
+           spipe_schedule_name(schedule), threads == 0 ? "no" : "some", sink ? "sink" : "source",
+           k);
+}
+
+static void test_throws(int sink) {
+    int halo[2] = {0, 0};
+    std::string what = "nothing";
+    spipe_report_t r;
+    world_new(&world, 4000);
+    *(sink ? &world.sink_bad : &world.source_bad) = 1500;
+    world.throws = 1;
+    spipe_desc_t d = describe(&world, halo);
+    d.chunk = 100;
+    try {
+        (void)spipe_run(&d, &r);
+    } catch (const std::exception &x) {
+        what = x.what();
+    }
+    tap_ok(what == (sink ? "no room" : "no such page") && r.failure.chunk == 15 &&
+               r.failure.chunks_whole == 15 && strstr(r.failure.message, what.c_str()),
+           "a %s that throws: %s", sink ? "sink" : "source", r.failure.message);
+}
+
+static void test_refused(void) {
+    int halo[2] = {0, 0};
+    spipe_failure_t f;
+    spipe_desc_t d;
+    world_new(&world, 1000);
+    d = describe(&world, halo);
+    d.count = SPIPE_AUTO;
+    tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "count was not"),
+           "no count: %s", f.message);
+    d = describe(&world, halo);
+    d.buffers[0].source_at = NULL;
+    tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "is NULL"),
+           "no function: %s", f.message);
+    d = describe(&world, halo);
+    spipe_set_halo(&d, 1, 1, 0, SPIPE_EDGE_CLAMP);
+    tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "halo"),
+           "a sink with a halo: %s", f.message);
+    d = describe(&world, halo);
+    d.count = SPIPE_AUTO;
+    spipe_set_halo(&d, 0, 1, 0, SPIPE_EDGE_CLAMP);
+    spipe_add_source(&d, give, NULL, 2);
+    tap_ok(spipe_desc_check(&d, &f) == cudaErrorInvalidValue && strstr(f.message, "set count"),
+           "a halo, and no count: %s", f.message);
+}
+
+/* ---- Several GPUs ---------------------------------------------------------------------------- */
+static void test_devices(int fails) {
+    static const int list[3] = {0, 0, 0};
+    int halo[2] = {0, 0};
+    spipe_report_t r;
+    size_t wrong;
+    world_new(&world, 5555);
+    if (fails) world.source_bad = 3333;
+    spipe_desc_t d = describe(&world, halo);
+    d.chunk = 100;
+    spipe_devices_list(&d, list, 3);
+    const cudaError_t e = spipe_run(&d, &r);
+    if (fails) {
+        tap_ok(e == cudaErrorOperatingSystem &&
+                   strstr(r.failure.message, "the source of buffer 0") &&
+                   r.failure.chunks_whole == 33 && r.failure.chunk >= 33,
+               "three GPUs, a source that fails: %zu whole, %s", r.failure.chunks_whole,
+               r.failure.message);
+        return;
+    }
+    wrong = wrong_in(&world, halo);
+    tap_ok(e == cudaSuccess && wrong == 0, "three GPUs: each element once, %zu wrong: %s", wrong,
+           r.failure.message);
+}
+
+int main(void) {
+    static const spipe_schedule_t schedules[] = {
+        SPIPE_SCHEDULE_AUTO, SPIPE_SERIAL, SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
+    size_t s, threads;
+    for (s = 0; s < 5; ++s) {
+        test_runs(schedules[s]);
+        for (threads = 0; threads < 6 && s < 4; threads += 3) {
+            test_fails(schedules[s], 0, threads);
+            test_fails(schedules[s], 1, threads);
+        }
+    }
+    test_kept();
+    for (s = 0; s < 4; ++s) test_mixed(s & 1, s & 2);
+    test_at_once(0);
+    test_at_once(1);
+    test_threads_chosen();
+    test_throws(0);
+    test_throws(1);
+    test_refused();
+    test_devices(0);
+    test_devices(1);
+    return tap_done();
+}
