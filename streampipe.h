@@ -612,6 +612,10 @@ typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count,
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
 
+/* Why a source or sink failed, in words for failure.message; asked right after it returned its
+   error, on the same thread. Assign it to buffers[i].why. */
+typedef const char *(*spipe_why_fn)(void *user);
+
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -670,6 +674,8 @@ typedef struct spipe_buffer_desc {
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
     void *user;                 /* handed to the function above */
+    spipe_why_fn why;           /* says why that function failed (default: NULL) */
+    const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
 } spipe_buffer_desc_t;
 
@@ -3593,6 +3599,10 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
                                                    const spipe_priv_way_t *y) {
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
     const int slots = w->hosted_in + w->hosted_out > 0.0 || w->num_segments > 1;
+    int i;
+    for (i = 0; i < d->num_buffers && !few; ++i) {
+        if (d->buffers[i].how) return d->buffers[i].how;
+    }
     if (w->pageable_in + w->pageable_out <= 0.0) {
         if (!few || !slots) return "no pageable array";
         return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"
@@ -5628,6 +5638,13 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
+/* What to say of a source or sink that failed. */
+SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
+                                              const spipe_priv_note_t *note, cudaError_t *e) {
+    const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
+    return why ? why : spipe_priv_why(note, e);
+}
+
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
@@ -5647,7 +5664,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         spipe_priv_fill_edges(b, data, at->first, at->count, total);
         return e;
     }
-    why = spipe_priv_why(&note, &e);
+    why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
                            "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
                            "%s",
@@ -5669,7 +5686,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
-            const char *why = spipe_priv_why(&note, &e);
+            const char *why = spipe_priv_reason(b, &note, &e);
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
                                    i, spipe_priv_position(p, batch), *got, why);
@@ -5866,7 +5883,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
                     b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_why(&note, &e);
+    why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail(p, e, -1, at->batch,
                            "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
                            at->position, at->first, why);
@@ -5884,7 +5901,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
                     b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
                     cudaErrorUnknown);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_why(&note, &e);
+    why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
                            "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
                            i, at->position, at->count, at->first, why);

@@ -394,6 +394,13 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     return e;
 }
 
+/* Why a source or sink failed: asked of the user's. */
+SPIPE_API const char *spipe_priv_team_why(void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    const spipe_buffer_desc_t *b = &part->member->team->d.buffers[part->number];
+    return b->why(b->user);
+}
+
 /* A positioned source or sink that fails will fail on another GPU, too. */
 SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
     if (e == cudaSuccess) return e;
@@ -849,6 +856,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
         if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
         if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
+        if (b->why) b->why = spipe_priv_team_why;
         if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
         if (!t->merged[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);

@@ -33,6 +33,10 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
                                                    const spipe_priv_way_t *y) {
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
     const int slots = w->hosted_in + w->hosted_out > 0.0 || w->num_segments > 1;
+    int i;
+    for (i = 0; i < d->num_buffers && !few; ++i) {
+        if (d->buffers[i].how) return d->buffers[i].how;
+    }
     if (w->pageable_in + w->pageable_out <= 0.0) {
         if (!few || !slots) return "no pageable array";
         return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"

@@ -72,6 +72,13 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
+/* What to say of a source or sink that failed. */
+SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
+                                              const spipe_priv_note_t *note, cudaError_t *e) {
+    const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
+    return why ? why : spipe_priv_why(note, e);
+}
+
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
@@ -91,7 +98,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         spipe_priv_fill_edges(b, data, at->first, at->count, total);
         return e;
     }
-    why = spipe_priv_why(&note, &e);
+    why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
                            "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
                            "%s",
@@ -113,7 +120,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
-            const char *why = spipe_priv_why(&note, &e);
+            const char *why = spipe_priv_reason(b, &note, &e);
             return spipe_priv_fail(p, e, -1, batch,
                                    "the source of buffer %d failed at chunk %zu (element %zu): %s",
                                    i, spipe_priv_position(p, batch), *got, why);

@@ -13,7 +13,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
                     b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_why(&note, &e);
+    why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail(p, e, -1, at->batch,
                            "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
                            at->position, at->first, why);
@@ -31,7 +31,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
                     b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
                     cudaErrorUnknown);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_why(&note, &e);
+    why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
                            "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
                            i, at->position, at->count, at->first, why);

@@ -73,6 +73,10 @@ typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count,
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
 
+/* Why a source or sink failed, in words for failure.message; asked right after it returned its
+   error, on the same thread. Assign it to buffers[i].why. */
+typedef const char *(*spipe_why_fn)(void *user);
+
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -131,6 +135,8 @@ typedef struct spipe_buffer_desc {
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
     void *user;                 /* handed to the function above */
+    spipe_why_fn why;           /* says why that function failed (default: NULL) */
+    const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
 } spipe_buffer_desc_t;
 

@@ -1,0 +1,685 @@
+/*  streampipe_files.h 0.2.0 -- files as inputs and outputs of a pipeline.
+
+    A regular file is read and written by all of a run's threads, each at its own place, so that it
+    reaches the GPU as fast as memory and disk allow. A pipe, a terminal or a device is read or
+    written in order. C99 (with POSIX names: -std=gnu99), C++11 and CUDA C++ alike. MIT licence.
+    Optional: programs without files need streampipe.h alone.
+
+    USE IT   copy it beside streampipe.h and #include it: nothing to define or to link.
+
+    A COMPLETE PROGRAM       gcc -std=gnu99 copyfile.c -lcudart -lpthread
+BEGIN EXAMPLE copyfile.c
+    #include "streampipe_files.h"
+
+    static cudaError_t keep(const spipe_chunk_t *c, void *user) {
+        (void)user;   // a stage without a kernel: the output is the input
+        return cudaMemcpyAsync(c->data[1], c->data[0], c->count * c->elem_bytes[0],
+                               cudaMemcpyDeviceToDevice, c->stream);
+    }
+    int main(int argc, char **argv) {
+        spipe_file_t in, out;
+        spipe_report_t report;
+        spipe_failure_t failure;
+        spipe_desc_t d = spipe_desc_default();
+        cudaError_t e = spipe_file_open(&in, argc > 1 ? argv[1] : "copyfile.c", &failure);
+        if (e == cudaSuccess)
+            e = spipe_file_create(&out, argc > 2 ? argv[2] : "copyfile.out", &failure);
+        if (e != cudaSuccess) return fprintf(stderr, "%s\n", failure.message), 1;
+        spipe_add_file_input(&d, &in, 4096);   // sets d.count where the size is known
+        spipe_add_file_output(&d, &out, 4096);
+        spipe_add_stage(&d, "keep", keep, NULL);
+        SPIPE_CHECK_RUN(&d, &report);
+        SPIPE_CHECK(spipe_file_commit(&out, in.bytes, NULL));   // now it is there, and whole
+        spipe_file_close(&in);
+        spipe_file_close(&out);
+        spipe_report_print(&report, stdout);
+        return 0;
+    }
+END EXAMPLE
+
+    RULES
+      Elements    The file is a row of elements; what is too short for a whole one at its end is
+                  filled up with zeros, and last_bytes says how many bytes of it are the file's.
+      Outputs     The file appears under its name when it is committed, whole, in place of what was
+                  there. Until then it has no name or, where the system has no nameless files, that
+                  name with ".part". So an output may be the file that is read.
+      Cold files  What is not in the page cache is read past it (O_DIRECT), because that leaves the
+                  processors to the copies; what is there is copied from it. Assign way to choose.
+      Failures    A file that becomes shorter, a disk that fills, an error of the device: the run
+                  fails with a sentence that has the path and the byte.
+
+    CONTENTS (search for the anchor)
+      1  >>files   open, create, add, write, commit, close
+*/
+#ifndef STREAMPIPE_FILES_H
+#define STREAMPIPE_FILES_H
+
+#include "streampipe.h"
+#if SPIPE_VERSION != 200
+#error "streampipe_files.h 0.2.0 needs streampipe.h 0.2.0: copy both from the same release"
+#endif
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#if defined(__linux__)
+#include <sys/uio.h> /* preadv2 */
+#endif
+
+/* ============================================================================================
+   >>api    every public type and function
+   ============================================================================================ */
+
+/* ---- 1 >>files ----------------------------------------------------------------------------- */
+/* How a file is read or written. */
+typedef enum spipe_file_way {
+    SPIPE_FILE_AUTO = 0,
+    SPIPE_FILE_CACHED, /* through the page cache, by all threads, each at its own place */
+    SPIPE_FILE_DIRECT, /* inputs: past the page cache, likewise */
+    SPIPE_FILE_ORDERED /* front to back: pipes, terminals, devices */
+} spipe_file_way_t;
+
+/* A file that is open. Assign way, offset and bytes before adding it, if you want them different;
+   read the others. */
+typedef struct spipe_file {
+    const char *path;     /* as given; kept, not copied */
+    spipe_file_way_t way; /* (default: SPIPE_FILE_AUTO; adding the file decides) */
+    size_t offset;        /* where the elements begin (default: 0) */
+    size_t bytes;         /* input: bytes from there on (default: all; of a pipe, those that were
+                             read). Output: where it ends so far */
+    size_t last_bytes;    /* input: bytes of the last element that are the file's */
+    size_t elem_bytes;    /* as added */
+    int fd, direct;       /* private, as all below: descriptors, -1 = none */
+    int regular, nameless, ended;
+    char *part;              /* the output's name until it is committed */
+    char *target;            /* and from then on: path with links followed */
+    size_t bad_at;           /* byte of the first error; SIZE_MAX = none */
+    char words[256];         /* and what it is */
+    void *bounce;            /* a list of aligned memory for direct reads */
+    spipe_priv_sync_t *sync; /* guards the members from bytes on */
+} spipe_file_t;
+
+/*  spipe_file_open -- a file to be read.
+    spipe_file_create -- one to be written, beside the place where it will be.
+
+    file       out     zeroed on error; free it with spipe_file_close.
+    path       in      "-" is standard input or output. create: what is there is not touched before
+                       the commit; a pipe, terminal or device is written to. Links are followed.
+    failure    out     the sentence with path and reason; may be NULL.
+    Returns    cudaSuccess; cudaErrorInvalidValue (a NULL); cudaErrorOperatingSystem;
+               cudaErrorMemoryAllocation.
+    Blocks     as the file system does.   Threads  any.   Callback  no.   Capture  yes.
+    Allocates  a lock, a name. */
+SPIPE_API_RESULT cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
+                                             spipe_failure_t *failure);
+SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
+                                               spipe_failure_t *failure);
+
+/*  spipe_add_file_input -- an open file as an input. Sets d->count where its size is known and
+    count is not set.
+    spipe_add_file_output -- one to be written as an output. Its room on the disk is taken at once
+    where count is set, so add it after the inputs.
+
+    d          in/out  from spipe_desc_default.
+    file       in/out  kept: must live, and stay open, as long as pipelines of d run. A pipe can be
+                       read only once, so only by one run.
+    elem_bytes bytes   of one element, 1 or more.
+    Returns    the buffer's number; -1 on a mistake, which the run then reports in words.
+    Blocks     output: as the file system does.   Threads  one.   Callback  no.   Capture  yes.
+    Allocates  nothing. */
+SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
+SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
+
+/*  spipe_file_write -- bytes of your own into an output, as a header before the elements: assign
+    offset to leave room for it.
+
+    file       in/out  a regular file that create gave.
+    data       in      bytes bytes.
+    bytes      bytes   to write.
+    at         bytes   from the file's beginning.
+    failure    out     as above.
+    Returns    cudaSuccess; cudaErrorInvalidValue (not such a file); cudaErrorOperatingSystem.
+    Blocks     as the file system does.   Threads  any.   Callback  no.   Capture  yes.
+    Allocates  nothing. */
+SPIPE_API_RESULT cudaError_t spipe_file_write(spipe_file_t *file, const void *data, size_t bytes,
+                                              size_t at, spipe_failure_t *failure);
+
+/*  spipe_file_commit -- after a run that went well: the output gets its name, in place of what was
+    there. Not waited for: what survives a loss of power is as for any file.
+    spipe_file_close -- closes a file; an output that was not committed is gone.
+
+    file       in/out  that open or create gave; closed before: nothing happens.
+    bytes      bytes   the file's length, if less than what was written; SPIPE_AUTO = all of it.
+    failure    out     as above.
+    Returns    commit: cudaSuccess; cudaErrorInvalidValue (an input); cudaErrorOperatingSystem.
+    Blocks     as the file system does.   Threads  one.   Callback  no.   Capture  yes.
+    Allocates  nothing. */
+SPIPE_API_RESULT cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
+                                               spipe_failure_t *failure);
+SPIPE_API void spipe_file_close(spipe_file_t *file);
+
+/* ============================================================================================
+   >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
+   ============================================================================================ */
+
+/* ---- 1 files: the system ------------------------------------------------------------------- */
+enum {
+    SPIPE_PRIV_FILE_ALIGN = 4096,          /* of direct reads: memory, place and length */
+    SPIPE_PRIV_FILE_DIRECT_READ = 1 << 20, /* bytes of one of them */
+    SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where the page cache is asked */
+    SPIPE_PRIV_FILE_MOST = 1 << 30         /* bytes of one call: Linux reads no more than 2 GiB */
+};
+
+/* Bytes of one call. */
+SPIPE_API size_t spipe_priv_file_most(size_t n) {
+    const size_t most = SPIPE_PRIV_FILE_MOST;
+    return n < most ? n : most;
+}
+
+/* POSIX shows these names to gnu99 and C++; elsewhere the place is set under the file's lock. */
+#if defined(_WIN32) || (defined(_POSIX_C_SOURCE) && _POSIX_C_SOURCE >= 200809L)
+#define SPIPE_PRIV_POSIX_NAMES 1
+#else
+#define SPIPE_PRIV_POSIX_NAMES 0
+extern int ftruncate(int fd, off_t length);
+#endif
+#if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
+SPIPE_API long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t n, size_t at) {
+    (void)f;
+    return (long long)pread(fd, to, n, (off_t)at);
+}
+
+SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_t n, size_t at) {
+    return (long long)pwrite(f->fd, from, n, (off_t)at);
+}
+#else
+SPIPE_API long long spipe_priv_read_at(spipe_file_t *f, int fd, void *to, size_t n, size_t at) {
+    long long got = -1;
+    spipe_priv_lock(f->sync);
+    if (lseek(fd, (off_t)at, SEEK_SET) >= 0) got = (long long)read(fd, to, (unsigned)n);
+    spipe_priv_unlock(f->sync);
+    return got;
+}
+
+SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_t n, size_t at) {
+    long long put = -1;
+    spipe_priv_lock(f->sync);
+    if (lseek(f->fd, (off_t)at, SEEK_SET) >= 0) put = (long long)write(f->fd, from, (unsigned)n);
+    spipe_priv_unlock(f->sync);
+    return put;
+}
+#endif
+#if !defined(O_BINARY) /* Windows has it, and needs it */
+#define SPIPE_PRIV_O_BINARY 0
+#else
+#define SPIPE_PRIV_O_BINARY O_BINARY
+#endif
+
+/* Notes an error at a byte of the file; of several the one at the least byte is told. */
+SPIPE_API cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, size_t at,
+                                          const char *why) {
+    spipe_priv_lock(f->sync);
+    if (at <= f->bad_at) {
+        f->bad_at = at;
+        snprintf(f->words, sizeof f->words, "%s %.120s at byte %zu: %s", doing, f->path, at, why);
+    }
+    spipe_priv_unlock(f->sync);
+    return cudaErrorOperatingSystem;
+}
+
+SPIPE_API const char *spipe_priv_file_why(void *user) { return ((spipe_file_t *)user)->words; }
+
+/* ---- 1 files: reading ---------------------------------------------------------------------- */
+/* Reads n bytes at a place through the page cache. */
+SPIPE_API cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, size_t n,
+                                           size_t at) {
+    while (n > 0) {
+        const size_t want = spipe_priv_file_most(n);
+        const long long got = spipe_priv_read_at(f, f->fd, to, want, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return spipe_priv_file_bad(f, "reading", at, strerror(errno));
+        if (got == 0) {
+            return spipe_priv_file_bad(f, "reading", at, "it became shorter while it was read");
+        }
+        to += got;
+        at += (size_t)got;
+        n -= (size_t)got;
+    }
+    return cudaSuccess;
+}
+
+/* A block of aligned memory of SPIPE_PRIV_FILE_DIRECT_READ bytes; its first bytes link those that
+   are free. NULL = no memory. */
+SPIPE_API unsigned char *spipe_priv_file_take(spipe_file_t *f) {
+    const size_t page = SPIPE_PRIV_FILE_ALIGN, header = 2 * sizeof(void *);
+    unsigned char *base, *block;
+    spipe_priv_lock(f->sync);
+    block = (unsigned char *)f->bounce;
+    if (block) memcpy((void *)&f->bounce, block - sizeof(void *), sizeof f->bounce);
+    spipe_priv_unlock(f->sync);
+    if (block) return block;
+    base = (unsigned char *)malloc(SPIPE_PRIV_FILE_DIRECT_READ + 2 * page);
+    if (!base) return NULL;
+    block = base + header;
+    block += (page - ((uintptr_t)block & (page - 1))) & (page - 1);
+    memcpy(block - header, (void *)&base, sizeof base);
+    return block;
+}
+
+SPIPE_API void spipe_priv_file_give_back(spipe_file_t *f, unsigned char *block) {
+    spipe_priv_lock(f->sync);
+    memcpy(block - sizeof(void *), (void *)&f->bounce, sizeof f->bounce);
+    f->bounce = block;
+    spipe_priv_unlock(f->sync);
+}
+
+SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
+    while (f->bounce) {
+        unsigned char *block = (unsigned char *)f->bounce, *base;
+        memcpy((void *)&f->bounce, block - sizeof(void *), sizeof f->bounce);
+        memcpy((void *)&base, block - 2 * sizeof(void *), sizeof base);
+        free(base);
+    }
+}
+
+/* Reads n bytes at a place past the page cache, by whole pages into a block and from there. What
+   the device does not give, as at the end of the file, is left to the page cache. */
+SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to, size_t n,
+                                                  size_t at) {
+    const size_t align = SPIPE_PRIV_FILE_ALIGN, most = SPIPE_PRIV_FILE_DIRECT_READ;
+    unsigned char *block = spipe_priv_file_take(f);
+    while (block && n > 0) {
+        const size_t skip = at % align;
+        size_t want = (skip + n + align - 1) / align * align, part;
+        long long got;
+        if (want > most) want = most;
+        got = spipe_priv_read_at(f, f->direct, block, want, at - skip);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= (long long)skip) break;
+        part = (size_t)got - skip < n ? (size_t)got - skip : n;
+        memcpy(to, block + skip, part);
+        to += part;
+        at += part;
+        n -= part;
+        if ((size_t)got < want) break;
+    }
+    if (block) spipe_priv_file_give_back(f, block);
+    return n > 0 ? spipe_priv_file_read(f, to, n, at) : cudaSuccess;
+}
+
+/* The positioned source of a regular file. */
+SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t count, void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    unsigned char *to = (unsigned char *)dst;
+    const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
+    const size_t n = f->bytes - at < all ? f->bytes - at : all;
+    if (n < all) memset(to + n, 0, all - n);
+    if (f->way == SPIPE_FILE_DIRECT && f->direct >= 0) {
+        return spipe_priv_file_read_direct(f, to, n, f->offset + at);
+    }
+    return spipe_priv_file_read(f, to, n, f->offset + at);
+}
+
+/* The sequential source of what can only be read in order. */
+SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t *count,
+                                             void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    unsigned char *to = (unsigned char *)dst;
+    const size_t all = max_count * f->elem_bytes;
+    size_t n = 0;
+    while (n < all && !f->ended) {
+        const size_t want = spipe_priv_file_most(all - n);
+        const long long got = (long long)read(f->fd, to + n, (unsigned)want);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return spipe_priv_file_bad(f, "reading", f->bytes + n, strerror(errno));
+        f->ended = got == 0;
+        n += (size_t)got;
+    }
+    *count = (n + f->elem_bytes - 1) / f->elem_bytes;
+    memset(to + n, 0, *count * f->elem_bytes - n);
+    f->bytes += n;
+    if (n > 0) f->last_bytes = (n - 1) % f->elem_bytes + 1;
+    return cudaSuccess;
+}
+
+/* ---- 1 files: writing ---------------------------------------------------------------------- */
+/* Writes n bytes at a place. */
+SPIPE_API cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char *from, size_t n,
+                                            size_t at) {
+    while (n > 0) {
+        const long long put = spipe_priv_write_at(f, from, spipe_priv_file_most(n), at);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return spipe_priv_file_bad(f, "writing", at, strerror(put ? errno : ENOSPC));
+        from += put;
+        at += (size_t)put;
+        n -= (size_t)put;
+    }
+    spipe_priv_lock(f->sync);
+    if (at > f->bytes) f->bytes = at;
+    spipe_priv_unlock(f->sync);
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_priv_file_sink_at(const void *src, size_t first, size_t count,
+                                              void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    return spipe_priv_file_write(f, (const unsigned char *)src, count * f->elem_bytes,
+                                 f->offset + first * f->elem_bytes);
+}
+
+SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t first,
+                                           void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    const unsigned char *from = (const unsigned char *)src;
+    size_t n = count * f->elem_bytes;
+    (void)first;
+    while (n > 0) {
+        const size_t want = spipe_priv_file_most(n);
+        const long long put = (long long)write(f->fd, from, (unsigned)want);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return spipe_priv_file_bad(f, "writing", f->bytes, strerror(errno));
+        from += put;
+        f->bytes += (size_t)put;
+        n -= (size_t)put;
+    }
+    return cudaSuccess;
+}
+
+/* ---- 1 files: opening ---------------------------------------------------------------------- */
+SPIPE_API cudaError_t spipe_priv_file_refuse(spipe_file_t *f, spipe_failure_t *failure,
+                                             const char *doing, const char *path, int error) {
+    spipe_file_close(f);
+    return spipe_priv_refuse(failure, cudaErrorOperatingSystem, "%s %s: %s", doing, path,
+                             strerror(error));
+}
+
+SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
+                                            spipe_failure_t *failure) {
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!f) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is NULL");
+    memset((void *)f, 0, sizeof *f);
+    f->fd = f->direct = -1;
+    f->bad_at = SIZE_MAX;
+    if (!path) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the path is NULL");
+    f->path = path;
+    f->sync = spipe_priv_sync_create();
+    if (f->sync) return cudaSuccess;
+    return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
+}
+
+SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
+                                      spipe_failure_t *failure) {
+    struct stat st;
+    SPIPE_TRY(spipe_priv_file_begin(file, path, failure));
+    if (strcmp(path, "-") == 0) {
+        file->path = "standard input";
+        file->fd = dup(0);
+    } else {
+        file->fd = open(path, O_RDONLY | SPIPE_PRIV_O_BINARY);
+    }
+    if (file->fd < 0 || fstat(file->fd, &st) != 0) {
+        return spipe_priv_file_refuse(file, failure, "cannot read", file->path, errno);
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EISDIR);
+    }
+    file->regular = S_ISREG(st.st_mode);
+    if (file->regular) file->bytes = (size_t)st.st_size;
+    if (file->regular && strcmp(path, "-") == 0) { /* it may have been read from already */
+        const off_t at = lseek(file->fd, 0, SEEK_CUR);
+        file->offset = at > 0 && at <= st.st_size ? (size_t)at : 0;
+        file->bytes -= file->offset;
+    }
+#if defined(O_DIRECT)
+    if (file->regular && strcmp(path, "-") != 0) file->direct = open(path, O_RDONLY | O_DIRECT);
+#endif
+    return cudaSuccess;
+}
+
+/* Gives the output a descriptor: without a name where the system can, else as part, which nobody
+   else has. */
+SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
+    int tries, fd = -1;
+#if defined(O_TMPFILE)
+    char *slash = strrchr(f->part, '/'), kept = 0;
+    if (access("/proc/self/fd", X_OK) == 0) {
+        const char *folder = slash ? f->part : ".";
+        if (slash) kept = slash[1];
+        if (slash) slash[1] = '\0';
+        fd = open(folder, O_TMPFILE | O_RDWR, 0666);
+        if (slash) slash[1] = kept;
+    }
+    f->nameless = fd >= 0;
+    if (f->nameless) return fd;
+#endif
+    for (tries = 0; tries < 100 && fd < 0; ++tries) {
+        snprintf(f->part + strlen(f->target), 32, ".%ld.%d.part", (long)getpid(), tries);
+        fd = open(f->part, O_CREAT | O_EXCL | O_RDWR | SPIPE_PRIV_O_BINARY, 0666);
+        if (fd < 0 && errno != EEXIST) return fd;
+    }
+    return fd;
+}
+
+/* A path as it is without links, in memory of its own; NULL = no memory. */
+SPIPE_API char *spipe_priv_file_target(const char *path) {
+    const size_t bytes = strlen(path) + 1;
+    char *target = NULL;
+#if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
+    target = realpath(path, NULL);
+    if (target) return target;
+#endif
+    target = (char *)malloc(bytes);
+    if (target) memcpy(target, path, bytes);
+    return target;
+}
+
+SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
+                                        spipe_failure_t *failure) {
+    struct stat st;
+    int there, to_stdout;
+    SPIPE_TRY(spipe_priv_file_begin(file, path, failure));
+    to_stdout = strcmp(path, "-") == 0;
+    there = !to_stdout && stat(path, &st) == 0;
+    file->regular = !to_stdout && (!there || S_ISREG(st.st_mode));
+    if (to_stdout) file->path = "standard output";
+    if (!file->regular) {
+        file->fd = to_stdout ? dup(1) : open(path, O_WRONLY | SPIPE_PRIV_O_BINARY);
+        if (file->fd >= 0) return cudaSuccess;
+        return spipe_priv_file_refuse(file, failure, "cannot write", file->path, errno);
+    }
+    file->target = spipe_priv_file_target(path);
+    if (file->target) file->part = (char *)malloc(strlen(file->target) + 32);
+    if (!file->part) {
+        spipe_file_close(file);
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a name");
+    }
+    memcpy(file->part, file->target, strlen(file->target) + 1);
+    file->fd = spipe_priv_file_make(file);
+    if (file->fd < 0) {
+        free(file->part);
+        file->part = NULL;
+        return spipe_priv_file_refuse(file, failure, "cannot write", path, errno);
+    }
+#if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
+    if (there) (void)fchmod(file->fd, st.st_mode & 07777);
+#endif
+    return cudaSuccess;
+}
+
+/* ---- 1 files: adding ----------------------------------------------------------------------- */
+/* Whether the page cache holds most of a file: it is asked at some places, without waiting. Where
+   it cannot be asked it does. */
+SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
+#if defined(RWF_NOWAIT)
+    const size_t step = f->bytes / SPIPE_PRIV_FILE_SAMPLES;
+    int k, there = 0, cold = 0;
+    char byte;
+    struct iovec v;
+    v.iov_base = &byte;
+    v.iov_len = 1;
+    for (k = 0; k < SPIPE_PRIV_FILE_SAMPLES && f->bytes > 0; ++k) {
+        const off_t at = (off_t)(f->offset + step * (size_t)k);
+        const ssize_t got = preadv2(f->fd, &v, 1, at, RWF_NOWAIT);
+        there += got > 0;
+        cold += got < 0 && errno == EAGAIN;
+    }
+    return cold <= there;
+#else
+    (void)f;
+    return 1;
+#endif
+}
+
+SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
+    if (!f || !f->sync) {
+        return spipe_priv_mistake(d, "a file is not open; look at what spipe_file_open or "
+                                     "spipe_file_create returned");
+    }
+    snprintf(f->words, sizeof f->words, "file %.120s: %s", f->path, words);
+    return spipe_priv_mistake(d, f->words);
+}
+
+SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
+    const size_t elem = elem_bytes > 0 ? elem_bytes : 1;
+    size_t count;
+    int i;
+    if (!spipe_priv_begun(d)) return -1;
+    if (!file || file->fd < 0 || file->part) {
+        return spipe_priv_file_mistake(d, file && file->fd >= 0 ? file : NULL,
+                                       "it was created to be written; open one to be read");
+    }
+    file->elem_bytes = elem;
+    if (!file->regular) file->way = SPIPE_FILE_ORDERED;
+    if (file->way == SPIPE_FILE_ORDERED) {
+        if (file->regular) (void)lseek(file->fd, (off_t)file->offset, SEEK_SET);
+        file->bytes = 0;
+        i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
+    } else {
+        if (file->way == SPIPE_FILE_AUTO) {
+            file->way = spipe_priv_file_is_cached(file) ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
+        }
+        if (file->direct < 0) file->way = SPIPE_FILE_CACHED;
+        count = file->bytes / elem + (file->bytes % elem != 0);
+        file->last_bytes = file->bytes > 0 ? (file->bytes - 1) % elem + 1 : 0;
+        if (d->count == SPIPE_AUTO) d->count = count;
+        if (d->count > count) {
+            return spipe_priv_file_mistake(d, file, "it has fewer elements than count says");
+        }
+        i = spipe_add_source_at(d, spipe_priv_file_source_at, file, elem_bytes);
+    }
+    if (i < 0) return i;
+    d->buffers[i].why = spipe_priv_file_why;
+    d->buffers[i].how = "file, in order: one thread reads";
+    if (file->way == SPIPE_FILE_CACHED) d->buffers[i].how = "file, page cache: all threads read";
+    if (file->way == SPIPE_FILE_DIRECT) {
+        d->buffers[i].how = "file, not in the page cache: all threads read past it (O_DIRECT)";
+    }
+    return i;
+}
+
+SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
+    int i;
+    if (!spipe_priv_begun(d)) return -1;
+    if (!file || file->fd < 0) return spipe_priv_file_mistake(d, NULL, NULL);
+    file->elem_bytes = elem_bytes;
+    if (file->regular && !file->part) {
+        return spipe_priv_file_mistake(d, file, "it was opened to be read, or is committed");
+    }
+    if (!file->regular) file->way = SPIPE_FILE_ORDERED;
+    if (file->way == SPIPE_FILE_ORDERED) {
+        i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes);
+    } else {
+        file->way = SPIPE_FILE_CACHED;
+        i = spipe_add_sink_at(d, spipe_priv_file_sink_at, file, elem_bytes);
+    }
+    if (i < 0) return i;
+    d->buffers[i].why = spipe_priv_file_why;
+#if defined(FALLOC_FL_KEEP_SIZE) /* room at once: a disk that is full says so before the run */
+    if (file->part && d->count != SPIPE_AUTO && d->count > 0 && elem_bytes > 0 &&
+        d->count <= (size_t)PTRDIFF_MAX / elem_bytes &&
+        fallocate(file->fd, 0, (off_t)file->offset, (off_t)(d->count * elem_bytes)) != 0 &&
+        errno == ENOSPC) {
+        return spipe_priv_file_mistake(d, file, "the disk has no room for it");
+    }
+#endif
+    return i;
+}
+
+SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, size_t bytes,
+                                       size_t at, spipe_failure_t *failure) {
+    cudaError_t e;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!file || !file->part || !data) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "there is no regular file that was created, or no data");
+    }
+    e = spipe_priv_file_write(file, (const unsigned char *)data, bytes, at);
+    return e == cudaSuccess ? e : spipe_priv_refuse(failure, e, "%s", file->words);
+}
+
+/* ---- 1 files: the end ---------------------------------------------------------------------- */
+/* Gives a nameless output the name part. */
+SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
+#if defined(O_TMPFILE)
+    char link[64];
+    int tries, failed = -1;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", f->fd);
+    for (tries = 0; tries < 100 && failed; ++tries) {
+        snprintf(f->part + strlen(f->target), 32, ".%ld.%d.part", (long)getpid(), tries);
+        failed = linkat(AT_FDCWD, link, AT_FDCWD, f->part, AT_SYMLINK_FOLLOW);
+        if (failed && errno != EEXIST) return failed;
+    }
+    f->nameless = failed;
+    return failed;
+#else
+    (void)f;
+    return 0;
+#endif
+}
+
+SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
+                                        spipe_failure_t *failure) {
+    int failed;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!file || file->fd < 0) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is not open");
+    }
+    if (file->regular && !file->part) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "%s was opened to be read, or is committed", file->path);
+    }
+    if (!file->part) return cudaSuccess;
+    if (bytes > file->bytes) bytes = file->bytes;
+    failed = ftruncate(file->fd, (off_t)bytes);
+    if (!failed && file->nameless) failed = spipe_priv_file_name(file);
+#if defined(_WIN32)
+    if (!failed) failed = close(file->fd);
+    if (!failed) file->fd = -1;
+    if (!failed) (void)remove(file->target); /* there rename does not replace */
+#endif
+    if (!failed) failed = rename(file->part, file->target);
+    if (failed) return spipe_priv_file_refuse(file, failure, "cannot write", file->path, errno);
+    free(file->part);
+    file->part = NULL;
+    file->bytes = bytes;
+    return cudaSuccess;
+}
+
+SPIPE_API void spipe_file_close(spipe_file_t *file) {
+    const int error = errno; /* of what the caller reports */
+    if (!file || !file->sync) return;
+    if (file->fd >= 0) (void)close(file->fd);
+    if (file->direct >= 0) (void)close(file->direct);
+    if (file->part && !file->nameless) (void)remove(file->part);
+    free(file->part);
+    free(file->target);
+    spipe_priv_file_free_blocks(file);
+    spipe_priv_sync_destroy(file->sync);
+    file->part = file->target = NULL;
+    file->sync = NULL;
+    file->fd = file->direct = -1;
+    errno = error;
+}
+
+#endif /* STREAMPIPE_FILES_H */

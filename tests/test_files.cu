@@ -1,0 +1,507 @@
+/*  test_files.cu -- files as inputs and outputs: every byte arrives, whatever the way, the size of
+    an element, short reads and interrupted calls; a file is there whole or not at all; errors have
+    the path and the byte. */
+#ifndef _WIN32
+#include <errno.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* ---- What the system does to reads and writes ------------------------------------------------ */
+static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
+static int bad_errno;                /* ... with this */
+static int is_short;                 /* 1 = calls do a part, and are interrupted now and then */
+
+static ssize_t shortened(size_t *n, off_t at) {
+    static __thread unsigned calls;
+    const size_t from = (size_t)at;
+    if (bad_byte >= from && bad_byte < from + *n) {
+        if (bad_byte > from && is_short)
+            *n = bad_byte - from; /* what lies before it still comes */
+        else
+            return errno = bad_errno, -1;
+    }
+    if (is_short && ++calls % 3 == 0) return errno = EINTR, -1;
+    if (is_short && *n > 1) *n = *n / 2 + 1;
+    return 0;
+}
+
+static inline ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
+    return shortened(&n, at) ? -1 : pread(fd, to, n, at);
+}
+
+static inline ssize_t test_pwrite(int fd, const void *from, size_t n, off_t at) {
+    return shortened(&n, at) ? -1 : pwrite(fd, from, n, at);
+}
+
+#include "pipe_common.h"
+#define pread  test_pread
+#define pwrite test_pwrite
+#include "streampipe_files.h"
+#undef pread
+#undef pwrite
+#include "streampipe_devices.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static char folder[] = "/tmp/streampipe_files.XXXXXX", in_name[128], out_name[128];
+
+static unsigned char data[1 << 21], seen[1 << 21];
+
+static void write_file(const char *name, size_t bytes) {
+    FILE *f = fopen(name, "wb");
+    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0) exit(99);
+}
+
+/* Bytes of a file, which are then in seen; -1 = it is not there. */
+static long read_file(const char *name) {
+    FILE *f = fopen(name, "rb");
+    long n;
+    if (!f) return -1;
+    n = (long)fread(seen, 1, sizeof seen, f);
+    fclose(f);
+    return n;
+}
+
+static int num_in_folder(void) {
+    DIR *dir = opendir(folder);
+    int n = 0;
+    while (dir && readdir(dir)) ++n;
+    if (dir) closedir(dir);
+    return n - 2; /* . and .. */
+}
+
+/* The output is the input with every byte turned round. */
+static __global__ void turn(const unsigned char *x, unsigned char *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (unsigned char)~x[i];
+}
+
+static cudaError_t turn_stage(const spipe_chunk_t *c, void *user) {
+    const size_t n = c->count * c->elem_bytes[0];
+    (void)user;
+    return SPIPE_LAUNCH(turn, spipe_blocks(n, 256), 256, 0, c->stream,
+                        (const unsigned char *)c->data[0], (unsigned char *)c->data[1], n);
+}
+
+typedef struct world {
+    spipe_file_t in, out;
+    spipe_desc_t d;
+    spipe_report_t r;
+    spipe_failure_t f;
+} world_t;
+
+static cudaError_t begin(world_t *w, const char *from, const char *to) {
+    w->d = spipe_desc_default();
+    memset((void *)&w->in, 0, sizeof w->in);
+    memset((void *)&w->out, 0, sizeof w->out);
+    memset(&w->r, 0, sizeof w->r);
+    SPIPE_TRY(spipe_file_open(&w->in, from, &w->f));
+    return spipe_file_create(&w->out, to, &w->f);
+}
+
+static void add(world_t *w, size_t elem) {
+    spipe_add_file_input(&w->d, &w->in, elem);
+    spipe_add_file_output(&w->d, &w->out, elem);
+    spipe_add_stage(&w->d, "turn", turn_stage, NULL);
+}
+
+static void end(world_t *w) {
+    spipe_file_close(&w->in);
+    spipe_file_close(&w->out);
+}
+
+static int turned(size_t from, size_t bytes) {
+    size_t i;
+    for (i = 0; i < bytes; ++i) {
+        if (seen[i] != (unsigned char)~data[from + i]) return 0;
+    }
+    return 1;
+}
+
+static void test_ways(spipe_file_way_t way, int shortened_calls) {
+    static const char *const names[] = {"chosen", "cached", "direct", "in order"};
+    static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 70000, (1 << 20) + 3};
+    static const size_t elems[] = {1, 7, 4096};
+    size_t k, wrong = 0;
+    is_short = shortened_calls;
+    for (k = 0; k < 7 * 3 * 3; ++k) {
+        const size_t bytes = sizes[k % 7], elem = elems[k / 7 % 3];
+        const size_t part = k / 21, skip = part == 1 && bytes > 10 ? 5 : 0;
+        const size_t used = part == 2 ? bytes / 2 : bytes - skip;
+        world_t w;
+        write_file(in_name, bytes);
+        SPIPE_CHECK(begin(&w, in_name, out_name));
+        w.in.way = way;
+        w.in.offset = skip;
+        w.in.bytes = used;
+        if (way == SPIPE_FILE_ORDERED && part == 2) { /* it has no end before the file's */
+            end(&w);
+            continue;
+        }
+        if (elem * 16 < used) w.d.chunk = used / elem / 16;
+        add(&w, elem);
+        const cudaError_t e = spipe_run(&w.d, &w.r);
+        const size_t last = used == 0 ? 0 : (used - 1) % elem + 1;
+        const int good = e == cudaSuccess && w.in.bytes == used && w.in.last_bytes == last &&
+                         read_file(out_name) == -1 &&
+                         spipe_file_commit(&w.out, w.in.bytes, &w.f) == cudaSuccess &&
+                         read_file(out_name) == (long)used && turned(skip, used);
+        if (!good && wrong++ == 0) {
+            tap_note("%zu bytes, elements of %zu, part %zu: %s %s", bytes, elem, part,
+                     w.r.failure.message, w.f.message);
+        }
+        end(&w);
+        (void)remove(out_name);
+    }
+    is_short = 0;
+    tap_ok(wrong == 0 && num_in_folder() == 1, "%s%s: every byte arrives, nothing else is left",
+           names[way], shortened_calls ? ", short and interrupted calls" : "");
+}
+
+/* ---- Pipes ----------------------------------------------------------------------------------- */
+static void *feed_pipe(void *arg) {
+    const size_t bytes = *(const size_t *)arg;
+    FILE *f = fopen(in_name, "wb");
+    if (f) (void)fwrite(data, 1, bytes, f);
+    if (f) fclose(f);
+    return NULL;
+}
+
+static void *drain_pipe(void *arg) {
+    *(long *)arg = read_file(out_name);
+    return NULL;
+}
+
+static void test_pipes(size_t bytes, size_t elem) {
+    pthread_t feeder, drainer;
+    long got = -2;
+    world_t w;
+    cudaError_t e;
+    (void)remove(in_name);
+    if (mkfifo(in_name, 0600) != 0 || mkfifo(out_name, 0600) != 0) exit(99);
+    pthread_create(&feeder, NULL, feed_pipe, &bytes);
+    pthread_create(&drainer, NULL, drain_pipe, &got);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    add(&w, elem);
+    tap_ok(w.d.count == SPIPE_AUTO && w.in.way == SPIPE_FILE_ORDERED, "a pipe has no length");
+    e = spipe_run(&w.d, &w.r);
+    if (e == cudaSuccess) e = spipe_file_commit(&w.out, SPIPE_AUTO, NULL);
+    end(&w);
+    pthread_join(feeder, NULL);
+    pthread_join(drainer, NULL);
+    tap_ok(e == cudaSuccess && w.in.bytes == bytes && turned(0, bytes) &&
+               got == (long)((bytes + elem - 1) / elem * elem),
+           "%zu bytes through two pipes: %ld come, %zu of the last element are the file's: %s",
+           bytes, got, w.in.last_bytes, w.r.failure.message);
+    (void)remove(in_name);
+    (void)remove(out_name);
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+static int says(const char *text, const char *a, const char *b) {
+    return strstr(text, a) && strstr(text, b);
+}
+
+static void test_errors(int number, int writing, int short_calls) {
+    static const size_t bytes[] = {0, 1, 9999, 10000, 65432, 99999};
+    int k, good = 0;
+    for (k = 0; k < 6; ++k) {
+        char at[64];
+        world_t w;
+        write_file(in_name, 100000);
+        SPIPE_CHECK(begin(&w, in_name, out_name));
+        w.in.way = SPIPE_FILE_CACHED;
+        w.d.chunk = 1000;
+        add(&w, 10);
+        if (writing) {
+            w.d.buffers[0].source_at = NULL; /* only the output meets the error */
+            w.d.buffers[0].caller = NULL;
+            w.d.buffers[0].kind = SPIPE_INPUT;
+            w.d.buffers[0].host = data;
+        }
+        bad_byte = bytes[k];
+        bad_errno = number;
+        is_short = short_calls;
+        /* Where calls do a part, all before the byte comes; else the chunk's call fails whole. */
+        snprintf(at, sizeof at, "at byte %zu: %s",
+                 short_calls ? bad_byte : bad_byte / 10000 * 10000, strerror(number));
+        const cudaError_t e = spipe_run(&w.d, &w.r);
+        bad_byte = (size_t)-1;
+        is_short = 0;
+        end(&w);
+        const int ok = e == cudaErrorOperatingSystem && says(w.r.failure.message, at, folder) &&
+                       w.r.failure.chunk == bytes[k] / 10000 &&
+                       w.r.failure.chunks_whole == bytes[k] / 10000 && num_in_folder() == 1;
+        if (!ok && good == k) tap_note("wanted %s: %s", at, w.r.failure.message);
+        good += ok;
+    }
+    tap_ok(good == k, "%s, %s%s: path and byte are said, and the file is not there",
+           writing ? "writing" : "reading", strerror(number), short_calls ? ", short calls" : "");
+}
+
+static cudaError_t cut_stage(const spipe_chunk_t *c, void *user) {
+    if (c->index == 0 && truncate(in_name, 50000) != 0) return cudaErrorUnknown;
+    return turn_stage(c, user);
+}
+
+static void test_shrinks(spipe_file_way_t way) {
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = way;
+    w.d.chunk = 1000;
+    w.d.depth = 2;
+    add(&w, 10);
+    w.d.stages[0].fn = cut_stage;
+    const cudaError_t e = spipe_run(&w.d, &w.r);
+    tap_ok(e == cudaErrorOperatingSystem && says(w.r.failure.message, "became shorter", in_name) &&
+               says(w.r.failure.message, "at byte 50000", "chunk 5") &&
+               w.r.failure.chunks_whole == 5,
+           "a file that becomes shorter: %s", w.r.failure.message);
+    end(&w);
+}
+
+static void test_limit(void) {
+    struct rlimit was, least;
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    getrlimit(RLIMIT_FSIZE, &was);
+    least = was;
+    least.rlim_cur = 30000;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &least);
+    w.d.chunk = 1000;
+    add(&w, 10);
+    const cudaError_t e = spipe_run(&w.d, &w.r);
+    setrlimit(RLIMIT_FSIZE, &was);
+    tap_ok(e == cudaErrorOperatingSystem && says(w.r.failure.message, "writing", out_name) &&
+               says(w.r.failure.message, "at byte 30000", strerror(EFBIG)),
+           "no more may be written: %s", w.r.failure.message);
+    end(&w);
+    tap_ok(num_in_folder() == 1, "and nothing is left");
+}
+
+static void test_full(void) {
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, "/dev/full"));
+    add(&w, 10);
+    const cudaError_t e = spipe_run(&w.d, &w.r);
+    tap_ok(e == cudaErrorOperatingSystem &&
+               says(w.r.failure.message, "/dev/full", strerror(ENOSPC)),
+           "a device that is full: %s", w.r.failure.message);
+    end(&w);
+}
+
+static void test_opening(void) {
+    char name[160];
+    spipe_file_t f;
+    spipe_failure_t why;
+    cudaError_t e = spipe_file_open(&f, "/no/such/file", &why);
+    tap_ok(e == cudaErrorOperatingSystem && says(why.message, "/no/such/file", strerror(ENOENT)),
+           "%s", why.message);
+    e = spipe_file_open(&f, folder, &why);
+    tap_ok(e == cudaErrorOperatingSystem && says(why.message, folder, strerror(EISDIR)), "%s",
+           why.message);
+    e = spipe_file_create(&f, "/no/such/file", &why);
+    tap_ok(e == cudaErrorOperatingSystem && says(why.message, "/no/such/file", strerror(ENOENT)),
+           "%s", why.message);
+    e = spipe_file_create(&f, folder, &why);
+    tap_ok(e == cudaErrorOperatingSystem && says(why.message, folder, strerror(EISDIR)), "%s",
+           why.message);
+    tap_ok(spipe_file_open(&f, NULL, &why) == cudaErrorInvalidValue &&
+               spipe_file_open(NULL, "x", &why) == cudaErrorInvalidValue,
+           "NULL: %s", why.message);
+    spipe_file_close(&f);
+    spipe_file_close(&f);
+    snprintf(name, sizeof name, "%s/closed", folder);
+    spipe_desc_t d = spipe_desc_default();
+    tap_ok(spipe_add_file_input(&d, &f, 1) == -1 && strstr(d.problem, "not open"), "closed: %s",
+           d.problem ? d.problem : "");
+    d = spipe_desc_default();
+    SPIPE_CHECK(spipe_file_create(&f, name, NULL));
+    tap_ok(spipe_add_file_input(&d, &f, 1) == -1 && strstr(d.problem, "to be written"), "%s",
+           d.problem ? d.problem : "");
+    spipe_file_close(&f);
+    write_file(in_name, 100);
+    SPIPE_CHECK(spipe_file_open(&f, in_name, NULL));
+    d = spipe_desc_default();
+    tap_ok(spipe_add_file_output(&d, &f, 1) == -1 && strstr(d.problem, "to be read"), "%s",
+           d.problem ? d.problem : "");
+    d = spipe_desc_default();
+    d.count = 101;
+    tap_ok(spipe_add_file_input(&d, &f, 1) == -1 && strstr(d.problem, "fewer elements"), "%s",
+           d.problem ? d.problem : "");
+    tap_ok(spipe_file_commit(&f, SPIPE_AUTO, &why) == cudaErrorInvalidValue, "%s", why.message);
+    spipe_file_close(&f);
+}
+
+/* ---- Headers --------------------------------------------------------------------------------- */
+static void test_header(void) {
+    spipe_failure_t why;
+    world_t w;
+    int good;
+    write_file(in_name, 50000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.out.offset = 13;
+    add(&w, 10);
+    SPIPE_CHECK(spipe_run(&w.d, &w.r));
+    SPIPE_CHECK(spipe_file_write(&w.out, "thirteen byte", 13, 0, NULL));
+    tap_ok(w.out.bytes == 50013, "an output with a header ends after it: %zu", w.out.bytes);
+    SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
+    good = read_file(out_name) == 50013 && memcmp(seen, "thirteen byte", 13) == 0;
+    memmove(seen, seen + 13, 50000);
+    tap_ok(good && turned(0, 50000), "and has both");
+    tap_ok(spipe_file_write(&w.out, "x", 1, 0, &why) == cudaErrorInvalidValue &&
+               spipe_file_write(&w.in, "x", 1, 0, NULL) == cudaErrorInvalidValue,
+           "%s", why.message);
+    end(&w);
+    (void)remove(out_name);
+}
+
+/* What was written to the disk and dropped from memory is read past the page cache. */
+static void test_chosen(void) {
+    world_t w;
+    int fd;
+    write_file(in_name, sizeof data);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    add(&w, 16);
+    tap_ok(w.in.way == SPIPE_FILE_CACHED, "a file that was just written is read from the cache");
+    end(&w);
+    fd = open(in_name, O_RDONLY);
+    (void)fsync(fd);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    if (w.in.direct < 0 || spipe_priv_file_is_cached(&w.in)) {
+        tap_skip("a cold file is read past the cache", "this file system keeps it, or has no such");
+    } else {
+        add(&w, 16);
+        SPIPE_CHECK(spipe_run(&w.d, &w.r));
+        tap_ok(w.in.way == SPIPE_FILE_DIRECT && strstr(w.r.why_staging, "O_DIRECT"),
+               "a cold file is read past the cache: %s", w.r.why_staging);
+    }
+    close(fd);
+    end(&w);
+}
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+static void test_names(void) {
+    char name[160];
+    struct stat st;
+    world_t w;
+    /* The output is the input. */
+    write_file(in_name, 100000);
+    (void)chmod(in_name, 0640);
+    SPIPE_CHECK(begin(&w, in_name, in_name));
+    add(&w, 10);
+    SPIPE_CHECK(spipe_run(&w.d, &w.r));
+    tap_ok(read_file(in_name) == 100000 && memcmp(seen, data, 100000) == 0,
+           "before the commit the input is as it was");
+    SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
+    tap_ok(read_file(in_name) == 100000 && turned(0, 100000) && stat(in_name, &st) == 0 &&
+               (st.st_mode & 07777) == 0640 && num_in_folder() == 1,
+           "after it, it is the output, with the mode it had");
+    end(&w);
+    /* A link stays a link. */
+    write_file(in_name, 100000);
+    snprintf(name, sizeof name, "%s/link", folder);
+    write_file(out_name, 10);
+    if (symlink(out_name, name) != 0) exit(99);
+    SPIPE_CHECK(begin(&w, in_name, name));
+    add(&w, 10);
+    SPIPE_CHECK(spipe_run(&w.d, &w.r));
+    SPIPE_CHECK(spipe_file_commit(&w.out, 99999, NULL));
+    end(&w);
+    tap_ok(lstat(name, &st) == 0 && S_ISLNK(st.st_mode) && read_file(out_name) == 99999 &&
+               turned(0, 99999),
+           "a link stays a link, and what it points to is written, cut to the length asked for");
+    (void)remove(name);
+    (void)remove(out_name);
+}
+
+/* A program that is killed while it writes leaves no file behind, where the system has nameless
+   ones. */
+static void test_killed(void) {
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        spipe_file_t f;
+        if (spipe_file_create(&f, out_name, NULL) != cudaSuccess) _exit(1);
+        if (!f.nameless) _exit(2);
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
+        tap_skip("a program that is killed leaves nothing", "the system has no nameless files");
+    else
+        tap_ok(WIFSIGNALED(status) && num_in_folder() == 1,
+               "a program that is killed leaves nothing");
+}
+
+static void test_again(void) {
+    static const int list[3] = {0, 0, 0};
+    spipe_pipeline_t *p;
+    world_t w;
+    int k, good = 1;
+    write_file(in_name, 1 << 20);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    add(&w, 16);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    for (k = 0; k < 12; ++k) good &= spipe_pipeline_run(p, &w.r) == cudaSuccess;
+    tap_ok(good && strstr(w.r.why_staging, "page cache"), "read twelve times: %s", w.r.why_staging);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
+    end(&w);
+    tap_ok(read_file(out_name) == 1 << 20 && turned(0, 1 << 20), "and written");
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    spipe_devices_list(&w.d, list, 3);
+    w.d.chunk = 1000;
+    add(&w, 16);
+    SPIPE_CHECK(spipe_run(&w.d, &w.r));
+    SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
+    end(&w);
+    tap_ok(read_file(out_name) == 1 << 20 && turned(0, 1 << 20), "three GPUs share a file");
+    (void)remove(out_name);
+}
+
+int main(void) {
+    size_t i;
+    if (!mkdtemp(folder)) exit(99);
+    snprintf(in_name, sizeof in_name, "%s/in", folder);
+    snprintf(out_name, sizeof out_name, "%s/out", folder);
+    for (i = 0; i < sizeof data; ++i) data[i] = (unsigned char)pipe_random();
+    test_ways(SPIPE_FILE_AUTO, 0);
+    test_ways(SPIPE_FILE_CACHED, 1);
+    test_ways(SPIPE_FILE_DIRECT, 0);
+    test_ways(SPIPE_FILE_ORDERED, 0);
+    test_header();
+    test_chosen();
+    test_names();
+    test_killed();
+    test_again();
+    test_errors(EIO, 0, 0);
+    test_errors(EIO, 0, 1);
+    test_errors(ENOSPC, 1, 0);
+    test_errors(ENOSPC, 1, 1);
+    test_shrinks(SPIPE_FILE_CACHED);
+    test_shrinks(SPIPE_FILE_DIRECT);
+    test_limit();
+    test_full();
+    test_opening();
+    test_pipes(100000, 1);
+    test_pipes(12345, 100);
+    (void)rmdir(folder);
+    return tap_done();
+}
+#else
+#include "tap.h"
+
+int main(void) {
+    tap_skip("files", "this test makes its files with POSIX calls");
+    return tap_done();
+}
+#endif
