@@ -90,7 +90,8 @@ typedef struct spipe_file {
                              read). Output: where it ends so far */
     size_t last_bytes;    /* input: bytes of the last element that are the file's */
     size_t elem_bytes;    /* as added */
-    int fd, direct;       /* private, as all below: descriptors, -1 = none */
+    int fd;               /* the descriptor; -1 = none */
+    int direct;           /* private, as all below: another, for reading past the page cache */
     int regular, nameless, ended;
     char *part;              /* the output's name until it is committed */
     char *target;            /* and from then on: path with links followed */
@@ -424,7 +425,7 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
     if (S_ISDIR(st.st_mode)) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EISDIR);
     }
-    file->regular = S_ISREG(st.st_mode);
+    file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* those of /proc have no size */
     if (file->regular) file->bytes = (size_t)st.st_size;
     if (file->regular && strcmp(path, "-") == 0) { /* it may have been read from already */
         const off_t at = lseek(file->fd, 0, SEEK_CUR);
@@ -600,7 +601,7 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
         d->count <= (size_t)PTRDIFF_MAX / elem_bytes &&
         fallocate(file->fd, 0, (off_t)file->offset, (off_t)(d->count * elem_bytes)) != 0 &&
         errno == ENOSPC) {
-        return spipe_priv_file_mistake(d, file, "the disk has no room for it");
+        return spipe_priv_file_mistake(d, file, "there is no space left for it on the disk");
     }
 #endif
     return i;

@@ -11,16 +11,20 @@ static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
 static int bad_errno;                /* ... with this */
 static int is_short;                 /* 1 = calls do a part, and are interrupted now and then */
 
-static ssize_t shortened(size_t *n, off_t at) {
+static int fail_with(int number) {
+    errno = number;
+    return -1;
+}
+
+/* -1: the call fails; 0: it may do *n bytes. */
+static int shortened(size_t *n, off_t at) {
     static __thread unsigned calls;
     const size_t from = (size_t)at;
     if (bad_byte >= from && bad_byte < from + *n) {
-        if (bad_byte > from && is_short)
-            *n = bad_byte - from; /* what lies before it still comes */
-        else
-            return errno = bad_errno, -1;
+        if (bad_byte == from || !is_short) return fail_with(bad_errno);
+        *n = bad_byte - from; /* what lies before it still comes */
     }
-    if (is_short && ++calls % 3 == 0) return errno = EINTR, -1;
+    if (is_short && ++calls % 3 == 0) return fail_with(EINTR);
     if (is_short && *n > 1) *n = *n / 2 + 1;
     return 0;
 }
