@@ -12,8 +12,8 @@
         blocks -> histogram -> entropy -> quantise -> pixels to the map, entropies to the facts
 
     --check computes every entropy again on the CPU, and fails if one differs by more than 1e-5; it
-    keeps 4 bytes per block. The map gets its name when it is complete; a program that is interrupted
-    leaves nothing behind.
+    keeps 4 bytes per block. The map gets its name when it is complete; a program that is
+    interrupted leaves nothing behind.
  */
 #include "streampipe_files.h"
 #include "streampipe_kernels.cuh"
