@@ -1051,6 +1051,30 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                                                   struct spipe_timeline *timeline);
 
+/*  spipe_next -- the next chunk, for a loop of the caller's own: training, decoding, rendering.
+    spipe_release -- the oldest chunk that was taken goes back: its outputs are copied out, and its
+    memory is used again, after what is on stream by now.
+    spipe_end -- the end before the last chunk.
+
+    p          in/out  made by spipe_pipeline_create, of a description without stages.
+    stream     in      next: work put on it from now on starts after the chunk is there. The chunk
+                       is for this stream. release: the stream that the chunk was used on.
+    chunk      out     its buffers in device memory, as a stage gets them; count 0: there are no
+                       more, and every output is whole. Several may be held at once, up to depth.
+    report     out     what happened since the first chunk; may be NULL.
+    Returns    next: cudaSuccess; as spipe_run, and spipe_pipeline_failure has the sentence: then
+               nothing is held any more, and the next call begins with the first chunk again;
+               cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
+               (nothing is held); as next. end: the last error.
+    Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
+               release: no. end: until the copies under way have ended.
+    Threads    one at a time.   Callback  no.   Capture  no.
+    Allocates  next: threads, the first time. */
+SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,
+                                        spipe_chunk_t *chunk);
+SPIPE_API_RESULT cudaError_t spipe_release(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
+
 /*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
 
     p          in/out  made by spipe_pipeline_create.
@@ -2771,7 +2795,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
             d->num_stages > SPIPE_MAX_STAGES,
         "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
         d->num_buffers, d->num_stages);
-    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
     SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
                                         "chooses, or give 1 or more");
     SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
@@ -2805,8 +2828,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     return cudaSuccess;
 }
 
+/* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
+                                             "make a pipeline and take its chunks with spipe_next");
+    return cudaSuccess;
+}
+
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
     SPIPE_TRY(spipe_priv_check_desc(d, failure));
+    SPIPE_TRY(spipe_priv_check_stages(d, failure));
     return spipe_priv_check_arrays(d, failure);
 }
 
@@ -2861,6 +2892,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
                                                 const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
+    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them by itself */
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
         flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
     for (i = 0; i < d->num_stages; ++i) {
@@ -2883,7 +2915,9 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
     if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
-    if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
+    if (!watched && d->num_stages > 0 && d->count > 0 && !spipe_priv_endless(d)) {
+        flags |= SPIPE_PRIV_MAY_TRY;
+    }
     return flags;
 }
 
@@ -3936,6 +3970,12 @@ typedef struct spipe_priv_run {
     size_t *positions; /* where batches lie in the whole, where several GPUs share it */
 } spipe_priv_run_t;
 
+/* pull: a run whose chunks the caller takes one by one. Batches, counted from its begin. */
+typedef struct spipe_priv_pull {
+    int active;
+    size_t issued, taken, released;
+} spipe_priv_pull_t;
+
 /* A pipeline. Each member belongs to the file named like it. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -3945,6 +3985,7 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_workers_t workers;
     spipe_priv_trial_t trial;
     spipe_priv_run_t run;
+    spipe_priv_pull_t pull;
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
@@ -4576,6 +4617,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
         t->chain[s] = spipe_priv_chain_before(t, d, s, continued);
         if (t->chain[s] < 0) t->chain[s] = serial ? 0 : t->num_chains++;
     }
+    if (t->num_chains == 0) t->num_chains = 1; /* without stages; streams are counted by chains */
 }
 
 SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
@@ -6852,7 +6894,8 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
 }
 
-SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+/* Before the first batch: slots are filled, and resident buffers are on the device. */
+SPIPE_API cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     cudaError_t e;
@@ -6862,10 +6905,12 @@ SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
         e = spipe_priv_fork(&p->streams, base);
     }
-    if (e == cudaSuccess)
-        (void)spipe_priv_issue_all(p);
-    else
-        (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    if (e == cudaSuccess) return e;
+    return spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+}
+
+SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+    if (spipe_priv_start_streams(p) == cudaSuccess) (void)spipe_priv_issue_all(p);
     spipe_priv_let_end(p);
 }
 
@@ -7417,8 +7462,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
     return spipe_priv_refuse(&report->failure, e, "%s", why);
 }
 
-/* Every call on a pipeline begins so, and ends with let_go: one at a time, whatever the thread. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+/* Every call on a pipeline begins so, or with claim, and ends with let_go: one at a time, whatever
+   the thread. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     int in_use;
     if (!p) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
@@ -7443,6 +7489,16 @@ SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
     spipe_priv_mutex_lock(&p->sync->lock);
     p->in_use = 0;
     spipe_priv_mutex_unlock(&p->sync->lock);
+}
+
+/* The same of calls that cannot be made while the caller takes chunks. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    SPIPE_TRY(spipe_priv_claim_any(p, report));
+    if (!p->pull.active) return cudaSuccess;
+    spipe_priv_let_go(p);
+    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+                                  "chunks of the pipeline are being taken with spipe_next; take "
+                                  "the last one, or end with spipe_end");
 }
 
 /* The same at the end of a call that may throw on what a function of the user's threw. */
@@ -7512,6 +7568,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int before, at_once;
     cudaError_t e;
+    SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
@@ -7565,6 +7622,193 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
     SPIPE_TRY(spipe_priv_claim(p, report));
     e = spipe_priv_wait_enqueued(p, report);
     spipe_priv_let_go(p);
+    return e;
+}
+
+/* ---- src/private/pull.h ---- */
+/* ---- 13 execute: chunk by chunk -------------------------------------------------------------
+   A run whose chunks the caller takes, and works on in a stream of his own. Writes
+   spipe_priv_pull_t. */
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
+    memset(&p->pull, 0, sizeof p->pull);
+    SPIPE_TRY(spipe_priv_choose_way(p));
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    p->run.began = spipe_priv_seconds();
+    p->pull.active = 1;
+    return spipe_priv_start_streams(p);
+}
+
+/* Ends what is under way; the failure and the report then say what happened. */
+SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* of a call that was refused */
+    if (!p->pull.active) return;
+    if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
+        spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
+    }
+    spipe_priv_let_end(p);
+    if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_finish(p);
+    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.replayed = 0;
+    p->pull.active = 0;
+}
+
+/* Issues the copies in of the batches that follow, as far as slots are free and filled. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    spipe_priv_pull_t *pull = &p->pull;
+    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.num_batches) {
+        const size_t *filled = &p->memory.slots[pull->issued % p->plan.depth].filled;
+        if (fills && spipe_priv_locked_get(p, filled) <= pull->issued) break;
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued));
+        ++pull->issued;
+    }
+    return cudaSuccess;
+}
+
+/* A stream waits for a batch's copies in. One stream has only one batch under way. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_wait(spipe_priv_pipeline_t *p,
+                                                 const spipe_priv_at_t *at, size_t row,
+                                                 cudaStream_t stream) {
+    cudaEvent_t event = at->slot->in_done;
+    if (p->run.one_stream) {
+        event = p->streams.sync_event;
+        SPIPE_TRY(cudaEventRecord(event, spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_IN)));
+    }
+    return cudaStreamWaitEvent(stream, event, 0);
+}
+
+/* Issues the copies in of the next batch, which may be found to be none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
+    spipe_priv_pull_t *pull = &p->pull;
+    if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
+    spipe_priv_stop_at(p, pull->taken);
+    if (pull->issued > pull->taken || pull->taken >= p->run.num_batches) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->taken));
+    if (pull->taken < p->run.num_batches) ++pull->issued;
+    return cudaSuccess;
+}
+
+/* Gives it to the caller, or ends the run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaStream_t stream,
+                                                 spipe_chunk_t *chunk) {
+    spipe_priv_pull_t *pull = &p->pull;
+    spipe_priv_at_t at;
+    size_t row;
+    if (pull->taken >= p->run.num_batches) {
+        spipe_priv_pull_end(p);
+        return p->failure.error;
+    }
+    SPIPE_TRY(spipe_priv_pull_ahead(p));
+    row = spipe_priv_locate(p, pull->taken, &at);
+    SPIPE_TRY(spipe_priv_pull_wait(p, &at, row, stream));
+    spipe_priv_view(p, &at, &at.slot->view);
+    *chunk = at.slot->view;
+    chunk->stream = stream;
+    chunk->note = NULL;
+    ++pull->taken;
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    const int last = p->route.num_steps;
+    spipe_priv_at_t at;
+    const size_t row = spipe_priv_locate(p, p->pull.released, &at);
+    const cudaStream_t out = spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT);
+    SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
+    SPIPE_TRY(cudaStreamWaitEvent(out, p->streams.sync_event, 0));
+    SPIPE_TRY(spipe_priv_issue_steps(p, last - 1, last, p->pull.released));
+    ++p->pull.released;
+    return spipe_priv_pull_ahead(p);
+}
+
+/* After an error: the run ends, and its failure has a sentence. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
+    if (e == cudaSuccess || !p->pull.active) return e;
+    if (!p->run.failed) {
+        (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
+                              cudaGetErrorString(e));
+    }
+    spipe_priv_pull_end(p);
+    return p->failure.error;
+}
+
+/* Whether chunks may be taken from this pipeline now. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
+    spipe_failure_t *f = &p->failure;
+    SPIPE_PRIV_REFUSE_IF(p->request.desc.num_stages > 0,
+                         "the pipeline has stages, so run it; spipe_next is for one without");
+    SPIPE_PRIV_REFUSE_IF(!chunk, "there is no chunk to write to");
+    if (!p->pull.active || p->pull.taken == p->pull.released) return cudaSuccess;
+    if (p->pull.taken < p->run.num_batches && p->pull.taken < p->pull.released + p->plan.depth) {
+        return cudaSuccess;
+    }
+    return spipe_priv_refuse(f, cudaErrorNotReady,
+                             "%zu chunks that were taken are held; release them first",
+                             p->pull.taken - p->pull.released);
+}
+
+/* The end of a call. What a source threw, for a chunk that is still to come, is thrown when the run
+   ends. */
+SPIPE_PRIV_RARE void spipe_priv_pull_let_go(spipe_priv_pipeline_t *p) {
+    if (p->pull.active)
+        spipe_priv_let_go(p);
+    else
+        spipe_priv_let_go_throwing(p);
+}
+
+SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream,
+                                 spipe_chunk_t *chunk) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int before;
+    if (chunk) memset((void *)chunk, 0, sizeof *chunk);
+    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    e = spipe_priv_pull_check(p, chunk);
+    if (e == cudaSuccess) e = spipe_priv_enter_run(p, &before, NULL);
+    if (e == cudaSuccess) {
+        e = spipe_priv_pull_failed(p, spipe_priv_pull_fetch(p));
+        if (e == cudaSuccess) e = spipe_priv_pull_check(p, chunk); /* the end may be known now */
+        if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_give(p, stream, chunk));
+        (void)cudaSetDevice(before);
+    }
+    spipe_priv_pull_let_go(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    if (!p->pull.active || p->pull.released == p->pull.taken) {
+        e = spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                              "no chunk is held; take one with spipe_next first");
+    } else {
+        e = spipe_priv_enter(p, &before, NULL);
+        if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_release(p, stream));
+        (void)cudaSetDevice(before);
+    }
+    spipe_priv_pull_let_go(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_claim_any(p, report));
+    e = spipe_priv_enter(p, &before, report);
+    if (e == cudaSuccess) {
+        spipe_priv_pull_end(p);
+        e = p->failure.error;
+        spipe_priv_report(p, report);
+        (void)cudaSetDevice(before);
+    }
+    spipe_priv_pull_let_go(p);
     return e;
 }
 
@@ -7738,7 +7982,8 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     if (!p) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    spipe_priv_pull_end(p);
     p->self = NULL;
     e = spipe_priv_free(p);
     free(p);
@@ -7749,6 +7994,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     int before;
     cudaError_t e;
     if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
+    if (p->request.desc.num_stages == 0) {
+        e = spipe_priv_check_stages(&p->request.desc, &p->failure);
+        return spipe_priv_refuse_call(report, e, p->failure.message);
+    }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;

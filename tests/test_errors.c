@@ -173,7 +173,7 @@ static void test_stages(void) {
     char names[SPIPE_MAX_STAGES][8];
     int i, s;
     d.num_stages = 0;
-    refused(&d, "no stage", "no stage");
+    refused_array(&d, "no stage", "no stage");
     d = good();
     spipe_add_stage(&d, "nothing", nothing, NULL);
     refused(&d, "two stages", "two stages of one name");

@@ -161,7 +161,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
             d->num_stages > SPIPE_MAX_STAGES,
         "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
         d->num_buffers, d->num_stages);
-    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage");
     SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
                                         "chooses, or give 1 or more");
     SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
@@ -195,7 +194,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     return cudaSuccess;
 }
 
+/* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
+                                             "make a pipeline and take its chunks with spipe_next");
+    return cudaSuccess;
+}
+
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure) {
     SPIPE_TRY(spipe_priv_check_desc(d, failure));
+    SPIPE_TRY(spipe_priv_check_stages(d, failure));
     return spipe_priv_check_arrays(d, failure);
 }

@@ -61,8 +61,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
     return spipe_priv_refuse(&report->failure, e, "%s", why);
 }
 
-/* Every call on a pipeline begins so, and ends with let_go: one at a time, whatever the thread. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+/* Every call on a pipeline begins so, or with claim, and ends with let_go: one at a time, whatever
+   the thread. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     int in_use;
     if (!p) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
@@ -87,6 +88,16 @@ SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
     spipe_priv_mutex_lock(&p->sync->lock);
     p->in_use = 0;
     spipe_priv_mutex_unlock(&p->sync->lock);
+}
+
+/* The same of calls that cannot be made while the caller takes chunks. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    SPIPE_TRY(spipe_priv_claim_any(p, report));
+    if (!p->pull.active) return cudaSuccess;
+    spipe_priv_let_go(p);
+    return spipe_priv_refuse_call(report, cudaErrorNotPermitted,
+                                  "chunks of the pipeline are being taken with spipe_next; take "
+                                  "the last one, or end with spipe_end");
 }
 
 /* The same at the end of a call that may throw on what a function of the user's threw. */
@@ -156,6 +167,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     int before, at_once;
     cudaError_t e;
+    SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
     p->run.capturing = status != cudaStreamCaptureStatusNone;

@@ -167,7 +167,8 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
     if (!p) return cudaSuccess;
-    SPIPE_TRY(spipe_priv_claim(p, NULL));
+    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    spipe_priv_pull_end(p);
     p->self = NULL;
     e = spipe_priv_free(p);
     free(p);
@@ -178,6 +179,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     int before;
     cudaError_t e;
     if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
+    if (p->request.desc.num_stages == 0) {
+        e = spipe_priv_check_stages(&p->request.desc, &p->failure);
+        return spipe_priv_refuse_call(report, e, p->failure.message);
+    }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
     e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;

@@ -259,6 +259,12 @@ typedef struct spipe_priv_run {
     size_t *positions; /* where batches lie in the whole, where several GPUs share it */
 } spipe_priv_run_t;
 
+/* pull: a run whose chunks the caller takes one by one. Batches, counted from its begin. */
+typedef struct spipe_priv_pull {
+    int active;
+    size_t issued, taken, released;
+} spipe_priv_pull_t;
+
 /* A pipeline. Each member belongs to the file named like it. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -268,6 +274,7 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_workers_t workers;
     spipe_priv_trial_t trial;
     spipe_priv_run_t run;
+    spipe_priv_pull_t pull;
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;

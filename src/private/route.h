@@ -93,6 +93,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
         t->chain[s] = spipe_priv_chain_before(t, d, s, continued);
         if (t->chain[s] < 0) t->chain[s] = serial ? 0 : t->num_chains++;
     }
+    if (t->num_chains == 0) t->num_chains = 1; /* without stages; streams are counted by chains */
 }
 
 SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {

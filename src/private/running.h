@@ -175,7 +175,8 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     if (p->failure.error == cudaPeekAtLastError()) (void)cudaGetLastError();
 }
 
-SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+/* Before the first batch: slots are filled, and resident buffers are on the device. */
+SPIPE_API cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     cudaError_t e;
@@ -185,10 +186,12 @@ SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     if (e == cudaSuccess && spipe_priv_has_resident(&p->request.desc)) {
         e = spipe_priv_fork(&p->streams, base);
     }
-    if (e == cudaSuccess)
-        (void)spipe_priv_issue_all(p);
-    else
-        (void)spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    if (e == cudaSuccess) return e;
+    return spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+}
+
+SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+    if (spipe_priv_start_streams(p) == cudaSuccess) (void)spipe_priv_issue_all(p);
     spipe_priv_let_end(p);
 }
 

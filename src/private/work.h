@@ -48,6 +48,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
                                                 const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
+    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them by itself */
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
         flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
     for (i = 0; i < d->num_stages; ++i) {
@@ -70,7 +71,9 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
     if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
-    if (!watched && d->count > 0 && !spipe_priv_endless(d)) flags |= SPIPE_PRIV_MAY_TRY;
+    if (!watched && d->num_stages > 0 && d->count > 0 && !spipe_priv_endless(d)) {
+        flags |= SPIPE_PRIV_MAY_TRY;
+    }
     return flags;
 }
 

@@ -62,6 +62,30 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                                                   struct spipe_timeline *timeline);
 
+/*  spipe_next -- the next chunk, for a loop of the caller's own: training, decoding, rendering.
+    spipe_release -- the oldest chunk that was taken goes back: its outputs are copied out, and its
+    memory is used again, after what is on stream by now.
+    spipe_end -- the end before the last chunk.
+
+    p          in/out  made by spipe_pipeline_create, of a description without stages.
+    stream     in      next: work put on it from now on starts after the chunk is there. The chunk
+                       is for this stream. release: the stream that the chunk was used on.
+    chunk      out     its buffers in device memory, as a stage gets them; count 0: there are no
+                       more, and every output is whole. Several may be held at once, up to depth.
+    report     out     what happened since the first chunk; may be NULL.
+    Returns    next: cudaSuccess; as spipe_run, and spipe_pipeline_failure has the sentence: then
+               nothing is held any more, and the next call begins with the first chunk again;
+               cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
+               (nothing is held); as next. end: the last error.
+    Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
+               release: no. end: until the copies under way have ended.
+    Threads    one at a time.   Callback  no.   Capture  no.
+    Allocates  next: threads, the first time. */
+SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,
+                                        spipe_chunk_t *chunk);
+SPIPE_API_RESULT cudaError_t spipe_release(spipe_pipeline_t *p, cudaStream_t stream);
+SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
+
 /*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
 
     p          in/out  made by spipe_pipeline_create.

@@ -1,0 +1,185 @@
+/* ---- 13 execute: chunk by chunk -------------------------------------------------------------
+   A run whose chunks the caller takes, and works on in a stream of his own. Writes
+   spipe_priv_pull_t. */
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
+    memset(&p->pull, 0, sizeof p->pull);
+    SPIPE_TRY(spipe_priv_choose_way(p));
+    spipe_priv_start_workers(p);
+    spipe_priv_begin(p);
+    p->run.began = spipe_priv_seconds();
+    p->pull.active = 1;
+    return spipe_priv_start_streams(p);
+}
+
+/* Ends what is under way; the failure and the report then say what happened. */
+SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
+    cudaError_t e = cudaSuccess;
+    if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* of a call that was refused */
+    if (!p->pull.active) return;
+    if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
+        spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
+    }
+    spipe_priv_let_end(p);
+    if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    spipe_priv_finish(p);
+    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.replayed = 0;
+    p->pull.active = 0;
+}
+
+/* Issues the copies in of the batches that follow, as far as slots are free and filled. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
+    const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
+    spipe_priv_pull_t *pull = &p->pull;
+    while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.num_batches) {
+        const size_t *filled = &p->memory.slots[pull->issued % p->plan.depth].filled;
+        if (fills && spipe_priv_locked_get(p, filled) <= pull->issued) break;
+        SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued));
+        ++pull->issued;
+    }
+    return cudaSuccess;
+}
+
+/* A stream waits for a batch's copies in. One stream has only one batch under way. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_wait(spipe_priv_pipeline_t *p,
+                                                 const spipe_priv_at_t *at, size_t row,
+                                                 cudaStream_t stream) {
+    cudaEvent_t event = at->slot->in_done;
+    if (p->run.one_stream) {
+        event = p->streams.sync_event;
+        SPIPE_TRY(cudaEventRecord(event, spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_IN)));
+    }
+    return cudaStreamWaitEvent(stream, event, 0);
+}
+
+/* Issues the copies in of the next batch, which may be found to be none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
+    spipe_priv_pull_t *pull = &p->pull;
+    if (!pull->active) SPIPE_TRY(spipe_priv_pull_begin(p));
+    spipe_priv_stop_at(p, pull->taken);
+    if (pull->issued > pull->taken || pull->taken >= p->run.num_batches) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->taken));
+    if (pull->taken < p->run.num_batches) ++pull->issued;
+    return cudaSuccess;
+}
+
+/* Gives it to the caller, or ends the run. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaStream_t stream,
+                                                 spipe_chunk_t *chunk) {
+    spipe_priv_pull_t *pull = &p->pull;
+    spipe_priv_at_t at;
+    size_t row;
+    if (pull->taken >= p->run.num_batches) {
+        spipe_priv_pull_end(p);
+        return p->failure.error;
+    }
+    SPIPE_TRY(spipe_priv_pull_ahead(p));
+    row = spipe_priv_locate(p, pull->taken, &at);
+    SPIPE_TRY(spipe_priv_pull_wait(p, &at, row, stream));
+    spipe_priv_view(p, &at, &at.slot->view);
+    *chunk = at.slot->view;
+    chunk->stream = stream;
+    chunk->note = NULL;
+    ++pull->taken;
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cudaStream_t stream) {
+    const int last = p->route.num_steps;
+    spipe_priv_at_t at;
+    const size_t row = spipe_priv_locate(p, p->pull.released, &at);
+    const cudaStream_t out = spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT);
+    SPIPE_TRY(cudaEventRecord(p->streams.sync_event, stream));
+    SPIPE_TRY(cudaStreamWaitEvent(out, p->streams.sync_event, 0));
+    SPIPE_TRY(spipe_priv_issue_steps(p, last - 1, last, p->pull.released));
+    ++p->pull.released;
+    return spipe_priv_pull_ahead(p);
+}
+
+/* After an error: the run ends, and its failure has a sentence. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
+    if (e == cudaSuccess || !p->pull.active) return e;
+    if (!p->run.failed) {
+        (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
+                              cudaGetErrorString(e));
+    }
+    spipe_priv_pull_end(p);
+    return p->failure.error;
+}
+
+/* Whether chunks may be taken from this pipeline now. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
+    spipe_failure_t *f = &p->failure;
+    SPIPE_PRIV_REFUSE_IF(p->request.desc.num_stages > 0,
+                         "the pipeline has stages, so run it; spipe_next is for one without");
+    SPIPE_PRIV_REFUSE_IF(!chunk, "there is no chunk to write to");
+    if (!p->pull.active || p->pull.taken == p->pull.released) return cudaSuccess;
+    if (p->pull.taken < p->run.num_batches && p->pull.taken < p->pull.released + p->plan.depth) {
+        return cudaSuccess;
+    }
+    return spipe_priv_refuse(f, cudaErrorNotReady,
+                             "%zu chunks that were taken are held; release them first",
+                             p->pull.taken - p->pull.released);
+}
+
+/* The end of a call. What a source threw, for a chunk that is still to come, is thrown when the run
+   ends. */
+SPIPE_PRIV_RARE void spipe_priv_pull_let_go(spipe_priv_pipeline_t *p) {
+    if (p->pull.active)
+        spipe_priv_let_go(p);
+    else
+        spipe_priv_let_go_throwing(p);
+}
+
+SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream,
+                                 spipe_chunk_t *chunk) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int before;
+    if (chunk) memset((void *)chunk, 0, sizeof *chunk);
+    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    e = spipe_priv_pull_check(p, chunk);
+    if (e == cudaSuccess) e = spipe_priv_enter_run(p, &before, NULL);
+    if (e == cudaSuccess) {
+        e = spipe_priv_pull_failed(p, spipe_priv_pull_fetch(p));
+        if (e == cudaSuccess) e = spipe_priv_pull_check(p, chunk); /* the end may be known now */
+        if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_give(p, stream, chunk));
+        (void)cudaSetDevice(before);
+    }
+    spipe_priv_pull_let_go(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_claim_any(p, NULL));
+    if (!p->pull.active || p->pull.released == p->pull.taken) {
+        e = spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                              "no chunk is held; take one with spipe_next first");
+    } else {
+        e = spipe_priv_enter(p, &before, NULL);
+        if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_release(p, stream));
+        (void)cudaSetDevice(before);
+    }
+    spipe_priv_pull_let_go(p);
+    return e;
+}
+
+SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
+    cudaError_t e;
+    int before;
+    SPIPE_TRY(spipe_priv_claim_any(p, report));
+    e = spipe_priv_enter(p, &before, report);
+    if (e == cudaSuccess) {
+        spipe_priv_pull_end(p);
+        e = p->failure.error;
+        spipe_priv_report(p, report);
+        (void)cudaSetDevice(before);
+    }
+    spipe_priv_pull_let_go(p);
+    return e;
+}
