@@ -5,6 +5,8 @@
 #ifndef FUZZ_PIPELINE_H
 #define FUZZ_PIPELINE_H
 
+#include <mutex>
+
 #include "fuzz_scene.h"
 #include "hostcuda.h"
 
@@ -290,6 +292,38 @@ static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *
     return cudaSuccess;
 }
 
+/* Whether a positioned source or sink fails for these elements; under a lock, as several threads
+   may ask. */
+static inline cudaError_t fuzz_part_error(fuzz_world_t *w, int i, size_t first, size_t count) {
+    static std::mutex lock;
+    const std::lock_guard<std::mutex> hold(lock);
+    const fuzz_buffer_t *f = &w->scene->buffers[i];
+    const size_t bad = 7 * f->fails_at;
+    FUZZ_CHECK(w, count > 0 && (w->loose || first + count <= w->count),
+               "buffer %d: asked for %zu from %zu of %zu", i, count, first, w->count);
+    if (f->fails && first <= bad && bad < first + count) return w->part_hit[i] = FUZZ_PART_ERROR;
+    w->got[i] += count;
+    return cudaSuccess;
+}
+
+static cudaError_t fuzz_source_at(void *dst, size_t first, size_t count, void *user) {
+    fuzz_part_t *part = (fuzz_part_t *)user;
+    const fuzz_buffer_t *f = &part->world->scene->buffers[part->number];
+    memcpy(dst, f->given.data() + first * f->elem_bytes, count * f->elem_bytes);
+    return fuzz_part_error(part->world, part->number, first, count);
+}
+
+static cudaError_t fuzz_sink_at(const void *src, size_t first, size_t count, void *user) {
+    fuzz_part_t *part = (fuzz_part_t *)user;
+    fuzz_world_t *w = part->world;
+    const fuzz_buffer_t *f = &w->scene->buffers[part->number];
+    SPIPE_TRY(fuzz_part_error(w, part->number, first, count));
+    FUZZ_CHECK(w, (first + count) * f->elem_bytes <= w->taken[part->number].size(),
+               "sink %d: too much", part->number);
+    memcpy(&w->taken[part->number][first * f->elem_bytes], src, count * f->elem_bytes);
+    return cudaSuccess;
+}
+
 /* What is told to be done is there: outputs that nobody has to drain, or has drained. */
 static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
     int i;
@@ -322,7 +356,13 @@ static inline void fuzz_add_buffer(fuzz_world_t *w, spipe_desc_t *d, int i) {
     if (fuzz_is_array(f) || f->kind == SPIPE_RESIDENT) {
         fuzz_array_make(a, f->given.size(), f->memory);
     }
-    switch (f->kind) {
+    if (f->positioned && f->kind == SPIPE_SOURCE) {
+        spipe_add_source_at(d, fuzz_source_at, &w->parts[i], f->elem_bytes);
+    } else if (f->positioned) {
+        spipe_add_sink_at(d, fuzz_sink_at, &w->parts[i], f->elem_bytes);
+    }
+    switch (f->positioned ? 0 : f->kind) {
+    case 0: break;
     case SPIPE_INPUT: spipe_add_input(d, a->at, f->elem_bytes); break;
     case SPIPE_OUTPUT: spipe_add_output(d, a->at, f->elem_bytes); break;
     case SPIPE_INOUT: spipe_add_inout(d, a->at, f->elem_bytes); break;
@@ -408,7 +448,7 @@ static inline size_t fuzz_true_count(const fuzz_scene_t *s, size_t count, int *e
     *ends_well = 1;
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
-        if (f->kind != SPIPE_SOURCE) continue;
+        if (f->kind != SPIPE_SOURCE || f->positioned) continue;
         if (!s->open_ended)
             *ends_well &= f->gives >= count;
         else if (least != SPIPE_AUTO && f->gives != least)

@@ -78,8 +78,9 @@ typedef struct fuzz_buffer {
     unsigned writers, readers;
     size_t gives;             /* source: elements until it ends */
     unsigned char pattern[4]; /* source: elements a call, modulo; 0 = as many as asked for */
+    int positioned;           /* source or sink: any thread may call it, for any part */
     int fails;
-    size_t fails_at;   /* call of the source or sink */
+    size_t fails_at;   /* call of the source or sink; positioned: 7 times so many elements */
     fuzz_data_t given; /* what the host array holds before a run */
     fuzz_data_t want;  /* and after it, or what a sink is handed */
 } fuzz_buffer_t;
@@ -265,7 +266,7 @@ static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {
 /* Whatever the bytes, what comes out is consistent; a damaged description is damaged later. */
 static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t size) {
     fuzz_bytes_t b = {data, size};
-    int i, num, sources = 0, arrays = 0, plain = 1;
+    int i, num, sources = 0, arrays = 0, positioned = 0, plain = 1;
     fuzz_make_sizes(s, &b);
     num = 2 + (int)fuzz_pick(&b, 4);
     s->streamed = fuzz_one_in(&b, 5);
@@ -273,10 +274,16 @@ static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t 
         fuzz_make_buffer(s, &s->buffers[s->num_buffers], &b);
     }
     for (i = 0; i < num; ++i) {
-        sources += s->buffers[i].kind == SPIPE_SOURCE;
-        arrays += fuzz_is_array(&s->buffers[i]);
+        fuzz_buffer_t *f = &s->buffers[i];
+        const int hosted = f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK;
+        f->positioned = hosted && f->pattern[3] >= 160 && s->count > 0 && s->count_then > 0;
+        if (f->positioned) f->gives = s->count;
+        sources += f->kind == SPIPE_SOURCE && !f->positioned;
+        positioned += f->kind == SPIPE_SOURCE && f->positioned;
+        arrays += fuzz_is_array(f);
     }
-    s->open_ended = sources > 0 && arrays == 0 && (fuzz_one_in(&b, 2) || s->count == 0);
+    s->open_ended =
+        sources > 0 && arrays + positioned == 0 && (fuzz_one_in(&b, 2) || s->count == 0);
     s->refused = sources > 0 && arrays > 0 && s->count == 0; /* 0 = until the sources end */
     s->num_stages = 1 + (int)fuzz_pick(&b, FUZZ_MAX_STAGES);
     for (i = 0; i < s->num_stages; ++i) fuzz_make_stage(s, i, &b);
