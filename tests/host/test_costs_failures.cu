@@ -140,7 +140,9 @@ static int fail_once(const std::string &name, long k) {
 }
 
 static void test_function(const called_t &f) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_THREAD__)
+    const long picked[] = {(f.calls + 1) / 2}; /* dear there; what leaks at the first, ASan says */
+#elif defined(__SANITIZE_ADDRESS__)
     const long picked[] = {1, f.calls / 2}; /* dear there */
 #else
     const long picked[] = {1, 2, f.calls / 2, f.calls - 12, f.calls};

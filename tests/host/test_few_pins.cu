@@ -9,7 +9,8 @@
 
 static const size_t N = (size_t)12 << 20, NO_LIMIT = SIZE_MAX;
 static unsigned char *x, *y, *pinned_x, *pinned_y;
-static spipe_costs_t costs; /* of a machine where a ring pays */
+static unsigned char *x_more; /* x plus one, what a host stage must leave */
+static spipe_costs_t costs;   /* of a machine where a ring pays */
 static size_t source_at, sink_at;
 static int alive_idle;
 
@@ -20,7 +21,15 @@ static cudaError_t copy_stage(const spipe_chunk_t *c, void *) {
 /* Reads what was copied, and adds one. */
 static cudaError_t host_stage(const spipe_chunk_t *c, void *) {
     unsigned char *at = SPIPE_BUF(c, 1, unsigned char);
-    for (size_t i = 0; i < c->count; ++i) ++at[i];
+    size_t i = 0;
+    /* eight bytes at a time, without their carries: a sanitizer looks at each access */
+    for (; i + 8 <= c->count; i += 8) {
+        unsigned long long v;
+        memcpy(&v, at + i, 8);
+        v = ((v & 0x7F7F7F7F7F7F7F7FULL) + 0x0101010101010101ULL) ^ (v & 0x8080808080808080ULL);
+        memcpy(at + i, &v, 8);
+    }
+    for (; i < c->count; ++i) ++at[i];
     return cudaSuccess;
 }
 
@@ -71,10 +80,9 @@ static void begin(void) {
 /* Whether the first n elements are right, and nothing sticks. */
 static int right(int what, size_t n) {
     const unsigned char *to = what == HOST_STAGE ? pinned_y : y;
-    const unsigned char add = what == HOST_STAGE;
-    for (size_t i = 0; i < n; ++i) {
-        if (to[i] != (unsigned char)(x[i] + add)) return 0;
-    }
+    const unsigned char *want = what == HOST_STAGE ? x_more : x;
+    /* memcmp: a sanitizer looks once at all of it, not once at each of 12 Mi bytes */
+    if (memcmp(to, want, n) != 0) return 0;
     return (n == N || to[n] == 0xA5) && cudaGetLastError() == cudaSuccess;
 }
 
@@ -275,10 +283,13 @@ int main(void) {
     SPIPE_CHECK(hostcuda_set_devices(2));
     x = (unsigned char *)malloc(N);
     y = (unsigned char *)malloc(N);
+    x_more = (unsigned char *)malloc(N);
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_x, N));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_y, N));
-    if (!x || !y) exit(99);
-    for (size_t i = 0; i < N; ++i) x[i] = pinned_x[i] = (unsigned char)pipe_random();
+    if (!x || !y || !x_more) exit(99);
+    for (size_t i = 0; i < N; ++i) x[i] = (unsigned char)pipe_random();
+    for (size_t i = 0; i < N; ++i) x_more[i] = (unsigned char)(x[i] + 1);
+    memcpy(pinned_x, x, N);
     SPIPE_CHECK(spipe_costs_get(&costs, 0));
     costs.pin_arrays = costs.pageable_in = costs.pageable_out = 1e8; /* bytes a second */
     alive_idle = hostcuda_leaks(NULL);
@@ -297,6 +308,7 @@ int main(void) {
     limit(NO_LIMIT);
     free(x);
     free(y);
+    free(x_more);
     (void)spipe_pinned_free(pinned_x);
     (void)spipe_pinned_free(pinned_y);
     return tap_done();
