@@ -2,12 +2,13 @@
     file for entropy_map.cu. Both are included as they are; what they make of the bytes is held
     against a reading of them that knows nothing of files, chunks or pipelines. */
 #include "hostcuda.h" /* all that the two include, before it would be in their namespaces */
-#include "streampipe.h"
+#include "streampipe_files.h"
 #include "streampipe_kernels.cuh"
 
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -143,57 +144,100 @@ static void fuzz_y4m(const bytes_t &b, unsigned choice, int whole) {
 }
 
 /* ---- the file reader of entropy_map -------------------------------------------------------- */
-static void start_job(entropy::job_t *j, const bytes_t &b, size_t block) {
-    memset(j, 0, sizeof *j);
-    j->in_name = "the input";
-    j->in = open_bytes(b);
-    j->block = block;
-    j->width = 16;
+/* The bytes as a file, whose name is that of its descriptor. */
+typedef struct reading {
+    entropy::job_t j;
+    char name[32];
+    int fd;
+} reading_t;
+
+static void start_reading(reading_t *r, const bytes_t &b, size_t block) {
+    memset((void *)r, 0, sizeof *r);
+    r->fd = memfd_create("input", 0);
+    if (r->fd < 0 || write(r->fd, b.data(), b.size()) != (ssize_t)b.size()) exit(99);
+    snprintf(r->name, sizeof r->name, "/proc/self/fd/%d", r->fd);
+    r->j.in_name = r->name;
+    r->j.block = block;
+    r->j.width = 16;
+    SPIPE_CHECK(spipe_file_open(&r->j.in, r->name, NULL));
 }
 
-/* Asked as a pipeline asks: blocks, then as many lengths, so many at a time. */
-static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once) {
-    entropy::job_t j;
-    bytes_t data(at_once * block, 0xEE);
-    std::vector<uint32_t> lengths(at_once);
-    size_t n = 1, m, i, k, at = 0;
-    start_job(&j, b, block);
-    while (n > 0) {
-        READERS_CHECK(entropy::read_blocks(data.data(), at_once, &n, &j) == cudaSuccess &&
-                          entropy::give_lengths(lengths.data(), at_once, &m, &j) == cudaSuccess,
-                      "reading failed");
-        READERS_CHECK(n == m && n <= at_once, "%zu blocks, %zu lengths", n, m);
-        for (i = 0; i < n; ++i) {
-            const size_t left = b.size() - at, want = left < block ? left : block;
-            READERS_CHECK(lengths[i] == want, "a length is %u, not %zu", lengths[i], want);
-            for (k = 0; k < block; ++k) {
-                READERS_CHECK(data[i * block + k] == (k < want ? b[at + k] : 0),
-                              "byte %zu of the block at %zu", k, at);
-            }
-            at += want;
+static void end_reading(reading_t *r) {
+    spipe_file_close(&r->j.in);
+    close(r->fd);
+    free(r->j.kept);
+}
+
+/* What was read for n blocks from number first on. */
+static void check_blocks(const bytes_t &b, const bytes_t &data,
+                         const std::vector<uint32_t> &lengths, size_t block, size_t first,
+                         size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+        const size_t at = (first + i) * block, left = b.size() - at;
+        const size_t want = left < block ? left : block;
+        READERS_CHECK(at < b.size() && lengths[i] == want, "a length is %u, not %zu", lengths[i],
+                      want);
+        for (size_t k = 0; k < block; ++k) {
+            READERS_CHECK(data[i * block + k] == (k < want ? b[at + k] : 0),
+                          "byte %zu of the block at %zu", k, at);
         }
     }
-    READERS_CHECK(at == b.size() && j.bytes_read == at, "%zu of %zu bytes", at, b.size());
-    fclose(j.in);
+}
+
+/* Asked as a pipeline asks: blocks, then as many lengths, so many at a time; in order, or each part
+   by itself, from the last one on. */
+static void fuzz_blocks(const bytes_t &b, size_t block, size_t at_once, spipe_file_way_t way) {
+    const size_t num = (b.size() + block - 1) / block;
+    spipe_desc_t d = spipe_desc_default();
+    bytes_t data(at_once * block, 0xEE);
+    std::vector<uint32_t> lengths(at_once);
+    size_t n = 1, m = 0, first;
+    reading_t r;
+    start_reading(&r, b, block);
+    r.j.in.way = way;
+    spipe_add_file_input(&d, &r.j.in, block);
+    if (r.j.in.way == SPIPE_FILE_ORDERED) {
+        for (first = 0; n > 0; first += n) {
+            READERS_CHECK(
+                d.buffers[0].source(data.data(), at_once, &n, d.buffers[0].user) == cudaSuccess &&
+                    entropy::give_lengths(lengths.data(), at_once, &m, &r.j) == cudaSuccess,
+                "reading failed");
+            READERS_CHECK(n == m && n <= at_once, "%zu blocks, %zu lengths", n, m);
+            check_blocks(b, data, lengths, block, first, n);
+        }
+        READERS_CHECK(first == num, "%zu of %zu blocks", first, num);
+    } else {
+        READERS_CHECK(d.count == num, "%zu of %zu blocks", d.count, num);
+        for (first = num; first > 0; first -= n) {
+            n = first < at_once ? first : at_once;
+            READERS_CHECK(d.buffers[0].source_at(data.data(), first - n, n, d.buffers[0].user) ==
+                                  cudaSuccess &&
+                              entropy::lengths_at(lengths.data(), first - n, n, &r.j) ==
+                                  cudaSuccess,
+                          "reading failed");
+            check_blocks(b, data, lengths, block, first - n, n);
+        }
+    }
+    READERS_CHECK(r.j.in.bytes == b.size(), "%zu of %zu bytes", r.j.in.bytes, b.size());
+    end_reading(&r);
 }
 
 /* The whole program but for its command line, checked by itself as well (--check). */
 static void fuzz_map(const bytes_t &b, size_t block) {
     static FILE *nowhere = fopen("/dev/null", "w");
     FILE *before = stdout;
-    entropy::job_t j;
     unsigned long long counts[256] = {0};
-    start_job(&j, b, block);
-    j.check = 1;
+    reading_t r;
+    start_reading(&r, b, block);
+    r.j.check = 1;
     stdout = nowhere; /* what it tells is not looked at */
-    const int status = entropy::run(&j);
+    const int status = entropy::run(&r.j);
     stdout = before;
     for (unsigned char byte : b) ++counts[byte];
     READERS_CHECK(status == 0, "status %d", status);
-    READERS_CHECK(memcmp(counts, j.counts, sizeof counts) == 0, "the histogram differs");
-    READERS_CHECK(j.num_blocks == (b.size() + block - 1) / block, "%zu blocks", j.num_blocks);
-    free(j.kept);
-    fclose(j.in);
+    READERS_CHECK(memcmp(counts, r.j.counts, sizeof counts) == 0, "the histogram differs");
+    READERS_CHECK(r.j.num_blocks == (b.size() + block - 1) / block, "%zu blocks", r.j.num_blocks);
+    end_reading(&r);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
@@ -206,7 +250,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     else if (data[0] == 254 && !b.empty())
         fuzz_map(b, 64 + choice); /* of nothing: no check */
     else if (data[0] % 4 == 0)
-        fuzz_blocks(b, 64 + choice % 64, 1 + choice / 64);
+        fuzz_blocks(b, 64 + choice % 64, 1 + choice / 64,
+                    data[0] % 8 ? SPIPE_FILE_AUTO : SPIPE_FILE_ORDERED);
     else if (data[0] % 4 == 1)
         fuzz_y4m(b, choice, 0);
     else
