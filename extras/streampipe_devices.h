@@ -36,7 +36,8 @@ END EXAMPLE
     RULES
       Stages      One thread per GPU calls the stage functions, all at the same time, with its GPU
                   as the current device; slot numbers are per GPU. A stage's user pointer must allow
-                  that. Host stages are called by one thread at a time, in any order of chunks.
+                  that. Host stages are called by several threads of each GPU at once, in any order
+                  of chunks.
       Resident    Each GPU has its own copy of a resident buffer, uploaded or zeroed at the start.
                   One that is downloaded needs spipe_devices_reduce, to combine the copies.
       Ordered     Ordered stages are refused, because chunk k+1 may be on another GPU than chunk k.
@@ -158,7 +159,6 @@ typedef struct spipe_priv_team {
     int halted;                      /* 1 = none in this round, because sinks need a returned one */
     int over;                        /* 1 = a chunk is lost, so the run fails */
     int reading;                     /* 1 = a member is reading the sources */
-    int hosting;                     /* a bit for each host stage that is running */
     size_t sunk[SPIPE_MAX_BUFFERS];  /* the chunk whose turn it is at each sink */
     void *merged[SPIPE_MAX_BUFFERS]; /* resident buffers combined so far */
     int has_merged, pinned[SPIPE_MAX_BUFFERS];
@@ -425,21 +425,13 @@ SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, siz
     return spipe_priv_team_part_done(t, e);
 }
 
-/* A host stage for one GPU: one GPU at a time calls the user's function. */
+/* A host stage for one GPU; all GPUs call the user's function as they come. */
 SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_stage_desc_t *s = &t->d.stages[part->number];
     cudaError_t e;
-    spipe_priv_lock(t->sync);
-    while (t->hosting & (1 << part->number)) spipe_priv_wait(t->sync);
-    t->hosting |= 1 << part->number;
-    spipe_priv_unlock(t->sync);
     SPIPE_PRIV_CALL(t->sync, &t->thrown, c->note, e, s->fn(c, s->user), cudaErrorUnknown);
-    spipe_priv_lock(t->sync);
-    t->hosting &= ~(1 << part->number);
-    spipe_priv_wake(t->sync);
-    spipe_priv_unlock(t->sync);
     return e;
 }
 
@@ -786,10 +778,11 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
 /* Fixes what was chosen, for every GPU's pipeline. */
 SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
+    const size_t staging = fill > drain ? fill : drain, host = plan->host_threads;
     t->d.chunk = plan->chunk;
     t->chunk_elems = plan->chunk;
     t->d.depth = plan->depth;
-    if (t->d.threads == SPIPE_AUTO) t->d.threads = fill > drain ? fill : drain;
+    if (t->d.threads == SPIPE_AUTO) t->d.threads = staging > host ? staging : host;
     t->why_chunk = plan->why_chunk;
 }
 

@@ -1755,6 +1755,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, threads);
     SPIPE_PRIV_MEMBER(size, fill_threads);
     SPIPE_PRIV_MEMBER(size, drain_threads);
+    SPIPE_PRIV_MEMBER(size, host_threads);
     SPIPE_PRIV_MEMBER(int, num_stages);
     SPIPE_PRIV_MEMBER(int, num_streams);
     SPIPE_PRIV_MEMBER(int, replayed);

@@ -37,6 +37,7 @@ typedef struct spipe_priv_work {
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    size_t host_calls;                /* of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
     size_t cpus;
     double cache;    /* bytes of the last-level cache; 0 = not known */
@@ -132,6 +133,17 @@ SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     return most + 1;
 }
 
+/* Calls of host stages that may be under way at once: one of each that is ordered. */
+SPIPE_PRIV_RARE size_t spipe_priv_host_calls(const spipe_desc_t *d) {
+    size_t calls = 0;
+    int i;
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].host && !d->stages[i].ordered) return SPIPE_MAX_THREADS;
+        calls += d->stages[i].host != 0;
+    }
+    return calls;
+}
+
 /* Bytes of an element in the busier direction; without copies those in a slot. */
 SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
     const double most = w->in > w->out ? w->in : w->out;
@@ -152,6 +164,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     if (kept) w.flags |= SPIPE_PRIV_KEPT;
     w.num_stages = d->num_stages;
     w.num_segments = spipe_priv_num_segments(d);
+    w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
     w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;

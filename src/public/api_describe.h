@@ -58,7 +58,8 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    In C++ this function and those below may throw, on any thread: the run ends as after an error,
    and the call that began it throws the exception on. Not where this header is compiled as C or
    without exceptions. They must return or throw: neither longjmp nor the end of their thread may
-   leave them. */
+   leave them. Where one fails, the chunks before are still brought to their end; of several that
+   fail, the first chunk's is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
    chunks in order. An I/O error: return cudaErrorOperatingSystem. */
@@ -164,8 +165,9 @@ typedef struct spipe_desc {
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t threads;             /* host threads for each direction of staging; 0 = the calling
-                                   thread does it all (default: AUTO) */
+    size_t threads;             /* host threads for each direction of staging, and as many for
+                                   host stages; 0 = the calling thread does it all (default: AUTO)
+                                   */
     spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
@@ -259,12 +261,16 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     name       in      short and unique; appears in messages and reports; kept, not copied.
     fn, user   in      see spipe_stage_fn. A stage follows the one added before it.
     reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is
-                       brought to host memory for it, and taken back to the device after it.
+                       brought to host memory for it, and taken back to the device after it. It
+                       runs on library threads, for several chunks at once and in any order of
+                       chunks, so what user points to must allow that; mark it ordered if it keeps
+                       state. There are desc.threads of them, and as many slots are needed.
     stage      in      number of a stage.
     after      in      name of a stage that this one waits for instead, added before or after it;
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
-    ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
+    ordered    chunk k+1 enters after chunk k has left: it may carry state, on the device in a
+               resident buffer, a host stage behind user, which one call at a time then sees.
     elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
                into no input. Small pinned arrays may then be processed in place (zero-copy),
                without copies. A checked run copies, and refuses a stage that wrote into an
