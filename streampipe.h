@@ -613,6 +613,12 @@ typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count,
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
 
+/* Fills count elements at dst, of which the first is number first in the whole, from as many
+   tickets: what next, a spipe_source_fn, wrote for them, one ticket an element. Called on several
+   threads at once, for other elements each, in any order. It must not wait for others. */
+typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t first, size_t count,
+                                     void *user);
+
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -670,8 +676,11 @@ typedef struct spipe_buffer_desc {
     spipe_sink_fn sink;
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
-    void *user;                 /* handed to the function above */
-    spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
+    spipe_work_fn work;         /* of a split source, whose source is next */
+    size_t ticket_bytes;        /* of such a source; 0 of others */
+    void *user;                 /* handed to the functions above */
+    spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
+    spipe_priv_caller_t filler; /* private: calls work; NULL of others */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -748,8 +757,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at, spipe_set_halo -- the
-    buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at,
+    spipe_add_source_split, spipe_set_halo -- the buffers of a pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -763,7 +772,14 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
                        once as there are threads, so that a file is read and written at the speed
                        of all of them. count must be set, or a source be there whose end tells.
-    buffer     in      number of an input, or of a source of either kind.
+    next, work in      a source in two parts, for a loader with many decoders. next is a
+                       spipe_source_fn that fills up to max_count tickets instead of elements, one
+                       call at a time, in order, and gives 0 at the end: it says what each element
+                       is to be made of (the number of a picture, where a record lies) and should be
+                       quick. work, see spipe_work_fn, makes the elements of a chunk from their
+                       tickets, as many calls at once as there are threads. user is handed to both.
+    ticket_bytes bytes of one ticket, 1 or more; the library keeps them until work has had them.
+    buffer     in      number of an input, or of a source that is not split.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
@@ -781,6 +797,8 @@ SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at,
                                   size_t elem_bytes);
 SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
                                 size_t elem_bytes);
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
@@ -2094,10 +2112,12 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     return i;
 }
 
-/* Callers of the user's functions: the first two in filling.h, the others in hostwork.h. */
+/* Callers of the user's functions: the first three in filling.h, the others in hostwork.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(struct spipe_priv_pipeline *p, int buffer,
                                                     const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(struct spipe_priv_pipeline *p, int buffer,
+                                                 const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, int buffer,
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
@@ -2140,6 +2160,16 @@ SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void 
     d->buffers[i].sink_at = sink_at;
     d->buffers[i].user = user;
     d->buffers[i].caller = spipe_priv_drain_part;
+    return i;
+}
+
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes) {
+    const int i = spipe_add_source(d, next, user, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].work = work;
+    d->buffers[i].ticket_bytes = ticket_bytes;
+    d->buffers[i].filler = spipe_priv_fill_work;
     return i;
 }
 
@@ -2286,12 +2316,18 @@ SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
-/* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
+/* Bytes of what a source's function gives for an element: of a split one those of a ticket. */
+SPIPE_PRIV_RARE size_t spipe_priv_given_bytes(const spipe_buffer_desc_t *b) {
+    return b->filler ? b->ticket_bytes : b->elem_bytes;
+}
+
+/* Bytes of a chunk with its halo and tickets; 0 when they do not fit a size_t. */
 SPIPE_PRIV_RARE size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
     if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
-    if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
-    return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
+    if (b->ticket_bytes > most || b->elem_bytes > most) return 0;
+    if (b->halo_before + chunk + b->halo_after > most / (b->elem_bytes + b->ticket_bytes)) return 0;
+    return (b->halo_before + chunk + b->halo_after) * (b->elem_bytes + b->ticket_bytes);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
@@ -2618,6 +2654,20 @@ SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const c
         if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
     } while (0)
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
+                                                   spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (!b->filler) return cudaSuccess;
+    SPIPE_PRIV_REFUSE_IF(!b->work, "buffer %d (split source): its work is NULL", i);
+    SPIPE_PRIV_REFUSE_IF(b->ticket_bytes == 0,
+                         "buffer %d (split source): a ticket is 0 bytes; give its size", i);
+    SPIPE_PRIV_REFUSE_IF(b->halo_before || b->halo_after,
+                         "buffer %d (split source): it cannot have a halo; make a chunk of what a "
+                         "stage reads together",
+                         i);
+    return cudaSuccess;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
                                                     spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
@@ -2640,6 +2690,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
         "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
@@ -2836,7 +2887,8 @@ enum {
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024  /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_SPLIT = 2048       /* and so is the work of a split source, however long it takes */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -2926,6 +2978,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
     }
     if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
+    if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
     if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
     if (b->kind == SPIPE_TEMP) return;
@@ -3305,14 +3358,22 @@ SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv
     return most < w->host_calls ? most : w->host_calls;
 }
 
+/* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
+   stages or does the work of a split source, beside those that are copied. */
+SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+    const spipe_priv_work_t *w = p->work;
+    const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    size_t busy = spipe_priv_host_threads(p->desc, w, y);
+    if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
+    busy += SPIPE_PRIV_COPY_SLOTS;
+    return busy > segments ? busy : segments;
+}
+
 /* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
-   staging thread and one being copied each way; and one for each thread that runs host stages
-   beside those that are copied. */
+   staging thread and one being copied each way. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const size_t host = spipe_priv_host_threads(p->desc, w, &y) + SPIPE_PRIV_COPY_SLOTS;
-    const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
-    const size_t least = host > segments ? host : segments;
+    const size_t least = spipe_priv_least_depth(p, &y);
     const size_t threads = y.fill_threads + y.drain_threads;
     double period, latency;
     size_t depth;
@@ -3346,7 +3407,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO || spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
+    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
+    if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
     if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
@@ -3398,9 +3460,10 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
-    if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED)) {
+    if (w->flags & SPIPE_PRIV_SPLIT)
+        threads = most; /* the law does not know what their work takes */
+    else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
         most = ways; /* sources and sinks see chunks in order */
-    }
     if (asked != SPIPE_AUTO) threads = most = ways * asked;
     for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;
@@ -4931,6 +4994,15 @@ SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int 
     return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
+/* The tickets of a split source lie behind its elements, and their guard, in the slot. */
+SPIPE_PRIV_RARE size_t spipe_priv_ticket_place(size_t end) { return (end + 15) & ~(size_t)15; }
+
+SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_slot_t *slot, int i) {
+    const size_t bytes = p->plan.chunk * p->plan.batch * p->request.desc.buffers[i].elem_bytes;
+    return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk * p->plan.batch;
@@ -4947,6 +5019,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
         if (staged && spipe_priv_goes_in(b)) {
             slot->pin_in[i] =
                 spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
+            *pinned = spipe_priv_ticket_place(*pinned) + elements * b->ticket_bytes;
         }
         if (staged && spipe_priv_goes_out(b)) {
             slot->pin_out[i] = slot->pin_in[i];
@@ -5749,7 +5822,27 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         i, at->position, n, low, why);
 }
 
-/* Reads up to want elements of a source; fewer only at its end. */
+/* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
+                                                 const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
+                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
+                            at->count, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
+                                "the work of split source %d failed at chunk %zu (%zu elements "
+                                "from %zu): %s",
+                                i, at->position, at->count, at->first, why);
+}
+
+/* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
                                             size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -5785,7 +5878,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         }
         if (n == 0) p->run.sources[i].ended = 1;
         *got += n;
-        dst += n * b->elem_bytes;
+        dst += n * spipe_priv_given_bytes(b);
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
@@ -5800,7 +5893,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
-    unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    unsigned char *data = b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i];
     const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
     if (batch == 0 || p->run.positions) {
@@ -5941,9 +6035,11 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
+        if (!slot->pin_in[i] || (b->kind == SPIPE_SOURCE && !b->filler)) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
-        if (b->kind == SPIPE_SOURCE_AT)
+        if (b->filler)
+            (void)b->filler(p, i, &at);
+        else if (b->kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
             spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);

@@ -276,27 +276,42 @@ static void test_kept(void) {
 }
 
 /* ---- What is chosen -------------------------------------------------------------------------- */
-static void test_chosen(void) {
-    const size_t cpus = spipe_priv_num_cpus();
+/* On a machine of 16 CPUs. */
+static spipe_plan_t planned(const spipe_desc_t *d, int kept) {
+    spipe_priv_request_t r;
+    spipe_priv_way_t way;
+    spipe_plan_t plan;
+    memset((void *)&r, 0, sizeof r);
+    SPIPE_CHECK(spipe_priv_request_begin(&r, d, kept, NULL));
+    r.cpus = 16;
+    const spipe_priv_work_t w = spipe_priv_request_work(&r, -1.0);
+    (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
+    return plan;
+}
+
+static void test_chosen(int kept) {
     spipe_plan_t plan;
     world_t w;
-    int kept;
-    for (kept = 0; kept < 2; ++kept) {
-        world_new(&w, PIPE_PINNED, 1);
-        SPIPE_CHECK(spipe_plan(&w.d, kept, &plan, NULL));
-        tap_ok(plan.host_threads >= (cpus < SPIPE_MAX_DEPTH ? cpus : SPIPE_MAX_DEPTH) &&
-                   plan.host_threads <= cpus && plan.depth >= plan.host_threads,
-               "%s: %zu threads for host stages and %zu slots, of %zu CPUs",
-               kept ? "kept" : "one-shot", plan.host_threads, plan.depth, cpus);
-        w.d.stages[1].ordered = w.d.stages[3].ordered = 1;
-        w.d.threads = 5;
-        SPIPE_CHECK(spipe_plan(&w.d, kept, &plan, NULL));
-        tap_ok(plan.host_threads == 3, "for three that are ordered there is one each");
-        w.d.threads = 0;
-        SPIPE_CHECK(spipe_plan(&w.d, kept, &plan, NULL));
-        tap_ok(plan.host_threads == 0, "and none where the calling thread does it all");
-        world_free(&w);
-    }
+    world_new(&w, PIPE_PINNED, 1);
+    plan = planned(&w.d, kept);
+    tap_ok(plan.host_threads == 16 && plan.depth == 16,
+           "%s: of 16 CPUs all run host stages where nothing is staged: %zu threads, %zu slots",
+           kept ? "kept" : "one-shot", plan.host_threads, plan.depth);
+    w.d.stages[1].ordered = w.d.stages[3].ordered = 1;
+    w.d.threads = 5;
+    plan = planned(&w.d, kept);
+    tap_ok(plan.host_threads == 3, "for three that are ordered there is one each");
+    w.d.threads = 0;
+    plan = planned(&w.d, kept);
+    tap_ok(plan.host_threads == 0, "and none where the calling thread does it all");
+    world_free(&w);
+    world_new(&w, PIPE_PAGEABLE, 1);
+    w.d.staging = SPIPE_STAGING_COPY;
+    plan = planned(&w.d, kept);
+    tap_ok(plan.host_threads >= 8 && plan.depth >= plan.host_threads,
+           "beside %zu and %zu that stage, %zu: half of the CPUs at the least", plan.fill_threads,
+           plan.drain_threads, plan.host_threads);
+    world_free(&w);
 }
 
 /* ---- Failures -------------------------------------------------------------------------------- */
@@ -417,7 +432,8 @@ int main(void) {
     test_no_thread_waits();
     test_side_by_side();
     test_kept();
-    test_chosen();
+    test_chosen(0);
+    test_chosen(1);
     for (k = 1; k <= 3; ++k) test_throws((int)k);
     test_device_stage(0);
     test_device_stage(1);

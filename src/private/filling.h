@@ -99,7 +99,27 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         i, at->position, n, low, why);
 }
 
-/* Reads up to want elements of a source; fewer only at its end. */
+/* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
+                                                 const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
+                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
+                            at->count, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_why(&note, &e);
+    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
+                                "the work of split source %d failed at chunk %zu (%zu elements "
+                                "from %zu): %s",
+                                i, at->position, at->count, at->first, why);
+}
+
+/* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
                                             size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -135,7 +155,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         }
         if (n == 0) p->run.sources[i].ended = 1;
         *got += n;
-        dst += n * b->elem_bytes;
+        dst += n * spipe_priv_given_bytes(b);
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
@@ -150,7 +170,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
-    unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    unsigned char *data = b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i];
     const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
     if (batch == 0 || p->run.positions) {
@@ -291,9 +312,11 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
+        if (!slot->pin_in[i] || (b->kind == SPIPE_SOURCE && !b->filler)) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
-        if (b->kind == SPIPE_SOURCE_AT)
+        if (b->filler)
+            (void)b->filler(p, i, &at);
+        else if (b->kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
             spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);

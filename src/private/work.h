@@ -21,7 +21,8 @@ enum {
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024  /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_SPLIT = 2048       /* and so is the work of a split source, however long it takes */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -111,6 +112,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
     }
     if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
+    if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
     if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
     if (b->kind == SPIPE_TEMP) return;

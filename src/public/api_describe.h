@@ -74,6 +74,12 @@ typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count,
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
 
+/* Fills count elements at dst, of which the first is number first in the whole, from as many
+   tickets: what next, a spipe_source_fn, wrote for them, one ticket an element. Called on several
+   threads at once, for other elements each, in any order. It must not wait for others. */
+typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t first, size_t count,
+                                     void *user);
+
 /* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
@@ -131,8 +137,11 @@ typedef struct spipe_buffer_desc {
     spipe_sink_fn sink;
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
-    void *user;                 /* handed to the function above */
-    spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
+    spipe_work_fn work;         /* of a split source, whose source is next */
+    size_t ticket_bytes;        /* of such a source; 0 of others */
+    void *user;                 /* handed to the functions above */
+    spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
+    spipe_priv_caller_t filler; /* private: calls work; NULL of others */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -209,8 +218,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at, spipe_set_halo -- the
-    buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at,
+    spipe_add_source_split, spipe_set_halo -- the buffers of a pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -224,7 +233,14 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
                        once as there are threads, so that a file is read and written at the speed
                        of all of them. count must be set, or a source be there whose end tells.
-    buffer     in      number of an input, or of a source of either kind.
+    next, work in      a source in two parts, for a loader with many decoders. next is a
+                       spipe_source_fn that fills up to max_count tickets instead of elements, one
+                       call at a time, in order, and gives 0 at the end: it says what each element
+                       is to be made of (the number of a picture, where a record lies) and should be
+                       quick. work, see spipe_work_fn, makes the elements of a chunk from their
+                       tickets, as many calls at once as there are threads. user is handed to both.
+    ticket_bytes bytes of one ticket, 1 or more; the library keeps them until work has had them.
+    buffer     in      number of an input, or of a source that is not split.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
@@ -242,6 +258,8 @@ SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at,
                                   size_t elem_bytes);
 SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
                                 size_t elem_bytes);
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
