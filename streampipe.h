@@ -597,7 +597,8 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    In C++ this function and those below may throw, on any thread: the run ends as after an error,
    and the call that began it throws the exception on. Not where this header is compiled as C or
    without exceptions. They must return or throw: neither longjmp nor the end of their thread may
-   leave them. */
+   leave them. Where one fails, the chunks before are still brought to their end; of several that
+   fail, the first chunk's is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
    chunks in order. An I/O error: return cudaErrorOperatingSystem. */
@@ -611,6 +612,12 @@ typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first
 typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count, void *user);
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
+
+/* Fills count elements at dst, of which the first is number first in the whole, from as many
+   tickets: what next, a spipe_source_fn, wrote for them, one ticket an element. Called on several
+   threads at once, for other elements each, in any order. It must not wait for others. */
+typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t first, size_t count,
+                                     void *user);
 
 /* Why a source or sink failed, in words for failure.message; asked right after it returned its
    error, on the same thread. Assign it to buffers[i].why. */
@@ -673,10 +680,13 @@ typedef struct spipe_buffer_desc {
     spipe_sink_fn sink;
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
-    void *user;                 /* handed to the function above */
+    spipe_work_fn work;         /* of a split source, whose source is next */
+    size_t ticket_bytes;        /* of such a source; 0 of others */
+    void *user;                 /* handed to the functions above */
     spipe_why_fn why;           /* says why that function failed (default: NULL) */
     const char *how;            /* what that function does, for the report (default: NULL) */
-    spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
+    spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
+    spipe_priv_caller_t filler; /* private: calls work; NULL of others */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -709,8 +719,9 @@ typedef struct spipe_desc {
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t threads;             /* host threads for each direction of staging; 0 = the calling
-                                   thread does it all (default: AUTO) */
+    size_t threads;             /* host threads for each direction of staging, and as many for
+                                   host stages; 0 = the calling thread does it all (default: AUTO)
+                                   */
     spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
@@ -752,8 +763,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at, spipe_set_halo -- the
-    buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at,
+    spipe_add_source_split, spipe_set_halo -- the buffers of a pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -767,7 +778,14 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
                        once as there are threads, so that a file is read and written at the speed
                        of all of them. count must be set, or a source be there whose end tells.
-    buffer     in      number of an input, or of a source of either kind.
+    next, work in      a source in two parts, for a loader with many decoders. next is a
+                       spipe_source_fn that fills up to max_count tickets instead of elements, one
+                       call at a time, in order, and gives 0 at the end: it says what each element
+                       is to be made of (the number of a picture, where a record lies) and should be
+                       quick. work, see spipe_work_fn, makes the elements of a chunk from their
+                       tickets, as many calls at once as there are threads. user is handed to both.
+    ticket_bytes bytes of one ticket, 1 or more; the library keeps them until work has had them.
+    buffer     in      number of an input, or of a source that is not split.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
@@ -785,6 +803,8 @@ SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at,
                                   size_t elem_bytes);
 SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
                                 size_t elem_bytes);
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
@@ -804,12 +824,16 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     name       in      short and unique; appears in messages and reports; kept, not copied.
     fn, user   in      see spipe_stage_fn. A stage follows the one added before it.
     reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is
-                       brought to host memory for it, and taken back to the device after it.
+                       brought to host memory for it, and taken back to the device after it. It
+                       runs on library threads, for several chunks at once and in any order of
+                       chunks, so what user points to must allow that; mark it ordered if it keeps
+                       state. There are desc.threads of them, and as many slots are needed.
     stage      in      number of a stage.
     after      in      name of a stage that this one waits for instead, added before or after it;
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
-    ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
+    ordered    chunk k+1 enters after chunk k has left: it may carry state, on the device in a
+               resident buffer, a host stage behind user, which one call at a time then sees.
     elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
                into no input. Small pinned arrays may then be processed in place (zero-copy),
                without copies. A checked run copies, and refuses a stage that wrote into an
@@ -904,6 +928,7 @@ typedef struct spipe_run_plan {
     spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
     size_t fill_threads;     /* host threads that copy into pinned slots */
     size_t drain_threads;    /* host threads that copy out of them */
+    size_t host_threads;     /* host threads that run host stages */
     int caller_helps;        /* 1 = the calling thread copies, too, where it would wait */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */
@@ -947,6 +972,7 @@ typedef struct spipe_report {
     const char *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
     size_t threads;                                     /* the larger of the next two */
     size_t fill_threads, drain_threads;                 /* host threads that staged, as started */
+    size_t host_threads;                                /* and those that ran host stages */
     int num_stages, num_streams;
     int replayed;                      /* 1 = as a CUDA graph */
     int trying;                        /* 1 = candidates are still being compared */
@@ -2116,10 +2142,12 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     return i;
 }
 
-/* Callers of the user's functions: the first two in filling.h, the others in hostwork.h. */
+/* Callers of the user's functions: the first three in filling.h, the others in hostwork.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(struct spipe_priv_pipeline *p, int buffer,
                                                     const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(struct spipe_priv_pipeline *p, int buffer,
+                                                 const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, int buffer,
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
@@ -2162,6 +2190,16 @@ SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void 
     d->buffers[i].sink_at = sink_at;
     d->buffers[i].user = user;
     d->buffers[i].caller = spipe_priv_drain_part;
+    return i;
+}
+
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes) {
+    const int i = spipe_add_source(d, next, user, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].work = work;
+    d->buffers[i].ticket_bytes = ticket_bytes;
+    d->buffers[i].filler = spipe_priv_fill_work;
     return i;
 }
 
@@ -2308,12 +2346,18 @@ SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
-/* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
+/* Bytes of what a source's function gives for an element: of a split one those of a ticket. */
+SPIPE_PRIV_RARE size_t spipe_priv_given_bytes(const spipe_buffer_desc_t *b) {
+    return b->filler ? b->ticket_bytes : b->elem_bytes;
+}
+
+/* Bytes of a chunk with its halo and tickets; 0 when they do not fit a size_t. */
 SPIPE_PRIV_RARE size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
     if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
-    if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
-    return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
+    if (b->ticket_bytes > most || b->elem_bytes > most) return 0;
+    if (b->halo_before + chunk + b->halo_after > most / (b->elem_bytes + b->ticket_bytes)) return 0;
+    return (b->halo_before + chunk + b->halo_after) * (b->elem_bytes + b->ticket_bytes);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {
@@ -2640,6 +2684,20 @@ SPIPE_API cudaError_t spipe_costs_read(spipe_costs_t *costs, int device, const c
         if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
     } while (0)
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
+                                                   spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (!b->filler) return cudaSuccess;
+    SPIPE_PRIV_REFUSE_IF(!b->work, "buffer %d (split source): its work is NULL", i);
+    SPIPE_PRIV_REFUSE_IF(b->ticket_bytes == 0,
+                         "buffer %d (split source): a ticket is 0 bytes; give its size", i);
+    SPIPE_PRIV_REFUSE_IF(b->halo_before || b->halo_after,
+                         "buffer %d (split source): it cannot have a halo; make a chunk of what a "
+                         "stage reads together",
+                         i);
+    return cudaSuccess;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
                                                     spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
@@ -2662,6 +2720,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
         "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
@@ -2865,7 +2924,8 @@ enum {
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024  /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_SPLIT = 2048       /* and so is the work of a split source, however long it takes */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -2881,6 +2941,7 @@ typedef struct spipe_priv_work {
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    size_t host_calls;                /* of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
     size_t cpus;
     double cache;    /* bytes of the last-level cache; 0 = not known */
@@ -2957,6 +3018,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
     }
     if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
+    if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
     if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
     if (b->kind == SPIPE_TEMP) return;
@@ -2979,6 +3041,17 @@ SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     return most + 1;
 }
 
+/* Calls of host stages that may be under way at once: one of each that is ordered. */
+SPIPE_PRIV_RARE size_t spipe_priv_host_calls(const spipe_desc_t *d) {
+    size_t calls = 0;
+    int i;
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].host && !d->stages[i].ordered) return SPIPE_MAX_THREADS;
+        calls += d->stages[i].host != 0;
+    }
+    return calls;
+}
+
 /* Bytes of an element in the busier direction; without copies those in a slot. */
 SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
     const double most = w->in > w->out ? w->in : w->out;
@@ -2999,6 +3072,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     if (kept) w.flags |= SPIPE_PRIV_KEPT;
     w.num_stages = d->num_stages;
     w.num_segments = spipe_priv_num_segments(d);
+    w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
     w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
@@ -3314,11 +3388,32 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
+/* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
+   staging threads, or half of the CPUs, as staging waits where host stages take longest. */
+SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                         const spipe_priv_way_t *y) {
+    const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
+    size_t most = w->cpus > staging + half ? w->cpus - staging : half;
+    if (d->threads != SPIPE_AUTO) most = d->threads;
+    return most < w->host_calls ? most : w->host_calls;
+}
+
+/* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
+   stages or does the work of a split source, beside those that are copied. */
+SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+    const spipe_priv_work_t *w = p->work;
+    const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    size_t busy = spipe_priv_host_threads(p->desc, w, y);
+    if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
+    busy += SPIPE_PRIV_COPY_SLOTS;
+    return busy > segments ? busy : segments;
+}
+
 /* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
    staging thread and one being copied each way. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    const size_t least = spipe_priv_least_depth(p, &y);
     const size_t threads = y.fill_threads + y.drain_threads;
     double period, latency;
     size_t depth;
@@ -3352,7 +3447,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO) return took;
+    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
+    if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
     if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
@@ -3404,9 +3500,10 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
-    if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED)) {
+    if (w->flags & SPIPE_PRIV_SPLIT)
+        threads = most; /* the law does not know what their work takes */
+    else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
         most = ways; /* sources and sinks see chunks in order */
-    }
     if (asked != SPIPE_AUTO) threads = most = ways * asked;
     for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;
@@ -3671,6 +3768,8 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     plan.staging = y->staging;
     plan.fill_threads = y->fill_threads;
     plan.drain_threads = y->drain_threads;
+    plan.host_threads = spipe_priv_host_threads(d, w, y);
+    if (plan.host_threads > y->depth) plan.host_threads = y->depth;
     plan.caller_helps = y->caller_helps;
     plan.replay = y->replay;
     plan.predicted_ms = 1e3 * y->predicted_s;
@@ -3699,8 +3798,9 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     if (plan->why_schedule) fprintf(to, ": %s", plan->why_schedule);
     fprintf(to, "\n");
     fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
-    fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads,
-            plan->drain_threads, plan->caller_helps ? ", and the calling thread" : "");
+    fprintf(to, "  host      %zu to fill, %zu to drain", plan->fill_threads, plan->drain_threads);
+    if (plan->host_threads > 0) fprintf(to, ", %zu for host stages", plan->host_threads);
+    fprintf(to, "%s\n", plan->caller_helps ? ", and the calling thread" : "");
     fprintf(to,
             "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
             plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",
@@ -3798,6 +3898,7 @@ typedef struct spipe_priv_note {
     cudaError_t error; /* cudaSuccess = nothing was said */
     int catches;       /* 1 = whoever called the stage catches exceptions */
     void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
+    void *thrown;      /* a C++ exception that left the call, or NULL */
     char text[192];
 } spipe_priv_note_t;
 
@@ -3938,12 +4039,14 @@ typedef struct spipe_priv_trial {
 
 /* How far a run is. What several threads touch is under the lock. */
 typedef struct spipe_priv_progress_counts {
-    size_t completed;             /* batches whose outputs are whole */
-    size_t fill_turn, drain_turn; /* whose turn it is at sources and sinks */
-    size_t issued_in, issued_out; /* batches whose copies are in the streams */
-    size_t polled_in, polled_out; /* and seen to have ended */
-    size_t reported;              /* to the progress callback */
-    size_t num_positions;         /* batches that were handed a position */
+    size_t completed;                    /* batches whose outputs are whole */
+    size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
+    size_t issued_in, issued_out;        /* batches whose copies are in the streams */
+    size_t polled_in, polled_out;        /* and seen to have ended */
+    size_t reported;                     /* to the progress callback */
+    size_t num_positions;                /* batches that were handed a position */
+    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */
+    size_t host_left[SPIPE_MAX_STAGES];  /* of an ordered one: batches that have left it */
 } spipe_priv_progress_counts_t;
 
 /* run: state of the run under way. */
@@ -3953,12 +4056,13 @@ typedef struct spipe_priv_run {
     int capturing, endless, one_stream;
     int running_enqueued; /* an enqueued run has not been waited for */
     int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
-    size_t failed; /* under the lock: 0 = no, 2 = at a positioned source or sink, 1 = elsewhere */
-    size_t stop_asked;       /* a flag under the lock */
+    size_t failed;     /* under the lock: 0 = no, 2 = in a function of the user's, 1 = elsewhere */
+    size_t stop_asked; /* a flag under the lock */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
     size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
+    size_t cut_from;     /* num_batches before a failure made it fewer; 0 = none did */
     size_t moved[2];     /* bytes to the device, from it */
 
     struct {
@@ -4060,6 +4164,12 @@ SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown,
     delete e;
 }
 
+/* Frees what was kept, if anything was. */
+SPIPE_PRIV_RARE void spipe_priv_drop_thrown(void **thrown) {
+    delete (std::exception_ptr *)*thrown;
+    *thrown = NULL;
+}
+
 /* Throws what was kept, if anything was. The last that a function does. */
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
     std::exception_ptr *e = (std::exception_ptr *)*thrown;
@@ -4084,6 +4194,8 @@ SPIPE_PRIV_RARE void spipe_priv_leave_stage(const spipe_priv_note_t *note) { (vo
         (void)(thrown);                                                                            \
         result = call;                                                                             \
     } while (0)
+
+SPIPE_PRIV_RARE void spipe_priv_drop_thrown(void **thrown) { (void)thrown; }
 
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) { (void)thrown; }
 #endif
@@ -4359,32 +4471,54 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
     return spipe_priv_position(p, batch) * p->plan.batch;
 }
 
-/* In place of a stage: a positioned source or sink failed. */
-enum {
-    SPIPE_PRIV_PART = -2
-};
-
 /* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
-   and a later one may still be at an earlier batch; but of positioned sources and sinks that fail
-   on several threads at once, the one at the earliest batch. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *format, ...) {
-    const size_t how = stage == SPIPE_PRIV_PART ? 2 : 1;
-    va_list args;
-    spipe_priv_lock(p->sync);
+   and a later one may still be at an earlier batch. note: of a function of the user's, or NULL. The
+   batches before one that such a function failed at are brought to their end, and of several that
+   fail, on several threads at once, the one at the earliest batch is reported, with what it threw.
+   Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                       cudaError_t e, int stage, size_t batch, const char *format,
+                                       va_list args) {
+    const size_t how = note ? 2 : 1;
+    void *thrown = p->thrown;
     if (!p->run.failed || (how == 2 && p->run.failed == how && batch < p->run.failed_batch)) {
+        if (note && (note->thrown || p->run.failed)) {
+            p->thrown = note->thrown;
+            note->thrown = thrown;
+        }
         p->run.failed = how;
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
-        p->failure.stage = how == 2 ? -1 : stage;
+        p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
-        va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
-        va_end(args);
     }
     if (batch < p->run.failed_batch) p->run.failed_batch = batch;
     spipe_priv_wake(p->sync);
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *format, ...) {
+    va_list args;
+    spipe_priv_lock(p->sync);
+    va_start(args, format);
+    spipe_priv_record(p, NULL, e, stage, batch, format, args);
+    va_end(args);
     spipe_priv_unlock(p->sync);
+    return e;
+}
+
+/* A function of the user's failed; what is not reported of the exception in the note is freed. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                                 cudaError_t e, int stage, size_t batch,
+                                                 const char *format, ...) {
+    va_list args;
+    spipe_priv_lock(p->sync);
+    va_start(args, format);
+    spipe_priv_record(p, note, e, stage, batch, format, args);
+    va_end(args);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_drop_thrown(&note->thrown);
     return e;
 }
 
@@ -4912,6 +5046,15 @@ SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int 
     return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
+/* The tickets of a split source lie behind its elements, and their guard, in the slot. */
+SPIPE_PRIV_RARE size_t spipe_priv_ticket_place(size_t end) { return (end + 15) & ~(size_t)15; }
+
+SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_slot_t *slot, int i) {
+    const size_t bytes = p->plan.chunk * p->plan.batch * p->request.desc.buffers[i].elem_bytes;
+    return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk * p->plan.batch;
@@ -4928,6 +5071,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
         if (staged && spipe_priv_goes_in(b)) {
             slot->pin_in[i] =
                 spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
+            *pinned = spipe_priv_ticket_place(*pinned) + elements * b->ticket_bytes;
         }
         if (staged && spipe_priv_goes_out(b)) {
             slot->pin_out[i] = slot->pin_in[i];
@@ -5485,11 +5629,34 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
     spipe_priv_unlock(p->sync);
 }
 
-/* Threads that the plan wants of each kind. Host stages get one. */
+/* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
+   worker ever waits for a turn while there is other work. */
+SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
+    int ready;
+    spipe_priv_lock(p->sync);
+    p->run.at.host_begun[stage] = batch + 1;
+    ready = !p->request.desc.stages[stage].ordered || p->run.at.host_left[stage] == batch;
+    spipe_priv_unlock(p->sync);
+    if (ready) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch);
+}
+
+/* A batch has left a host stage. */
+SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
+    int next;
+    spipe_priv_lock(p->sync);
+    p->memory.slots[batch % p->plan.depth].host_done[stage] = batch + 1;
+    p->run.at.host_left[stage] = batch + 1;
+    next = p->request.desc.stages[stage].ordered && p->run.at.host_begun[stage] > batch + 1;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+    if (next) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch + 1);
+}
+
+/* Threads that the plan wants of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
-    wanted[SPIPE_PRIV_HOST] = p->route.num_segments > 1 && p->request.desc.threads != 0;
+    wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
 }
 
 /* Memory for the queues, once there is host work. */
@@ -5699,7 +5866,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     cudaError_t e;
     memset(&note, 0, sizeof note);
     spipe_priv_inside(b, at, total, &low, &n);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
                     cudaErrorUnknown);
     if (e == cudaSuccess) {
@@ -5707,61 +5874,86 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         return e;
     }
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
-                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
-                           "%s",
-                           i, at->position, n, low, why);
+    return spipe_priv_fail_call(
+        p, &note, e, -1, at->batch,
+        "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
+        "%s",
+        i, at->position, n, low, why);
 }
 
-/* Reads up to want elements of a source; fewer only at its end. */
+/* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
+                                                 const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
+                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
+                            at->count, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_reason(b, &note, &e);
+    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
+                                "the work of split source %d failed at chunk %zu (%zu elements "
+                                "from %zu): %s",
+                                i, at->position, at->count, at->first, why);
+}
+
+/* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
                                             size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const int endless = spipe_priv_endless(&p->request.desc);
     size_t *got = &p->run.sources[i].got;
+    spipe_priv_note_t note;
+    memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = SIZE_MAX; /* not set yet */
-        spipe_priv_note_t note;
         cudaError_t e;
-        memset(&note, 0, sizeof note);
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
             const char *why = spipe_priv_reason(b, &note, &e);
-            return spipe_priv_fail(p, e, -1, batch,
-                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
-                                   i, spipe_priv_position(p, batch), *got, why);
+            return spipe_priv_fail_call(
+                p, &note, e, -1, batch,
+                "the source of buffer %d failed at chunk %zu (element %zu): %s", i,
+                spipe_priv_position(p, batch), *got, why);
         }
         if (n == SIZE_MAX) {
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                                   "the source of buffer %d did not set *count; set it to the "
-                                   "number of elements it gave, 0 at the end",
-                                   i);
+            return spipe_priv_fail_call(p, &note, cudaErrorInvalidValue, -1, batch,
+                                        "the source of buffer %d did not set *count; set it to the "
+                                        "number of elements it gave, 0 at the end",
+                                        i);
         }
         if (n > want) {
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                                   "the source of buffer %d said that it gave %zu elements where "
-                                   "there was room for %zu",
-                                   i, n, want);
+            return spipe_priv_fail_call(
+                p, &note, cudaErrorInvalidValue, -1, batch,
+                "the source of buffer %d said that it gave %zu elements where "
+                "there was room for %zu",
+                i, n, want);
         }
         if (n == 0) p->run.sources[i].ended = 1;
         *got += n;
-        dst += n * b->elem_bytes;
+        dst += n * spipe_priv_given_bytes(b);
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
-    return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                           "the source of buffer %d ended after %zu of %zu elements; leave count "
-                           "SPIPE_AUTO to run until the end",
-                           i, *got, p->request.desc.count);
+    return spipe_priv_fail_call(
+        p, &note, cudaErrorInvalidValue, -1, batch,
+        "the source of buffer %d ended after %zu of %zu elements; leave count "
+        "SPIPE_AUTO to run until the end",
+        i, *got, p->request.desc.count);
 }
 
 /* A source's window: what it shares with the window before it is taken from there. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
-    unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    unsigned char *data = b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i];
     const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
     if (batch == 0 || p->run.positions) {
@@ -5780,15 +5972,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int
    read ahead. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
                                                        size_t total) {
+    spipe_priv_note_t note;
     int i;
+    memset(&note, 0, sizeof note);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const size_t got = p->run.sources[i].got;
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                               "the sources disagree: one ended after %zu elements, buffer %d gave "
-                               "%zu",
-                               total, i, got);
+        return spipe_priv_fail_call(
+            p, &note, cudaErrorInvalidValue, -1, batch,
+            "the sources disagree: one ended after %zu elements, buffer %d gave "
+            "%zu",
+            total, i, got);
     }
     return cudaSuccess;
 }
@@ -5899,9 +6094,11 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
+        if (!slot->pin_in[i] || (b->kind == SPIPE_SOURCE && !b->filler)) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
-        if (b->kind == SPIPE_SOURCE_AT)
+        if (b->filler)
+            (void)b->filler(p, i, &at);
+        else if (b->kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
             spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
@@ -5922,13 +6119,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, e, -1, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                           at->position, at->first, why);
+    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
+                                "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                                at->position, at->first, why);
 }
 
 /* The same for a positioned sink, which may be called by several threads at once. */
@@ -5939,14 +6136,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
     const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
                     cudaErrorUnknown);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
-                           i, at->position, at->count, at->first, why);
+    return spipe_priv_fail_call(
+        p, &note, e, -1, at->batch,
+        "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s", i, at->position,
+        at->count, at->first, why);
 }
 
 /* All outputs of a batch but those that sinks get in turn (in_turn = 0), or these (1). Returns
@@ -6010,12 +6208,13 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
         c.kind[i] = p->request.desc.buffers[i].kind;
         c.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
     }
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, s->fn(&c, s->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, s->fn(&c, s->user), cudaErrorUnknown);
     spipe_priv_free_scratch(&note);
     if (e == cudaSuccess && note.error == cudaSuccess) return;
     why = spipe_priv_why(&note, &e);
-    (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
-                          s->name, at.position, why);
+    (void)spipe_priv_fail_call(p, &note, e, t->stage, t->batch,
+                               "host stage '%s' failed at chunk %zu: %s", s->name, at.position,
+                               why);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
@@ -6024,7 +6223,7 @@ SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_
                                                 t->stage, t->batch, "work before host stage '");
     if (p->watcher) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
-    spipe_priv_locked_set(p, &slot->host_done[t->stage], t->batch + 1);
+    spipe_priv_left_host(p, t->stage, t->batch);
 }
 
 /* Fresh memory is touched by the page of 2 MiB, so that several threads can; pages grow with the
@@ -6237,8 +6436,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_fail_between(p, e, batch);
     }
-    (void)spipe_priv_fail(p, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                          p->request.desc.stages[s].name, c->index, why);
+    (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                               p->request.desc.stages[s].name, c->index, why);
+    p->note.error = cudaSuccess;                        /* stages of chunks before may follow */
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
     return e;
 }
@@ -6247,7 +6447,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
+                    cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
@@ -6486,7 +6687,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         (void)cudaGetLastError();
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
     }
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
+                    cudaErrorUnknown);
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error != cudaSuccess) {
         if (graph) (void)cudaGraphDestroy(graph);
@@ -6622,7 +6824,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p
                                                         const spipe_priv_at_t *at) {
     SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
-    spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
+    spipe_priv_post_host(p, op->stage, at->batch);
     return cudaSuccess;
 }
 
@@ -6677,14 +6879,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
     return cudaSuccess;
 }
 
+/* After a failure: where a function of the user's failed, nothing is issued from that batch on, and
+   those before it are brought to their end. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
+    const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
+    if (p->run.enqueued || spipe_priv_locked_get(p, &p->run.failed) != 2) return e;
+    if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
+    if (end < p->run.num_batches) spipe_priv_locked_set(p, &p->run.num_batches, end);
+    return cudaSuccess;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op, size_t batch,
                                                     cudaError_t e) {
-    if (op->step == SPIPE_PRIV_STEP_IN) return spipe_priv_check_step(p, e, -1, batch, "copying in");
-    if (op->step == SPIPE_PRIV_STEP_OUT) {
-        return spipe_priv_check_step(p, e, -1, batch, "copying out");
-    }
-    return spipe_priv_check_step(p, e, op->stage, batch, NULL);
+    const int copies = op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT;
+    const char *way = op->step == SPIPE_PRIV_STEP_IN ? "copying in" : "copying out";
+    e = spipe_priv_check_step(p, e, copies ? -1 : op->stage, batch, copies ? way : NULL);
+    return spipe_priv_end_early(p, e);
 }
 
 /* Operations first .. last-1 of a batch's program. */
@@ -6693,7 +6904,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
     spipe_priv_at_t at;
     const spipe_priv_op_t *op, *end;
     cudaError_t e = cudaSuccess;
-    if (p->run.positions) SPIPE_TRY(spipe_priv_await_position(p, batch));
+    if (p->run.positions) e = spipe_priv_await_position(p, batch);
+    if (e != cudaSuccess) return spipe_priv_end_early(p, e);
     op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
     end = at.count > 0 ? op + last : op;
     for (op += first; op < end; ++op) {
@@ -6746,7 +6958,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = run->stop_asked = 0;
+    run->failed = run->stop_asked = run->cut_from = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
@@ -6936,6 +7148,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     if (p->run.failed) {
         p->run.stop_asked = 0; /* that is not why it ended */
+        if (p->run.cut_from > 0) p->run.num_batches = p->run.cut_from;
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
@@ -7013,7 +7226,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     size_t num, k;
     memset((void *)ways, 0, sizeof ways);
     w = spipe_priv_request_work(r, kernel_s);
-    if (spipe_priv_staged_bytes(&w) > 0.0) {
+    if (spipe_priv_staged_bytes(&w) > 0.0 || w.host_calls > 0) {
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
         w = spipe_priv_request_work(r, kernel_s);
     }
@@ -7291,6 +7504,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->num_streams = p->streams.num;
     r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
     r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
+    r->host_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_HOST]);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
@@ -7314,8 +7528,10 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
             spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
             spipe_priv_s((size_t)r->num_streams), how, r->why_schedule, r->why_staging);
-    fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n", r->fill_threads,
+    fprintf(to, "  host      %zu thread%s to fill, %zu to drain", r->fill_threads,
             spipe_priv_s(r->fill_threads), r->drain_threads);
+    if (r->host_threads > 0) fprintf(to, ", %zu for host stages", r->host_threads);
+    fprintf(to, "\n");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {

@@ -36,19 +36,20 @@ END EXAMPLE
     RULES
       Stages      One thread per GPU calls the stage functions, all at the same time, with its GPU
                   as the current device; slot numbers are per GPU. A stage's user pointer must allow
-                  that. Host stages are called by one thread at a time, in any order of chunks.
+                  that. Host stages are called by several threads of each GPU at once, in any order
+                  of chunks.
       Resident    Each GPU has its own copy of a resident buffer, uploaded or zeroed at the start.
                   One that is downloaded needs spipe_devices_reduce, to combine the copies.
       Ordered     Ordered stages are refused, because chunk k+1 may be on another GPU than chunk k.
                   So are sources with a halo.
       Failures    If a GPU fails, the other GPUs do its unfinished chunks, and the report says so.
                   Sources are still read once and sinks still get each chunk once, both in order;
-                  stages may process a chunk twice. The run fails instead if no CUDA call works any
-                  more in this process, if a source or sink itself failed, if there are sources or
-                  sinks as well as buffers to reduce, or if what a chunk was made from may be
-                  written over already: by an in/out array, by an output in the same memory as an
-                  input, or by a stage that gets any input under SPIPE_ZERO_COPY. The report then
-                  says which chunk failed and what is complete.
+                  stages and the work of split sources may process a chunk twice. The run fails
+                  instead if no CUDA call works any more in this process, if a source or sink itself
+                  failed, if there are sources or sinks as well as buffers to reduce, or if what a
+                  chunk was made from may be written over already: by an in/out array, by an output
+                  in the same memory as an input, or by a stage that gets any input under
+                  SPIPE_ZERO_COPY. The report then says which chunk failed and what is complete.
       Timeline    It is filled by runs on one GPU only.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
@@ -158,7 +159,6 @@ typedef struct spipe_priv_team {
     int halted;                      /* 1 = none in this round, because sinks need a returned one */
     int over;                        /* 1 = a chunk is lost, so the run fails */
     int reading;                     /* 1 = a member is reading the sources */
-    int hosting;                     /* a bit for each host stage that is running */
     size_t sunk[SPIPE_MAX_BUFFERS];  /* the chunk whose turn it is at each sink */
     void *merged[SPIPE_MAX_BUFFERS]; /* resident buffers combined so far */
     int has_merged, pinned[SPIPE_MAX_BUFFERS];
@@ -228,7 +228,7 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, siz
     int i;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         if (p->request.desc.buffers[i].kind == SPIPE_SOURCE)
-            bytes += count * p->request.desc.buffers[i].elem_bytes;
+            bytes += count * spipe_priv_given_bytes(&p->request.desc.buffers[i]);
     }
     g = (spipe_priv_saved_t *)malloc(bytes);
     if (!g) return NULL;
@@ -239,8 +239,9 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, siz
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         g->at[i] = (unsigned char *)g + bytes;
         if (b->kind != SPIPE_SOURCE) continue;
-        memcpy(g->at[i], slot->pin_in[i], count * b->elem_bytes);
-        bytes += count * b->elem_bytes;
+        memcpy(g->at[i], b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i],
+               count * spipe_priv_given_bytes(b));
+        bytes += count * spipe_priv_given_bytes(b);
     }
     return g;
 }
@@ -273,7 +274,7 @@ SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t
     size_t *at = &part->member->saved_at[i];
     if (!g) return b->source(dst, max_count, count, b->user); /* what it throws passes here */
     *count = g->count - *at < max_count ? g->count - *at : max_count;
-    memcpy(dst, g->at[i] + *at * b->elem_bytes, *count * b->elem_bytes);
+    memcpy(dst, g->at[i] + *at * spipe_priv_given_bytes(b), *count * spipe_priv_given_bytes(b));
     *at += *count;
     return cudaSuccess;
 }
@@ -401,7 +402,8 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
     return b->why(b->user);
 }
 
-/* A positioned source or sink that fails will fail on another GPU, too. */
+/* A positioned source or sink, or a split source's work, that fails will fail on another GPU, too.
+ */
 SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
     if (e == cudaSuccess) return e;
     spipe_priv_lock(t->sync);
@@ -421,6 +423,17 @@ SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t 
     return spipe_priv_team_part_done(t, e);
 }
 
+SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_t first,
+                                           size_t count, void *user) {
+    const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
+    spipe_priv_team_t *t = part->member->team;
+    const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
+    cudaError_t e;
+    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->work(dst, tickets, first, count, b->user),
+                    cudaErrorUnknown);
+    return spipe_priv_team_part_done(t, e);
+}
+
 SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, size_t count,
                                               void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
@@ -432,21 +445,13 @@ SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, siz
     return spipe_priv_team_part_done(t, e);
 }
 
-/* A host stage for one GPU: one GPU at a time calls the user's function. */
+/* A host stage for one GPU; all GPUs call the user's function as they come. */
 SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_stage_desc_t *s = &t->d.stages[part->number];
     cudaError_t e;
-    spipe_priv_lock(t->sync);
-    while (t->hosting & (1 << part->number)) spipe_priv_wait(t->sync);
-    t->hosting |= 1 << part->number;
-    spipe_priv_unlock(t->sync);
     SPIPE_PRIV_CALL(t->sync, &t->thrown, c->note, e, s->fn(c, s->user), cudaErrorUnknown);
-    spipe_priv_lock(t->sync);
-    t->hosting &= ~(1 << part->number);
-    spipe_priv_wake(t->sync);
-    spipe_priv_unlock(t->sync);
     return e;
 }
 
@@ -793,10 +798,11 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
 /* Fixes what was chosen, for every GPU's pipeline. */
 SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
+    const size_t staging = fill > drain ? fill : drain, host = plan->host_threads;
     t->d.chunk = plan->chunk;
     t->chunk_elems = plan->chunk;
     t->d.depth = plan->depth;
-    if (t->d.threads == SPIPE_AUTO) t->d.threads = fill > drain ? fill : drain;
+    if (t->d.threads == SPIPE_AUTO) t->d.threads = staging > host ? staging : host;
     t->why_chunk = plan->why_chunk;
 }
 
@@ -853,6 +859,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         m->parts[i].member = m;
         m->parts[i].number = i;
         if (b->kind == SPIPE_SOURCE) b->source = spipe_priv_team_source;
+        if (b->work) b->work = spipe_priv_team_work;
         if (b->kind == SPIPE_SINK) b->sink = spipe_priv_team_sink;
         if (b->kind == SPIPE_SOURCE_AT) b->source_at = spipe_priv_team_source_at;
         if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;

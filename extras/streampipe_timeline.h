@@ -865,6 +865,17 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
     }
 }
 
+/* What helps where host work is the limit. */
+SPIPE_API const char *spipe_priv_host_cure(const spipe_priv_pipeline_t *p, int limit) {
+    const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
+    if (limit == SPIPE_SPAN_HOST) return "do less in host stages, or move work to the device";
+    if (limit == SPIPE_SPAN_FILL && source >= 0 && p->request.desc.buffers[source].filler) {
+        return "do less in the split source, or give it more threads";
+    }
+    return "one thread calls the source or sink; make it positioned (spipe_add_source_at), split "
+           "(spipe_add_source_split), or faster";
+}
+
 /* Writes the verdict: the limit first, then all causes. */
 SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *p,
                                 const spipe_priv_recorder_t *rec) {
@@ -880,10 +891,7 @@ SPIPE_API void spipe_priv_judge(spipe_report_t *r, const spipe_priv_pipeline_t *
         (spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE) >= 0 && limit == SPIPE_SPAN_FILL) ||
         (spipe_priv_first_of(&p->request.desc, SPIPE_SINK) >= 0 && limit == SPIPE_SPAN_DRAIN)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_HOST_WORK, "the device waits for host work: %s",
-                             limit == SPIPE_SPAN_HOST
-                                 ? "do less in host stages, or move work to the device"
-                                 : "one thread calls the source or sink; make it positioned "
-                                   "(spipe_add_source_at), or faster");
+                             spipe_priv_host_cure(p, limit));
     }
     if (rec->lost > 0) {
         spipe_priv_add_cause(
@@ -1755,6 +1763,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, threads);
     SPIPE_PRIV_MEMBER(size, fill_threads);
     SPIPE_PRIV_MEMBER(size, drain_threads);
+    SPIPE_PRIV_MEMBER(size, host_threads);
     SPIPE_PRIV_MEMBER(int, num_stages);
     SPIPE_PRIV_MEMBER(int, num_streams);
     SPIPE_PRIV_MEMBER(int, replayed);

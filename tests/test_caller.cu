@@ -85,7 +85,8 @@ static void test_signals(void) {
     spipe_add_source(&d, source, &in, 1);
     spipe_add_sink(&d, sink, &out, 1);
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
-    spipe_add_host_stage(&d, "host", host_stage, &host, SPIPE_BIT(1), 0);
+    spipe_stage_ordered(
+        &d, spipe_add_host_stage(&d, "host", host_stage, &host, SPIPE_BIT(1), 0)); /* it counts */
     SPIPE_CHECK_RUN(&d, NULL);
     const cudaError_t made = spipe_worker_create(&w);
     if (made == cudaSuccess) {

@@ -276,7 +276,8 @@ static void test_host_work(void) {
     spipe_add_input(&b.d, b.x.at, sizeof(float));
     spipe_add_output(&b.d, b.y.at, sizeof(float));
     spipe_add_stage(&b.d, "add", add_stage, &b.work);
-    spipe_add_host_stage(&b.d, "look", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1));
+    spipe_stage_ordered(
+        &b.d, spipe_add_host_stage(&b.d, "look", host_stage, NULL, SPIPE_BIT(1), SPIPE_BIT(1)));
     run(&b);
     tap_ok(right(&b) && num_of(&b, SPIPE_SPAN_HOST) == CHUNKS &&
                has(&b, SPIPE_CAUSE_HOST_WORK, "do less in host stages"),

@@ -6,6 +6,20 @@
         if (broken) return spipe_priv_refuse(f, cudaErrorInvalidValue, __VA_ARGS__);               \
     } while (0)
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
+                                                   spipe_failure_t *f) {
+    const spipe_buffer_desc_t *b = &d->buffers[i];
+    if (!b->filler) return cudaSuccess;
+    SPIPE_PRIV_REFUSE_IF(!b->work, "buffer %d (split source): its work is NULL", i);
+    SPIPE_PRIV_REFUSE_IF(b->ticket_bytes == 0,
+                         "buffer %d (split source): a ticket is 0 bytes; give its size", i);
+    SPIPE_PRIV_REFUSE_IF(b->halo_before || b->halo_after,
+                         "buffer %d (split source): it cannot have a halo; make a chunk of what a "
+                         "stage reads together",
+                         i);
+    return cudaSuccess;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i,
                                                     spipe_failure_t *f) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
@@ -28,6 +42,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_PRIV_REFUSE_IF(hosted &&
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
+    SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(
         resident && b->resident == SPIPE_ZERO && b->host,
         "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "

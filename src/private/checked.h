@@ -197,7 +197,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         (void)cudaGetLastError();
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
     }
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &p->note, e, stage->fn(c, stage->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
+                    cudaErrorUnknown);
     captured = cudaStreamEndCapture(op->stream, &graph);
     if (p->note.error != cudaSuccess) {
         if (graph) (void)cudaGraphDestroy(graph);

@@ -52,10 +52,12 @@ SPIPE_API int spipe_add_resident(spipe_desc_t *d, void *host, size_t bytes, int 
     return i;
 }
 
-/* Callers of the user's functions: the first two in filling.h, the others in hostwork.h. */
+/* Callers of the user's functions: the first three in filling.h, the others in hostwork.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(struct spipe_priv_pipeline *p, int buffer,
                                                     const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(struct spipe_priv_pipeline *p, int buffer,
+                                                 const struct spipe_priv_at *at);
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, int buffer,
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
@@ -98,6 +100,16 @@ SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void 
     d->buffers[i].sink_at = sink_at;
     d->buffers[i].user = user;
     d->buffers[i].caller = spipe_priv_drain_part;
+    return i;
+}
+
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes) {
+    const int i = spipe_add_source(d, next, user, elem_bytes);
+    if (i < 0) return i;
+    d->buffers[i].work = work;
+    d->buffers[i].ticket_bytes = ticket_bytes;
+    d->buffers[i].filler = spipe_priv_fill_work;
     return i;
 }
 

@@ -59,6 +59,12 @@ SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown,
     delete e;
 }
 
+/* Frees what was kept, if anything was. */
+SPIPE_PRIV_RARE void spipe_priv_drop_thrown(void **thrown) {
+    delete (std::exception_ptr *)*thrown;
+    *thrown = NULL;
+}
+
 /* Throws what was kept, if anything was. The last that a function does. */
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
     std::exception_ptr *e = (std::exception_ptr *)*thrown;
@@ -83,6 +89,8 @@ SPIPE_PRIV_RARE void spipe_priv_leave_stage(const spipe_priv_note_t *note) { (vo
         (void)(thrown);                                                                            \
         result = call;                                                                             \
     } while (0)
+
+SPIPE_PRIV_RARE void spipe_priv_drop_thrown(void **thrown) { (void)thrown; }
 
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) { (void)thrown; }
 #endif

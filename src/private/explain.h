@@ -71,6 +71,8 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     plan.staging = y->staging;
     plan.fill_threads = y->fill_threads;
     plan.drain_threads = y->drain_threads;
+    plan.host_threads = spipe_priv_host_threads(d, w, y);
+    if (plan.host_threads > y->depth) plan.host_threads = y->depth;
     plan.caller_helps = y->caller_helps;
     plan.replay = y->replay;
     plan.predicted_ms = 1e3 * y->predicted_s;
@@ -99,8 +101,9 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     if (plan->why_schedule) fprintf(to, ": %s", plan->why_schedule);
     fprintf(to, "\n");
     fprintf(to, "  staging   %s\n", plan->why_staging ? plan->why_staging : "");
-    fprintf(to, "  host      %zu to fill, %zu to drain%s\n", plan->fill_threads,
-            plan->drain_threads, plan->caller_helps ? ", and the calling thread" : "");
+    fprintf(to, "  host      %zu to fill, %zu to drain", plan->fill_threads, plan->drain_threads);
+    if (plan->host_threads > 0) fprintf(to, ", %zu for host stages", plan->host_threads);
+    fprintf(to, "%s\n", plan->caller_helps ? ", and the calling thread" : "");
     fprintf(to,
             "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
             plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",

@@ -11,32 +11,54 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
     return spipe_priv_position(p, batch) * p->plan.batch;
 }
 
-/* In place of a stage: a positioned source or sink failed. */
-enum {
-    SPIPE_PRIV_PART = -2
-};
-
 /* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
-   and a later one may still be at an earlier batch; but of positioned sources and sinks that fail
-   on several threads at once, the one at the earliest batch. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *format, ...) {
-    const size_t how = stage == SPIPE_PRIV_PART ? 2 : 1;
-    va_list args;
-    spipe_priv_lock(p->sync);
+   and a later one may still be at an earlier batch. note: of a function of the user's, or NULL. The
+   batches before one that such a function failed at are brought to their end, and of several that
+   fail, on several threads at once, the one at the earliest batch is reported, with what it threw.
+   Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                       cudaError_t e, int stage, size_t batch, const char *format,
+                                       va_list args) {
+    const size_t how = note ? 2 : 1;
+    void *thrown = p->thrown;
     if (!p->run.failed || (how == 2 && p->run.failed == how && batch < p->run.failed_batch)) {
+        if (note && (note->thrown || p->run.failed)) {
+            p->thrown = note->thrown;
+            note->thrown = thrown;
+        }
         p->run.failed = how;
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
-        p->failure.stage = how == 2 ? -1 : stage;
+        p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
-        va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
-        va_end(args);
     }
     if (batch < p->run.failed_batch) p->run.failed_batch = batch;
     spipe_priv_wake(p->sync);
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
+                                            size_t batch, const char *format, ...) {
+    va_list args;
+    spipe_priv_lock(p->sync);
+    va_start(args, format);
+    spipe_priv_record(p, NULL, e, stage, batch, format, args);
+    va_end(args);
     spipe_priv_unlock(p->sync);
+    return e;
+}
+
+/* A function of the user's failed; what is not reported of the exception in the note is freed. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                                 cudaError_t e, int stage, size_t batch,
+                                                 const char *format, ...) {
+    va_list args;
+    spipe_priv_lock(p->sync);
+    va_start(args, format);
+    spipe_priv_record(p, note, e, stage, batch, format, args);
+    va_end(args);
+    spipe_priv_unlock(p->sync);
+    spipe_priv_drop_thrown(&note->thrown);
     return e;
 }
 

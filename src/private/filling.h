@@ -91,7 +91,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     cudaError_t e;
     memset(&note, 0, sizeof note);
     spipe_priv_inside(b, at, total, &low, &n);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
                     cudaErrorUnknown);
     if (e == cudaSuccess) {
@@ -99,61 +99,86 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         return e;
     }
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
-                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
-                           "%s",
-                           i, at->position, n, low, why);
+    return spipe_priv_fail_call(
+        p, &note, e, -1, at->batch,
+        "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
+        "%s",
+        i, at->position, n, low, why);
 }
 
-/* Reads up to want elements of a source; fewer only at its end. */
+/* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i,
+                                                 const spipe_priv_at_t *at) {
+    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    spipe_priv_note_t note;
+    const char *why;
+    cudaError_t e;
+    memset(&note, 0, sizeof note);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
+                    b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
+                            at->count, b->user),
+                    cudaErrorUnknown);
+    if (e == cudaSuccess) return e;
+    why = spipe_priv_reason(b, &note, &e);
+    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
+                                "the work of split source %d failed at chunk %zu (%zu elements "
+                                "from %zu): %s",
+                                i, at->position, at->count, at->first, why);
+}
+
+/* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, unsigned char *dst,
                                             size_t want, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const int endless = spipe_priv_endless(&p->request.desc);
     size_t *got = &p->run.sources[i].got;
+    spipe_priv_note_t note;
+    memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
         size_t n = SIZE_MAX; /* not set yet */
-        spipe_priv_note_t note;
         cudaError_t e;
-        memset(&note, 0, sizeof note);
-        SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, b->source(dst, want, &n, b->user),
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
             const char *why = spipe_priv_reason(b, &note, &e);
-            return spipe_priv_fail(p, e, -1, batch,
-                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
-                                   i, spipe_priv_position(p, batch), *got, why);
+            return spipe_priv_fail_call(
+                p, &note, e, -1, batch,
+                "the source of buffer %d failed at chunk %zu (element %zu): %s", i,
+                spipe_priv_position(p, batch), *got, why);
         }
         if (n == SIZE_MAX) {
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                                   "the source of buffer %d did not set *count; set it to the "
-                                   "number of elements it gave, 0 at the end",
-                                   i);
+            return spipe_priv_fail_call(p, &note, cudaErrorInvalidValue, -1, batch,
+                                        "the source of buffer %d did not set *count; set it to the "
+                                        "number of elements it gave, 0 at the end",
+                                        i);
         }
         if (n > want) {
-            return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                                   "the source of buffer %d said that it gave %zu elements where "
-                                   "there was room for %zu",
-                                   i, n, want);
+            return spipe_priv_fail_call(
+                p, &note, cudaErrorInvalidValue, -1, batch,
+                "the source of buffer %d said that it gave %zu elements where "
+                "there was room for %zu",
+                i, n, want);
         }
         if (n == 0) p->run.sources[i].ended = 1;
         *got += n;
-        dst += n * b->elem_bytes;
+        dst += n * spipe_priv_given_bytes(b);
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
-    return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                           "the source of buffer %d ended after %zu of %zu elements; leave count "
-                           "SPIPE_AUTO to run until the end",
-                           i, *got, p->request.desc.count);
+    return spipe_priv_fail_call(
+        p, &note, cudaErrorInvalidValue, -1, batch,
+        "the source of buffer %d ended after %zu of %zu elements; leave count "
+        "SPIPE_AUTO to run until the end",
+        i, *got, p->request.desc.count);
 }
 
 /* A source's window: what it shares with the window before it is taken from there. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
-    unsigned char *data = p->memory.slots[batch % depth].pin_in[i];
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    unsigned char *data = b->filler ? spipe_priv_tickets(p, slot, i) : slot->pin_in[i];
     const size_t shared = (b->halo_before + b->halo_after) * b->elem_bytes;
     unsigned char *base = data - b->halo_before * b->elem_bytes, *before;
     if (batch == 0 || p->run.positions) {
@@ -172,15 +197,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int
    read ahead. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
                                                        size_t total) {
+    spipe_priv_note_t note;
     int i;
+    memset(&note, 0, sizeof note);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const size_t got = p->run.sources[i].got;
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, -1, batch,
-                               "the sources disagree: one ended after %zu elements, buffer %d gave "
-                               "%zu",
-                               total, i, got);
+        return spipe_priv_fail_call(
+            p, &note, cudaErrorInvalidValue, -1, batch,
+            "the sources disagree: one ended after %zu elements, buffer %d gave "
+            "%zu",
+            total, i, got);
     }
     return cudaSuccess;
 }
@@ -291,9 +319,11 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] || b->kind == SPIPE_SOURCE) continue;
+        if (!slot->pin_in[i] || (b->kind == SPIPE_SOURCE && !b->filler)) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
-        if (b->kind == SPIPE_SOURCE_AT)
+        if (b->filler)
+            (void)b->filler(p, i, &at);
+        else if (b->kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
             spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);

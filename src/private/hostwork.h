@@ -10,13 +10,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, e, -1, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                           at->position, at->first, why);
+    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
+                                "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                                at->position, at->first, why);
 }
 
 /* The same for a positioned sink, which may be called by several threads at once. */
@@ -27,14 +27,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
     const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e,
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
                     cudaErrorUnknown);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, e, SPIPE_PRIV_PART, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
-                           i, at->position, at->count, at->first, why);
+    return spipe_priv_fail_call(
+        p, &note, e, -1, at->batch,
+        "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s", i, at->position,
+        at->count, at->first, why);
 }
 
 /* All outputs of a batch but those that sinks get in turn (in_turn = 0), or these (1). Returns
@@ -98,12 +99,13 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
         c.kind[i] = p->request.desc.buffers[i].kind;
         c.elem_bytes[i] = p->request.desc.buffers[i].elem_bytes;
     }
-    SPIPE_PRIV_CALL(p->sync, &p->thrown, &note, e, s->fn(&c, s->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, s->fn(&c, s->user), cudaErrorUnknown);
     spipe_priv_free_scratch(&note);
     if (e == cudaSuccess && note.error == cudaSuccess) return;
     why = spipe_priv_why(&note, &e);
-    (void)spipe_priv_fail(p, e, t->stage, t->batch, "host stage '%s' failed at chunk %zu: %s",
-                          s->name, at.position, why);
+    (void)spipe_priv_fail_call(p, &note, e, t->stage, t->batch,
+                               "host stage '%s' failed at chunk %zu: %s", s->name, at.position,
+                               why);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
@@ -112,7 +114,7 @@ SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_
                                                 t->stage, t->batch, "work before host stage '");
     if (p->watcher) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
-    spipe_priv_locked_set(p, &slot->host_done[t->stage], t->batch + 1);
+    spipe_priv_left_host(p, t->stage, t->batch);
 }
 
 /* Fresh memory is touched by the page of 2 MiB, so that several threads can; pages grow with the

@@ -107,7 +107,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p
                                                         const spipe_priv_at_t *at) {
     SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
-    spipe_priv_post(p, SPIPE_PRIV_HOST, op->stage, at->batch);
+    spipe_priv_post_host(p, op->stage, at->batch);
     return cudaSuccess;
 }
 
@@ -162,14 +162,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
     return cudaSuccess;
 }
 
+/* After a failure: where a function of the user's failed, nothing is issued from that batch on, and
+   those before it are brought to their end. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
+    const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
+    if (p->run.enqueued || spipe_priv_locked_get(p, &p->run.failed) != 2) return e;
+    if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
+    if (end < p->run.num_batches) spipe_priv_locked_set(p, &p->run.num_batches, end);
+    return cudaSuccess;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op, size_t batch,
                                                     cudaError_t e) {
-    if (op->step == SPIPE_PRIV_STEP_IN) return spipe_priv_check_step(p, e, -1, batch, "copying in");
-    if (op->step == SPIPE_PRIV_STEP_OUT) {
-        return spipe_priv_check_step(p, e, -1, batch, "copying out");
-    }
-    return spipe_priv_check_step(p, e, op->stage, batch, NULL);
+    const int copies = op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT;
+    const char *way = op->step == SPIPE_PRIV_STEP_IN ? "copying in" : "copying out";
+    e = spipe_priv_check_step(p, e, copies ? -1 : op->stage, batch, copies ? way : NULL);
+    return spipe_priv_end_early(p, e);
 }
 
 /* Operations first .. last-1 of a batch's program. */
@@ -178,7 +187,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
     spipe_priv_at_t at;
     const spipe_priv_op_t *op, *end;
     cudaError_t e = cudaSuccess;
-    if (p->run.positions) SPIPE_TRY(spipe_priv_await_position(p, batch));
+    if (p->run.positions) e = spipe_priv_await_position(p, batch);
+    if (e != cudaSuccess) return spipe_priv_end_early(p, e);
     op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
     end = at.count > 0 ? op + last : op;
     for (op += first; op < end; ++op) {

@@ -79,6 +79,15 @@ SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int 
     return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
+/* The tickets of a split source lie behind its elements, and their guard, in the slot. */
+SPIPE_PRIV_RARE size_t spipe_priv_ticket_place(size_t end) { return (end + 15) & ~(size_t)15; }
+
+SPIPE_PRIV_RARE unsigned char *spipe_priv_tickets(const spipe_priv_pipeline_t *p,
+                                                  const spipe_priv_slot_t *slot, int i) {
+    const size_t bytes = p->plan.chunk * p->plan.batch * p->request.desc.buffers[i].elem_bytes;
+    return slot->pin_in[i] + spipe_priv_ticket_place(bytes + p->memory.guard);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                             size_t *device, size_t *pinned) {
     const size_t elements = p->plan.chunk * p->plan.batch;
@@ -95,6 +104,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
         if (staged && spipe_priv_goes_in(b)) {
             slot->pin_in[i] =
                 spipe_priv_carve(p->memory.pinned, pinned, b, elements, p->memory.guard);
+            *pinned = spipe_priv_ticket_place(*pinned) + elements * b->ticket_bytes;
         }
         if (staged && spipe_priv_goes_out(b)) {
             slot->pin_out[i] = slot->pin_in[i];

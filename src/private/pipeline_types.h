@@ -87,6 +87,7 @@ typedef struct spipe_priv_note {
     cudaError_t error; /* cudaSuccess = nothing was said */
     int catches;       /* 1 = whoever called the stage catches exceptions */
     void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
+    void *thrown;      /* a C++ exception that left the call, or NULL */
     char text[192];
 } spipe_priv_note_t;
 
@@ -227,12 +228,14 @@ typedef struct spipe_priv_trial {
 
 /* How far a run is. What several threads touch is under the lock. */
 typedef struct spipe_priv_progress_counts {
-    size_t completed;             /* batches whose outputs are whole */
-    size_t fill_turn, drain_turn; /* whose turn it is at sources and sinks */
-    size_t issued_in, issued_out; /* batches whose copies are in the streams */
-    size_t polled_in, polled_out; /* and seen to have ended */
-    size_t reported;              /* to the progress callback */
-    size_t num_positions;         /* batches that were handed a position */
+    size_t completed;                    /* batches whose outputs are whole */
+    size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
+    size_t issued_in, issued_out;        /* batches whose copies are in the streams */
+    size_t polled_in, polled_out;        /* and seen to have ended */
+    size_t reported;                     /* to the progress callback */
+    size_t num_positions;                /* batches that were handed a position */
+    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */
+    size_t host_left[SPIPE_MAX_STAGES];  /* of an ordered one: batches that have left it */
 } spipe_priv_progress_counts_t;
 
 /* run: state of the run under way. */
@@ -242,12 +245,13 @@ typedef struct spipe_priv_run {
     int capturing, endless, one_stream;
     int running_enqueued; /* an enqueued run has not been waited for */
     int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
-    size_t failed; /* under the lock: 0 = no, 2 = at a positioned source or sink, 1 = elsewhere */
-    size_t stop_asked;       /* a flag under the lock */
+    size_t failed;     /* under the lock: 0 = no, 2 = in a function of the user's, 1 = elsewhere */
+    size_t stop_asked; /* a flag under the lock */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
     size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
+    size_t cut_from;     /* num_batches before a failure made it fewer; 0 = none did */
     size_t moved[2];     /* bytes to the device, from it */
 
     struct {

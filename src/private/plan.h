@@ -75,11 +75,32 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
+/* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
+   staging threads, or half of the CPUs, as staging waits where host stages take longest. */
+SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                         const spipe_priv_way_t *y) {
+    const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
+    size_t most = w->cpus > staging + half ? w->cpus - staging : half;
+    if (d->threads != SPIPE_AUTO) most = d->threads;
+    return most < w->host_calls ? most : w->host_calls;
+}
+
+/* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
+   stages or does the work of a split source, beside those that are copied. */
+SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+    const spipe_priv_work_t *w = p->work;
+    const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    size_t busy = spipe_priv_host_threads(p->desc, w, y);
+    if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
+    busy += SPIPE_PRIV_COPY_SLOTS;
+    return busy > segments ? busy : segments;
+}
+
 /* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
    staging thread and one being copied each way. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const size_t least = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
+    const size_t least = spipe_priv_least_depth(p, &y);
     const size_t threads = y.fill_threads + y.drain_threads;
     double period, latency;
     size_t depth;
@@ -113,7 +134,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO) return took;
+    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
+    if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
     if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
@@ -165,9 +187,10 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
     size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
-    if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED)) {
+    if (w->flags & SPIPE_PRIV_SPLIT)
+        threads = most; /* the law does not know what their work takes */
+    else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
         most = ways; /* sources and sinks see chunks in order */
-    }
     if (asked != SPIPE_AUTO) threads = most = ways * asked;
     for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;

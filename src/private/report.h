@@ -51,6 +51,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->num_streams = p->streams.num;
     r->fill_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_FILL]);
     r->drain_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_DRAIN]);
+    r->host_threads = spipe_priv_num_workers(&p->workers.queues[SPIPE_PRIV_HOST]);
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
@@ -74,8 +75,10 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "  schedule  %s, %zu slot%s, %d stream%s%s: %s\n  staging   %s\n",
             spipe_schedule_name(r->schedule), r->depth, spipe_priv_s(r->depth), r->num_streams,
             spipe_priv_s((size_t)r->num_streams), how, r->why_schedule, r->why_staging);
-    fprintf(to, "  host      %zu thread%s to fill, %zu to drain\n", r->fill_threads,
+    fprintf(to, "  host      %zu thread%s to fill, %zu to drain", r->fill_threads,
             spipe_priv_s(r->fill_threads), r->drain_threads);
+    if (r->host_threads > 0) fprintf(to, ", %zu for host stages", r->host_threads);
+    fprintf(to, "\n");
 }
 
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {

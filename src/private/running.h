@@ -27,7 +27,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = run->stop_asked = 0;
+    run->failed = run->stop_asked = run->cut_from = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
@@ -217,6 +217,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     if (p->run.failed) {
         p->run.stop_asked = 0; /* that is not why it ended */
+        if (p->run.cut_from > 0) p->run.num_batches = p->run.cut_from;
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",

@@ -36,12 +36,18 @@ SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
-/* Bytes of a chunk with its halo; 0 when they do not fit a size_t. */
+/* Bytes of what a source's function gives for an element: of a split one those of a ticket. */
+SPIPE_PRIV_RARE size_t spipe_priv_given_bytes(const spipe_buffer_desc_t *b) {
+    return b->filler ? b->ticket_bytes : b->elem_bytes;
+}
+
+/* Bytes of a chunk with its halo and tickets; 0 when they do not fit a size_t. */
 SPIPE_PRIV_RARE size_t spipe_priv_window_bytes(const spipe_buffer_desc_t *b, size_t chunk) {
     const size_t most = SIZE_MAX / 4 / SPIPE_MAX_DEPTH / SPIPE_MAX_BUFFERS;
     if (b->halo_before > most || b->halo_after > most || chunk > most) return 0;
-    if (b->halo_before + chunk + b->halo_after > most / b->elem_bytes) return 0;
-    return (b->halo_before + chunk + b->halo_after) * b->elem_bytes;
+    if (b->ticket_bytes > most || b->elem_bytes > most) return 0;
+    if (b->halo_before + chunk + b->halo_after > most / (b->elem_bytes + b->ticket_bytes)) return 0;
+    return (b->halo_before + chunk + b->halo_after) * (b->elem_bytes + b->ticket_bytes);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_find_stage(const spipe_desc_t *d, const char *name) {

@@ -35,7 +35,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     size_t num, k;
     memset((void *)ways, 0, sizeof ways);
     w = spipe_priv_request_work(r, kernel_s);
-    if (spipe_priv_staged_bytes(&w) > 0.0) {
+    if (spipe_priv_staged_bytes(&w) > 0.0 || w.host_calls > 0) {
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
         w = spipe_priv_request_work(r, kernel_s);
     }

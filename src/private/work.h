@@ -21,7 +21,8 @@ enum {
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024  /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_SPLIT = 2048       /* and so is the work of a split source, however long it takes */
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -37,6 +38,7 @@ typedef struct spipe_priv_work {
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
+    size_t host_calls;                /* of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
     size_t cpus;
     double cache;    /* bytes of the last-level cache; 0 = not known */
@@ -113,6 +115,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
     }
     if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
+    if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
     if (sequential) w->flags &= ~(unsigned)SPIPE_PRIV_MAY_TRY;
     if (b->kind == SPIPE_TEMP) return;
@@ -135,6 +138,17 @@ SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     return most + 1;
 }
 
+/* Calls of host stages that may be under way at once: one of each that is ordered. */
+SPIPE_PRIV_RARE size_t spipe_priv_host_calls(const spipe_desc_t *d) {
+    size_t calls = 0;
+    int i;
+    for (i = 0; i < d->num_stages; ++i) {
+        if (d->stages[i].host && !d->stages[i].ordered) return SPIPE_MAX_THREADS;
+        calls += d->stages[i].host != 0;
+    }
+    return calls;
+}
+
 /* Bytes of an element in the busier direction; without copies those in a slot. */
 SPIPE_PRIV_RARE double spipe_priv_busier(const spipe_priv_work_t *w) {
     const double most = w->in > w->out ? w->in : w->out;
@@ -155,6 +169,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     if (kept) w.flags |= SPIPE_PRIV_KEPT;
     w.num_stages = d->num_stages;
     w.num_segments = spipe_priv_num_segments(d);
+    w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
     w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;

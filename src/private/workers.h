@@ -81,11 +81,34 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
     spipe_priv_unlock(p->sync);
 }
 
-/* Threads that the plan wants of each kind. Host stages get one. */
+/* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
+   worker ever waits for a turn while there is other work. */
+SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
+    int ready;
+    spipe_priv_lock(p->sync);
+    p->run.at.host_begun[stage] = batch + 1;
+    ready = !p->request.desc.stages[stage].ordered || p->run.at.host_left[stage] == batch;
+    spipe_priv_unlock(p->sync);
+    if (ready) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch);
+}
+
+/* A batch has left a host stage. */
+SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
+    int next;
+    spipe_priv_lock(p->sync);
+    p->memory.slots[batch % p->plan.depth].host_done[stage] = batch + 1;
+    p->run.at.host_left[stage] = batch + 1;
+    next = p->request.desc.stages[stage].ordered && p->run.at.host_begun[stage] > batch + 1;
+    spipe_priv_wake(p->sync);
+    spipe_priv_unlock(p->sync);
+    if (next) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch + 1);
+}
+
+/* Threads that the plan wants of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
-    wanted[SPIPE_PRIV_HOST] = p->route.num_segments > 1 && p->request.desc.threads != 0;
+    wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
 }
 
 /* Memory for the queues, once there is host work. */

@@ -58,7 +58,8 @@ SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *f
    In C++ this function and those below may throw, on any thread: the run ends as after an error,
    and the call that began it throws the exception on. Not where this header is compiled as C or
    without exceptions. They must return or throw: neither longjmp nor the end of their thread may
-   leave them. */
+   leave them. Where one fails, the chunks before are still brought to their end; of several that
+   fail, the first chunk's is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
    chunks in order. An I/O error: return cudaErrorOperatingSystem. */
@@ -72,6 +73,12 @@ typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first
 typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count, void *user);
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
+
+/* Fills count elements at dst, of which the first is number first in the whole, from as many
+   tickets: what next, a spipe_source_fn, wrote for them, one ticket an element. Called on several
+   threads at once, for other elements each, in any order. It must not wait for others. */
+typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t first, size_t count,
+                                     void *user);
 
 /* Why a source or sink failed, in words for failure.message; asked right after it returned its
    error, on the same thread. Assign it to buffers[i].why. */
@@ -134,10 +141,13 @@ typedef struct spipe_buffer_desc {
     spipe_sink_fn sink;
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
-    void *user;                 /* handed to the function above */
+    spipe_work_fn work;         /* of a split source, whose source is next */
+    size_t ticket_bytes;        /* of such a source; 0 of others */
+    void *user;                 /* handed to the functions above */
     spipe_why_fn why;           /* says why that function failed (default: NULL) */
     const char *how;            /* what that function does, for the report (default: NULL) */
-    spipe_priv_caller_t caller; /* private: calls that function; set by whoever adds the buffer */
+    spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
+    spipe_priv_caller_t filler; /* private: calls work; NULL of others */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -170,8 +180,9 @@ typedef struct spipe_desc {
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
-    size_t threads;             /* host threads for each direction of staging; 0 = the calling
-                                   thread does it all (default: AUTO) */
+    size_t threads;             /* host threads for each direction of staging, and as many for
+                                   host stages; 0 = the calling thread does it all (default: AUTO)
+                                   */
     spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
@@ -213,8 +224,8 @@ SPIPE_API spipe_desc_t spipe_desc_default(void);
 SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *failure);
 
 /*  spipe_add_input, spipe_add_output, spipe_add_inout, spipe_add_temp, spipe_add_resident,
-    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at, spipe_set_halo -- the
-    buffers of a pipeline.
+    spipe_add_source, spipe_add_sink, spipe_add_source_at, spipe_add_sink_at,
+    spipe_add_source_split, spipe_set_halo -- the buffers of a pipeline.
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
@@ -228,7 +239,14 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
     source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
                        once as there are threads, so that a file is read and written at the speed
                        of all of them. count must be set, or a source be there whose end tells.
-    buffer     in      number of an input, or of a source of either kind.
+    next, work in      a source in two parts, for a loader with many decoders. next is a
+                       spipe_source_fn that fills up to max_count tickets instead of elements, one
+                       call at a time, in order, and gives 0 at the end: it says what each element
+                       is to be made of (the number of a picture, where a record lies) and should be
+                       quick. work, see spipe_work_fn, makes the elements of a chunk from their
+                       tickets, as many calls at once as there are threads. user is handed to both.
+    ticket_bytes bytes of one ticket, 1 or more; the library keeps them until work has had them.
+    buffer     in      number of an input, or of a source that is not split.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
@@ -246,6 +264,8 @@ SPIPE_API int spipe_add_source_at(spipe_desc_t *d, spipe_source_at_fn source_at,
                                   size_t elem_bytes);
 SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void *user,
                                 size_t elem_bytes);
+SPIPE_API int spipe_add_source_split(spipe_desc_t *d, spipe_source_fn next, spipe_work_fn work,
+                                     void *user, size_t ticket_bytes, size_t elem_bytes);
 SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t after,
                              spipe_edge_t edge);
 
@@ -265,12 +285,16 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
     name       in      short and unique; appears in messages and reports; kept, not copied.
     fn, user   in      see spipe_stage_fn. A stage follows the one added before it.
     reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is
-                       brought to host memory for it, and taken back to the device after it.
+                       brought to host memory for it, and taken back to the device after it. It
+                       runs on library threads, for several chunks at once and in any order of
+                       chunks, so what user points to must allow that; mark it ordered if it keeps
+                       state. There are desc.threads of them, and as many slots are needed.
     stage      in      number of a stage.
     after      in      name of a stage that this one waits for instead, added before or after it;
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
-    ordered    chunk k+1 enters after chunk k has left: it may carry state in a resident buffer.
+    ordered    chunk k+1 enters after chunk k has left: it may carry state, on the device in a
+               resident buffer, a host stage behind user, which one call at a time then sees.
     elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
                into no input. Small pinned arrays may then be processed in place (zero-copy),
                without copies. A checked run copies, and refuses a stage that wrote into an

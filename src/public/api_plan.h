@@ -9,6 +9,7 @@ typedef struct spipe_run_plan {
     spipe_staging_t staging; /* of pageable arrays; AUTO = there are none */
     size_t fill_threads;     /* host threads that copy into pinned slots */
     size_t drain_threads;    /* host threads that copy out of them */
+    size_t host_threads;     /* host threads that run host stages */
     int caller_helps;        /* 1 = the calling thread copies, too, where it would wait */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */

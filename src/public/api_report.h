@@ -11,6 +11,7 @@ typedef struct spipe_report {
     const char *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
     size_t threads;                                     /* the larger of the next two */
     size_t fill_threads, drain_threads;                 /* host threads that staged, as started */
+    size_t host_threads;                                /* and those that ran host stages */
     int num_stages, num_streams;
     int replayed;                      /* 1 = as a CUDA graph */
     int trying;                        /* 1 = candidates are still being compared */

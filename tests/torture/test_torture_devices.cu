@@ -225,15 +225,6 @@ static cudaError_t stage(const spipe_chunk_t *c, void *user) {
     return user_fault->error;
 }
 
-static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
-    static std::atomic<int> inside[FUZZ_MAX_STAGES];
-    const int number = ((const fuzz_part_t *)user)->number;
-    FUZZ_CHECK(world, inside[number]++ == 0, "stage %d: two at a time", number);
-    const cudaError_t e = stage(c, user);
-    --inside[number];
-    return e;
-}
-
 static int part_fails(const void *user) {
     const int function = BUFFERS + ((const fuzz_part_t *)user)->number;
     FUZZ_CHECK(world, !user_fault || function != user_function || !user_gone,
@@ -278,7 +269,7 @@ static int progress(const spipe_progress_t *p, void *user) {
 static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) {
     int i;
     *d = fuzz_describe(w);
-    for (i = 0; i < d->num_stages; ++i) d->stages[i].fn = d->stages[i].host ? host_stage : stage;
+    for (i = 0; i < d->num_stages; ++i) d->stages[i].fn = stage;
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_buffer_desc_t *b = &d->buffers[i];
         if (b->kind == SPIPE_SOURCE) b->source = source;
