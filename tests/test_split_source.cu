@@ -286,7 +286,7 @@ static __global__ void join_kernel(const unsigned char *x, const unsigned *a, co
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= n) return;
     const unsigned ok = 2.0 * b[i] == (double)a[i] && c[i] == a[i];
-    for (int k = 0; k < SIZE; ++k) y[i * SIZE + k] = ok ? (unsigned char)~x[i * SIZE + k] : 0;
+    for (size_t k = 0; k < SIZE; ++k) y[i * SIZE + k] = ok ? (unsigned char)~x[i * SIZE + k] : 0;
 }
 
 static cudaError_t join(const spipe_chunk_t *c, void *user) {
