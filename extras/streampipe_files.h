@@ -21,10 +21,13 @@ BEGIN EXAMPLE copyfile.c
         spipe_report_t report;
         spipe_failure_t failure;
         spipe_desc_t d = spipe_desc_default();
-        cudaError_t e = spipe_file_open(&in, argc > 1 ? argv[1] : "copyfile.c", &failure);
+        cudaError_t e = spipe_file_open(&in, argc > 1 ? argv[1] : argv[0], &failure);
         if (e == cudaSuccess)
-            e = spipe_file_create(&out, argc > 2 ? argv[2] : "copyfile.out", &failure);
-        if (e != cudaSuccess) return fprintf(stderr, "%s\n", failure.message), 1;
+            e = spipe_file_create(&out, argc > 2 ? argv[2] : "a_copy", &failure);
+        if (e != cudaSuccess) {
+            fprintf(stderr, "%s\n", failure.message);
+            return 1;
+        }
         spipe_add_file_input(&d, &in, 4096);   // sets d.count where the size is known
         spipe_add_file_output(&d, &out, 4096);
         spipe_add_stage(&d, "keep", keep, NULL);

@@ -58,7 +58,7 @@ END EXAMPLE
      10  >>costs      what copies, launches and threads cost on a machine
      11  >>plan       what a run will choose, and why
      12  >>report     what happened
-     13  >>execute    spipe_run, the kept pipeline, runs in a stream's order
+     13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
      14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
     WORDS
