@@ -7729,6 +7729,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
     cudaError_t e;
+    *before = p->request.device;
     if (p->request.incomplete) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "an array could not be set; set it again");
@@ -7914,7 +7915,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaS
     spipe_priv_pull_t *pull = &p->pull;
     spipe_priv_at_t at;
     size_t row;
-    if (pull->taken >= p->run.num_batches) {
+    if (!chunk || pull->taken >= p->run.num_batches) {
         spipe_priv_pull_end(p);
         return p->failure.error;
     }
@@ -7980,7 +7981,7 @@ SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream
                                  spipe_chunk_t *chunk) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int before;
+    int before = 0;
     if (chunk) memset((void *)chunk, 0, sizeof *chunk);
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     e = spipe_priv_pull_check(p, chunk);
@@ -7998,15 +7999,17 @@ SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream
 SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t stream) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int before;
+    int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
         e = spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
                               "no chunk is held; take one with spipe_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
-        if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_release(p, stream));
-        (void)cudaSetDevice(before);
+        if (e == cudaSuccess) {
+            e = spipe_priv_pull_failed(p, spipe_priv_pull_release(p, stream));
+            (void)cudaSetDevice(before);
+        }
     }
     spipe_priv_pull_let_go(p);
     return e;
@@ -8015,7 +8018,7 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
 SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *pipeline, spipe_report_t *report) {
     spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)(void *)pipeline;
     cudaError_t e;
-    int before;
+    int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, report));
     e = spipe_priv_enter(p, &before, report);
     if (e == cudaSuccess) {

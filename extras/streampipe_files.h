@@ -494,7 +494,7 @@ SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
     }
     file->target = spipe_priv_file_target(path);
     if (file->target) file->part = (char *)malloc(strlen(file->target) + 32);
-    if (!file->part) {
+    if (!file->target || !file->part) {
         spipe_file_close(file);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a name");
     }

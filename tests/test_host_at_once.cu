@@ -27,7 +27,7 @@ enum {
 
 /* What all host stages of a run share. Whoever waits here waits for what must come, 10 s at most
    where it does not. */
-typedef struct room {
+typedef struct meeting {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int inside, most;          /* calls under way now, and at most */
@@ -41,23 +41,24 @@ typedef struct room {
     int throws;
     int given_up; /* what was waited for did not come, so nobody waits any more */
     size_t calls;
-} room_t;
+} meeting_t;
 
-static room_t room;
+static meeting_t meeting;
 
-static void room_new(int wanted) {
+static void meeting_new(int wanted) {
     static int made;
     if (!made) {
-        pthread_mutex_init(&room.lock, NULL);
-        pthread_cond_init(&room.changed, NULL);
+        pthread_mutex_init(&meeting.lock, NULL);
+        pthread_cond_init(&meeting.changed, NULL);
         made = 1;
     }
-    room.inside = room.most = room.next = room.strays = room.in_turn = room.most_in_turn = 0;
-    room.entered = room.first_waits_for = room.throws = room.given_up = 0;
-    room.wanted = wanted;
-    room.fails[0] = room.fails[1] = room.fails[2] = NONE;
-    room.calls = 0;
-    memset(room.failed, 0, sizeof room.failed);
+    meeting.inside = meeting.most = meeting.next = meeting.strays = meeting.in_turn =
+        meeting.most_in_turn = 0;
+    meeting.entered = meeting.first_waits_for = meeting.throws = meeting.given_up = 0;
+    meeting.wanted = wanted;
+    meeting.fails[0] = meeting.fails[1] = meeting.fails[2] = NONE;
+    meeting.calls = 0;
+    memset(meeting.failed, 0, sizeof meeting.failed);
 }
 
 /* Until *value is at least what is wanted; with the lock held. */
@@ -67,8 +68,9 @@ static void await(const int *value, int wanted) {
     (void)gettimeofday(&now, NULL);
     until.tv_sec = now.tv_sec + 10;
     until.tv_nsec = now.tv_usec * 1000;
-    while (*value < wanted && !room.given_up) {
-        if (pthread_cond_timedwait(&room.changed, &room.lock, &until) != 0) room.given_up = 1;
+    while (*value < wanted && !meeting.given_up) {
+        if (pthread_cond_timedwait(&meeting.changed, &meeting.lock, &until) != 0)
+            meeting.given_up = 1;
     }
 }
 
@@ -84,10 +86,10 @@ static unsigned char changed(unsigned char y, size_t at, unsigned salt) {
 }
 
 static cudaError_t fail(int chunk) {
-    const int behind = chunk == room.fails[0] ? room.fails[1] : room.fails[2];
-    if (behind != NONE && behind != chunk) await(&room.failed[behind], 1);
-    room.failed[chunk] = 1;
-    pthread_cond_broadcast(&room.changed);
+    const int behind = chunk == meeting.fails[0] ? meeting.fails[1] : meeting.fails[2];
+    if (behind != NONE && behind != chunk) await(&meeting.failed[behind], 1);
+    meeting.failed[chunk] = 1;
+    pthread_cond_broadcast(&meeting.changed);
     return cudaErrorNotSupported;
 }
 
@@ -96,17 +98,18 @@ static cudaError_t together(const spipe_chunk_t *c, void *user) {
     cudaError_t e = cudaSuccess;
     int throws;
     (void)user;
-    pthread_mutex_lock(&room.lock);
-    ++room.calls;
-    if (room.entered < chunk + 1) room.entered = chunk + 1;
-    if (++room.inside > room.most) room.most = room.inside;
-    pthread_cond_broadcast(&room.changed);
-    await(&room.most, room.wanted);
-    if (chunk == room.fails[0] || chunk == room.fails[1] || chunk == room.fails[2]) e = fail(chunk);
-    --room.inside;
-    throws = room.throws;
-    pthread_mutex_unlock(&room.lock);
-    if (e && (throws & (chunk == room.fails[0] ? 1 : 2))) {
+    pthread_mutex_lock(&meeting.lock);
+    ++meeting.calls;
+    if (meeting.entered < chunk + 1) meeting.entered = chunk + 1;
+    if (++meeting.inside > meeting.most) meeting.most = meeting.inside;
+    pthread_cond_broadcast(&meeting.changed);
+    await(&meeting.most, meeting.wanted);
+    if (chunk == meeting.fails[0] || chunk == meeting.fails[1] || chunk == meeting.fails[2])
+        e = fail(chunk);
+    --meeting.inside;
+    throws = meeting.throws;
+    pthread_mutex_unlock(&meeting.lock);
+    if (e && (throws & (chunk == meeting.fails[0] ? 1 : 2))) {
         throw std::runtime_error("no chunk " + std::to_string(chunk));
     }
     change(c, 5);
@@ -115,15 +118,15 @@ static cudaError_t together(const spipe_chunk_t *c, void *user) {
 
 static cudaError_t in_turn(const spipe_chunk_t *c, void *user) {
     (void)user;
-    pthread_mutex_lock(&room.lock);
-    room.strays += (int)c->index != room.next++;
-    if (++room.in_turn > room.most_in_turn) room.most_in_turn = room.in_turn;
-    if (c->index == 0) await(&room.entered, room.first_waits_for);
-    pthread_mutex_unlock(&room.lock);
+    pthread_mutex_lock(&meeting.lock);
+    meeting.strays += (int)c->index != meeting.next++;
+    if (++meeting.in_turn > meeting.most_in_turn) meeting.most_in_turn = meeting.in_turn;
+    if (c->index == 0) await(&meeting.entered, meeting.first_waits_for);
+    pthread_mutex_unlock(&meeting.lock);
     change(c, 9);
-    pthread_mutex_lock(&room.lock);
-    --room.in_turn;
-    pthread_mutex_unlock(&room.lock);
+    pthread_mutex_lock(&meeting.lock);
+    --meeting.in_turn;
+    pthread_mutex_unlock(&meeting.lock);
     return cudaSuccess;
 }
 
@@ -184,14 +187,14 @@ static void test_at_once(spipe_schedule_t schedule, size_t threads, size_t depth
     w.d.depth = depth;
     if (depth != SPIPE_AUTO && n > (int)depth) n = (int)depth;
     if (schedule == SPIPE_SERIAL && depth == SPIPE_AUTO) n = 1;
-    room_new(n);
+    meeting_new(n);
     SPIPE_CHECK_RUN(&w.d, &w.r);
-    tap_ok(room.most == n && room.calls == CHUNKS && wrong_in(&w, N) == 0 &&
+    tap_ok(meeting.most == n && meeting.calls == CHUNKS && wrong_in(&w, N) == 0 &&
                (depth == SPIPE_AUTO || w.r.depth == depth) &&
                w.r.host_threads == (size_t)(had(threads) > 0 ? n : 0),
            "%s, %zu threads, %s%zu slots: %d calls are under way at once",
            spipe_schedule_name(schedule), threads, depth == SPIPE_AUTO ? "chosen " : "", w.r.depth,
-           room.most);
+           meeting.most);
     world_free(&w);
 }
 
@@ -207,11 +210,11 @@ static void test_in_turn(spipe_schedule_t schedule, int memory) {
         w.d.threads = threads[k % 5];
         w.d.depth = depths[k / 5];
         w.d.checked = k % 7 == 3;
-        room_new(1);
+        meeting_new(1);
         SPIPE_CHECK_RUN(&w.d, &w.r);
-        wrong += wrong_in(&w, N) + (room.calls != 2 * CHUNKS);
-        strays += (size_t)(room.strays + (room.next != CHUNKS));
-        if (most < room.most_in_turn) most = room.most_in_turn;
+        wrong += wrong_in(&w, N) + (meeting.calls != 2 * CHUNKS);
+        strays += (size_t)(meeting.strays + (meeting.next != CHUNKS));
+        if (most < meeting.most_in_turn) most = meeting.most_in_turn;
         world_free(&w);
     }
     tap_ok(wrong == 0 && strays == 0 && most == 1,
@@ -226,10 +229,10 @@ static void test_no_thread_waits(void) {
     world_new(&w, PIPE_PINNED, 1);
     w.d.threads = 4;
     w.d.depth = 16;
-    room_new(1);
-    room.first_waits_for = had(4) > 0 ? 11 : 0;
+    meeting_new(1);
+    meeting.first_waits_for = had(4) > 0 ? 11 : 0;
     SPIPE_CHECK_RUN(&w.d, &w.r);
-    tap_ok(wrong_in(&w, N) == 0 && room.strays == 0 && !room.given_up,
+    tap_ok(wrong_in(&w, N) == 0 && meeting.strays == 0 && !meeting.given_up,
            "chunks that wait for their turn keep no thread from other work");
     world_free(&w);
 }
@@ -248,9 +251,9 @@ static void test_side_by_side(void) {
     s = spipe_add_host_stage(&w.d, "beside", together, NULL, SPIPE_BIT(0), SPIPE_BIT(0));
     w.d.stages[s].fn = look_stage;
     spipe_stage_after(&w.d, s, NULL);
-    room_new(had(6) ? 6 : 1);
+    meeting_new(had(6) ? 6 : 1);
     SPIPE_CHECK_RUN(&w.d, &w.r);
-    tap_ok(wrong_in(&w, N) == 0 && room.most == room.wanted,
+    tap_ok(wrong_in(&w, N) == 0 && meeting.most == meeting.wanted,
            "two host stages side by side share the threads");
     world_free(&w);
 }
@@ -264,11 +267,11 @@ static void test_kept(void) {
     SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
     for (k = 0; k < 30; ++k) {
         const size_t n = k < 20 ? (size_t)N : 60 * k;
-        room_new(1);
+        meeting_new(1);
         pipe_poison(w.y);
         if (k >= 20) SPIPE_CHECK(spipe_pipeline_set_count(p, n));
         SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
-        wrong += wrong_in(&w, n) + (size_t)room.strays;
+        wrong += wrong_in(&w, n) + (size_t)meeting.strays;
     }
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     tap_ok(wrong == 0, "a kept pipeline, 30 runs, other lengths: right and in order");
@@ -326,10 +329,10 @@ static void test_fails(spipe_schedule_t schedule, size_t threads, int with_in_tu
     w.d.schedule = schedule;
     w.d.threads = threads;
     if (several) w.d.depth = 16;
-    room_new(1);
-    room.fails[0] = 6;
-    if (several) room.fails[1] = 9;
-    if (several) room.fails[2] = with_in_turn ? (int)NONE : 11;
+    meeting_new(1);
+    meeting.fails[0] = 6;
+    if (several) meeting.fails[1] = 9;
+    if (several) meeting.fails[2] = with_in_turn ? (int)NONE : 11;
     e = spipe_run(&w.d, &w.r);
     tap_ok(e == cudaErrorNotSupported && w.r.failure.chunk == 6 && w.r.failure.stage == 1 &&
                w.r.failure.chunks_whole == 6 && wrong_in(&w, 6 * CHUNK) == 0 &&
@@ -347,11 +350,11 @@ static void test_throws(int throws) {
     world_t w;
     world_new(&w, PIPE_PINNED, 0);
     w.d.threads = MOST_THREADS;
-    room_new(1);
-    room.throws = throws;
-    room.fails[0] = 6;
-    if (several) room.fails[1] = 9;
-    if (several) room.fails[2] = 11;
+    meeting_new(1);
+    meeting.throws = throws;
+    meeting.fails[0] = 6;
+    if (several) meeting.fails[1] = 9;
+    if (several) meeting.fails[2] = 11;
     try {
         (void)spipe_run(&w.d, &w.r);
     } catch (const std::exception &x) {
@@ -370,10 +373,10 @@ static cudaError_t bad_stage(const spipe_chunk_t *c, void *user) {
     const world_t *w = (const world_t *)user;
     pipe_mix_args_t mix = w->mix;
     if (c->index != 8) return pipe_mix_stage(c, &mix);
-    pthread_mutex_lock(&room.lock);
-    room.failed[8] = 1;
-    pthread_cond_broadcast(&room.changed);
-    pthread_mutex_unlock(&room.lock);
+    pthread_mutex_lock(&meeting.lock);
+    meeting.failed[8] = 1;
+    pthread_cond_broadcast(&meeting.changed);
+    pthread_mutex_unlock(&meeting.lock);
     return spipe_chunk_fail(c, "bad");
 }
 
@@ -391,9 +394,9 @@ static void test_device_stage(int host_fails) {
     w.d.stages[0].fn = bad_stage;
     w.d.stages[0].user = &w;
     spipe_add_stage(&w.d, "last", last_stage, NULL);
-    room_new(1);
-    if (host_fails) room.fails[0] = 6;
-    if (host_fails && had(1)) room.fails[1] = 8; /* 6 waits until the stage has failed there */
+    meeting_new(1);
+    if (host_fails) meeting.fails[0] = 6;
+    if (host_fails && had(1)) meeting.fails[1] = 8; /* 6 waits until the stage has failed there */
     e = spipe_run(&w.d, &w.r);
     tap_ok(e == (host_fails ? cudaErrorNotSupported : cudaErrorUnknown) &&
                w.r.failure.chunk == first && w.r.failure.chunks_whole == first &&
@@ -409,12 +412,12 @@ static void test_devices(void) {
     world_t w;
     world_new(&w, PIPE_PINNED, 0);
     w.d.threads = 6; /* three for each */
-    room_new(had(6) ? 4 : 1);
+    meeting_new(had(6) ? 4 : 1);
     spipe_devices_list(&w.d, list, 2);
     const cudaError_t e = spipe_run(&w.d, &w.r);
-    tap_ok(e == cudaSuccess && wrong_in(&w, N) == 0 && room.calls == CHUNKS &&
-               (!had(6) || room.most >= 4),
-           "two GPUs: their calls are under way at once: %d", room.most);
+    tap_ok(e == cudaSuccess && wrong_in(&w, N) == 0 && meeting.calls == CHUNKS &&
+               (!had(6) || meeting.most >= 4),
+           "two GPUs: their calls are under way at once: %d", meeting.most);
     world_free(&w);
 }
 

@@ -112,6 +112,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_go_throwing(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enter(spipe_priv_pipeline_t *p, int *before,
                                              spipe_report_t *report) {
     cudaError_t e;
+    *before = p->request.device;
     if (p->request.incomplete) {
         return spipe_priv_refuse_call(report, cudaErrorInvalidResourceHandle,
                                       "an array could not be set; set it again");
