@@ -4553,23 +4553,24 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
                            cudaGetErrorString(e));
 }
 
-/* Whether an error is not the call's own: one of the GPU stays, and any call may be the first to
-   return it. In a checked run nothing else is under way. */
+/* Whether an error is one of the GPU: it stays, and any call may be the first to return it. */
 SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t e) {
     enum cudaStreamCaptureStatus status;
-    if (p->request.desc.checked) return 0;
     if (cudaStreamIsCapturing(p->streams.streams[0], &status) != e) return 0;
     (void)cudaGetLastError();
     return 1;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. */
+/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing else
+   is under way, so an error of the GPU is this step's, too. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    if (!p->request.desc.checked && spipe_priv_stays(p, e)) {
+        return spipe_priv_fail_between(p, e, batch);
+    }
     chunk = spipe_priv_chunk_index(p, batch);
     if (stage < 0) {
         return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
@@ -6434,7 +6435,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     const char *why = spipe_priv_why(&p->note, &e);
     if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
-        return spipe_priv_fail_between(p, e, batch);
+        return spipe_priv_check_step(p, e, s, batch, NULL);
     }
     (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
                                p->request.desc.stages[s].name, c->index, why);
@@ -6523,9 +6524,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
     int i, same;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const unsigned char *host = (const unsigned char *)b->host + at->first * b->elem_bytes;
+        const unsigned char *host = (const unsigned char *)b->host;
         if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
         if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        host += at->first * b->elem_bytes;
         SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
@@ -6898,6 +6900,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
     return spipe_priv_end_early(p, e);
 }
 
+/* A batch of no elements: the sources ended before it. Where the end is not given they are asked
+   once more at that batch, as only then a longer one shows, so that is waited for. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
+    if (p->run.endless && !p->run.positions) {
+        const cudaError_t e = spipe_priv_await(p, filled, batch + 1, batch);
+        if (e != cudaSuccess) return spipe_priv_end_early(p, e);
+    }
+    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    return cudaSuccess;
+}
+
 /* Operations first .. last-1 of a batch's program. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
                                               size_t batch) {
@@ -6924,7 +6938,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
         if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
     }
-    if (at.count == 0) spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    if (at.count == 0) return spipe_priv_issue_end(p, batch);
     return cudaSuccess;
 }
 

@@ -551,16 +551,17 @@ std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args) {
     return a;
 }
 
+/* What CUDA 13.0 with driver 580 answers; older ones answer cudaErrorInvalidConfiguration. */
 cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
                          const cudaLaunchConfig_t &c) {
     const dim3 g = c.gridDim, b = c.blockDim;
     const unsigned max_threads = static_cast<unsigned>(p.max_threads_per_block);
     const unsigned max_x = p.cc_major < 3 ? 65535u : 2147483647u;
-    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return cudaErrorInvalidConfiguration;
-    if (g.x > max_x || g.y > 65535u || g.z > 65535u) return cudaErrorInvalidConfiguration;
-    if (b.x > max_threads || b.y > max_threads || b.z > 64u) return cudaErrorInvalidConfiguration;
+    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return cudaErrorInvalidValue;
+    if (g.x > max_x || g.y > 65535u || g.z > 65535u) return cudaErrorInvalidValue;
+    if (b.x > max_threads || b.y > max_threads || b.z > 64u) return cudaErrorInvalidValue;
     if (static_cast<unsigned long long>(b.x) * b.y * b.z > max_threads)
-        return cudaErrorInvalidConfiguration;
+        return cudaErrorInvalidValue;
     const size_t limit = std::max(p.shared_per_block, static_cast<size_t>(k.max_dynamic));
     return c.dynamicSmemBytes > limit ? cudaErrorInvalidValue : cudaSuccess;
 }

@@ -8,6 +8,8 @@ enum {
     CHUNK = 100
 };
 
+#define OLDER (CUDART_VERSION < 13000) /* refuses launches with another error */
+
 static float x[N], y[N];
 static double wide[N];
 static char out_text[1 << 16]; /* the page */
@@ -440,7 +442,7 @@ static const mistake_t mistakes[] = {
     {"Two stages of one name", same_name, cudaErrorInvalidValue, "a name of its own for each"},
     {"Stages that wait for each other", circle, cudaErrorInvalidValue,
      "take one `spipe_stage_after` away"},
-    {"A launch that CUDA refuses", bad_launch, cudaErrorInvalidConfiguration,
+    {"A launch that CUDA refuses", bad_launch, cudaErrorInvalidValue,
      "at most 1024 threads a block"},
     {"An error of another library: `spipe_chunk_fail(c, \"cufftExecC2C returned %d\", r)`",
      own_words, cudaErrorUnknown, "as that library says"},
@@ -511,7 +513,9 @@ static void make_all(int print) {
 #endif
         e = m->make(&f);
         if (!print)
-            tap_ok(e == m->error && f.error == e && f.message[0], "%s: %s", m->what, f.message);
+            tap_ok((e == m->error || (OLDER && m->make == bad_launch)) && f.error == e &&
+                       f.message[0],
+                   "%s: %s", m->what, f.message);
         page("\n%s:\n", m->what);
         quote(f.message);
         page("\nCure: %s.\n", m->cure);
@@ -526,6 +530,8 @@ static void compare(void) {
     kept[n] = 0;
 #if SPIPE_PRIV_ASAN
     tap_skip("docs/MISTAKES.md is what these mistakes print", "one of them stops AddressSanitizer");
+#elif OLDER
+    tap_skip("docs/MISTAKES.md is what these mistakes print", "it has CUDA 13's words");
 #else
     tap_ok(strcmp(kept, out_text) == 0,
            "docs/MISTAKES.md is what these mistakes print (make mistakes)");

@@ -6,7 +6,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     const char *why = spipe_priv_why(&p->note, &e);
     if (cudaPeekAtLastError() != p->run.stale_error) (void)cudaGetLastError();
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
-        return spipe_priv_fail_between(p, e, batch);
+        return spipe_priv_check_step(p, e, s, batch, NULL);
     }
     (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
                                p->request.desc.stages[s].name, c->index, why);

@@ -33,9 +33,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
     int i, same;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const unsigned char *host = (const unsigned char *)b->host + at->first * b->elem_bytes;
+        const unsigned char *host = (const unsigned char *)b->host;
         if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
         if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        host += at->first * b->elem_bytes;
         SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;

@@ -93,23 +93,24 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
                            cudaGetErrorString(e));
 }
 
-/* Whether an error is not the call's own: one of the GPU stays, and any call may be the first to
-   return it. In a checked run nothing else is under way. */
+/* Whether an error is one of the GPU: it stays, and any call may be the first to return it. */
 SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t e) {
     enum cudaStreamCaptureStatus status;
-    if (p->request.desc.checked) return 0;
     if (cudaStreamIsCapturing(p->streams.streams[0], &status) != e) return 0;
     (void)cudaGetLastError();
     return 1;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. */
+/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing else
+   is under way, so an error of the GPU is this step's, too. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
     if (e == cudaSuccess) return e;
     if (e == cudaPeekAtLastError()) (void)cudaGetLastError();
-    if (spipe_priv_stays(p, e)) return spipe_priv_fail_between(p, e, batch);
+    if (!p->request.desc.checked && spipe_priv_stays(p, e)) {
+        return spipe_priv_fail_between(p, e, batch);
+    }
     chunk = spipe_priv_chunk_index(p, batch);
     if (stage < 0) {
         return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,

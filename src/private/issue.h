@@ -181,6 +181,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
     return spipe_priv_end_early(p, e);
 }
 
+/* A batch of no elements: the sources ended before it. Where the end is not given they are asked
+   once more at that batch, as only then a longer one shows, so that is waited for. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
+    if (p->run.endless && !p->run.positions) {
+        const cudaError_t e = spipe_priv_await(p, filled, batch + 1, batch);
+        if (e != cudaSuccess) return spipe_priv_end_early(p, e);
+    }
+    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    return cudaSuccess;
+}
+
 /* Operations first .. last-1 of a batch's program. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
                                               size_t batch) {
@@ -207,6 +219,6 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
         if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
     }
-    if (at.count == 0) spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    if (at.count == 0) return spipe_priv_issue_end(p, batch);
     return cudaSuccess;
 }

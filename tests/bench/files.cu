@@ -1,6 +1,7 @@
 /*  files.cu -- a file to the GPU: streampipe_files.h beside what an expert writes by hand.
 
     make bench-files BACKEND=cuda ARCH=native          BENCH_ARGS="--folder /mnt/disk --quick"
+                                                        BENCH_ARGS=--sweep
 
     The work is a kernel that adds up all bytes; every way's sum is compared with the first one's.
     Ways, of each file size, from the page cache:
@@ -36,7 +37,8 @@ static __global__ void add_kernel(const unsigned char *x, size_t n, unsigned lon
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         for (size_t i = n / 16 * 16; i < n; ++i) own += x[i];
     }
-    if (own) atomicAdd(sum, own);
+    for (int k = 16; k > 0; k /= 2) own += __shfl_down_sync(0xffffffffu, own, k);
+    if (threadIdx.x % 32 == 0) atomicAdd(sum, own); /* from every thread they take 12 us a MiB */
 }
 
 static cudaError_t add(const void *x, size_t n, unsigned long long *sum, cudaStream_t stream) {
@@ -92,6 +94,14 @@ static spipe_desc_t describe(reader_t *r, const world_t *w, spipe_file_way_t way
     return d;
 }
 
+static std::string plan_of(const spipe_report_t *r) {
+    char text[300];
+    snprintf(text, sizeof text, "%zu threads, %zu x %zu KiB, set-up %.2f + %.2f ms, %s",
+             r->fill_threads, r->depth, r->chunk * 64 / 1024, r->setup_ms, r->wall_ms,
+             r->why_staging);
+    return text;
+}
+
 static double once(world_t *w, spipe_file_way_t way) {
     reader_t r;
     spipe_report_t report;
@@ -100,7 +110,7 @@ static double once(world_t *w, spipe_file_way_t way) {
     SPIPE_CHECK_RUN(&d, &report);
     spipe_file_close(&r.file);
     w->got = r.sum;
-    w->how = report.why_staging;
+    w->how = plan_of(&report);
     return bench_now_ms() - began;
 }
 
@@ -109,9 +119,7 @@ static double kept(world_t *w, reader_t *r) {
     const double began = bench_now_ms();
     SPIPE_CHECK(spipe_pipeline_run(r->p, &report));
     w->got = r->sum;
-    w->how = std::to_string(report.fill_threads) + " threads, chunks of " +
-             std::to_string(report.chunk * 64 / 1024) + " KiB, " + std::to_string(report.depth) +
-             " slots: " + report.why_staging;
+    w->how = plan_of(&report);
     return bench_now_ms() - began;
 }
 
@@ -313,6 +321,36 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
     spipe_file_close(&r.file);
 }
 
+/* Kept pipelines of fixed threads, slots and chunk sizes: what the planner could choose. */
+static void sweep_table(world_t *w, int times) {
+    static const size_t threads[] = {4, 8, 10, 12, 14}, slots[] = {8, 10, 12, 14, 16};
+    static const size_t kib[] = {512, 1024, 2048, 4096, 8192, 16384};
+    printf("%zu KiB, page cache, kept: rows threads x slots, columns KiB of a chunk\n       ",
+           w->bytes / 1024);
+    for (size_t k : kib) printf(" %6zu", k);
+    printf("\n");
+    for (size_t t : threads) {
+        for (size_t s : slots) {
+            if (t > w->cores || s < t) continue;
+            printf("%3zu x %2zu", t, s);
+            for (size_t k : kib) {
+                reader_t r;
+                spipe_desc_t d = describe(&r, w, SPIPE_FILE_AUTO);
+                d.threads = t;
+                d.depth = s;
+                d.chunk = k * 1024 / 64;
+                SPIPE_CHECK(spipe_pipeline_create(&r.p, &d, NULL));
+                (void)kept(w, &r);
+                printf(" %6.2f", rate(w, times, [&] { return kept(w, &r); }));
+                SPIPE_CHECK(spipe_pipeline_destroy(r.p));
+                spipe_file_close(&r.file);
+            }
+            printf("\n");
+            fflush(stdout);
+        }
+    }
+}
+
 /* File to file, beside reading alone and writing alone by as many threads as are best. */
 static double write_by_hand(world_t *w, size_t threads, const std::string &to) {
     const double began = bench_now_ms();
@@ -416,12 +454,13 @@ static void pull_table(size_t bytes, int times) {
 int main(int argc, char **argv) {
     static const size_t sizes[] = {64 * 1024, BENCH_MIB,     16 * BENCH_MIB, 256 * BENCH_MIB,
                                    BENCH_GIB, 4 * BENCH_GIB, 8 * BENCH_GIB};
-    int quick = 0, smoke = 0;
+    int quick = 0, smoke = 0, sweep = 0;
     world_t w = world_t();
     w.folder = "/tmp";
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--quick") == 0) quick = 1;
         if (strcmp(argv[i], "--smoke") == 0) smoke = 1;
+        if (strcmp(argv[i], "--sweep") == 0) sweep = 1;
         if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) w.folder = argv[++i];
     }
     const bench_machine_t machine = bench_machine_or_skip(smoke);
@@ -438,6 +477,10 @@ int main(int argc, char **argv) {
         if (smoke) times = 1;
         make_file(&w, bytes);
         w.cold = 0;
+        if (sweep) {
+            if (bytes == BENCH_GIB || smoke) sweep_table(&w, 3);
+            continue;
+        }
         read_table(&w, hands, times);
         if (bytes < BENCH_GIB && !smoke) continue;
         copy_table(&w, hands, times);
@@ -445,7 +488,7 @@ int main(int argc, char **argv) {
         if (bytes <= 4 * BENCH_GIB) read_table(&w, hands, smoke ? 1 : 3);
         w.cold = 0;
     }
-    pull_table(smoke ? BENCH_MIB : 512 * BENCH_MIB, smoke ? 1 : 15);
+    if (!sweep) pull_table(smoke ? BENCH_MIB : 512 * BENCH_MIB, smoke ? 1 : 15);
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
     return 0;

@@ -37,7 +37,6 @@ typedef struct fuzz_world {
     cudaError_t stage_hit[FUZZ_MAX_STAGES], part_hit[FUZZ_MAX_BUFFERS]; /* failed on purpose */
     int refused_stage; /* whose launch the runtime refused, or -1 */
     size_t refused_chunk;
-    int loose; /* 1 = open ends that disagree: noticed, or not */
 } fuzz_world_t;
 
 /* What they return when they fail on purpose: none is returned by anything else. */
@@ -210,7 +209,6 @@ static __global__ void fuzz_kernel(fuzz_work_t w) { fuzz_do(w); }
 /* That a stage is given what it was promised. */
 static inline void fuzz_check_chunk(const fuzz_world_t *w, const spipe_chunk_t *c, int stage) {
     const fuzz_scene_t *s = w->scene;
-    if (w->loose) return;
     FUZZ_CHECK(w, c->count > 0 && c->first + c->count <= w->count, "stage %d: %zu + %zu of %zu",
                stage, c->first, c->count, w->count);
     if (s->chunk != SPIPE_AUTO) {
@@ -282,7 +280,7 @@ static cudaError_t fuzz_sink(const void *src, size_t count, size_t first, void *
     fuzz_world_t *w = part->world;
     const int i = part->number;
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    FUZZ_CHECK(w, count > 0 && first == w->got[i] && (w->loose || first + count <= w->count),
+    FUZZ_CHECK(w, count > 0 && first == w->got[i] && first + count <= w->count,
                "sink %d: %zu at %zu after %zu of %zu", i, count, first, w->got[i], w->count);
     if (f->fails && w->calls[i] == f->fails_at) return w->part_hit[i] = FUZZ_PART_ERROR;
     ++w->calls[i];
@@ -299,7 +297,7 @@ static inline cudaError_t fuzz_part_error(fuzz_world_t *w, int i, size_t first, 
     const std::lock_guard<std::mutex> hold(lock);
     const fuzz_buffer_t *f = &w->scene->buffers[i];
     const size_t bad = 7 * f->fails_at;
-    FUZZ_CHECK(w, count > 0 && (w->loose || first + count <= w->count),
+    FUZZ_CHECK(w, count > 0 && first + count <= w->count,
                "buffer %d: asked for %zu from %zu of %zu", i, count, first, w->count);
     if (f->fails && first <= bad && bad < first + count) return w->part_hit[i] = FUZZ_PART_ERROR;
     w->got[i] += count;
@@ -340,10 +338,9 @@ static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
 static int fuzz_progress(const spipe_progress_t *p, void *user) {
     fuzz_world_t *w = (fuzz_world_t *)user;
     const fuzz_scene_t *s = w->scene;
-    FUZZ_CHECK(
-        w, w->loose || (p->elements_done <= w->count && (p->total == w->count || p->total == 0)),
-        "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
-    if (!w->loose) fuzz_check_done(w, p->elements_done);
+    FUZZ_CHECK(w, p->elements_done <= w->count && (p->total == w->count || p->total == 0),
+               "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
+    fuzz_check_done(w, p->elements_done);
     return s->stop_at > 0 && p->chunks_done >= s->stop_at;
 }
 
@@ -522,7 +519,7 @@ static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report
     int i, ends_well;
     (void)fuzz_true_count(s, w->count, &ends_well);
     if (e == cudaSuccess) {
-        FUZZ_CHECK(w, ends_well || w->loose, "success, with a source that ended early");
+        FUZZ_CHECK(w, ends_well, "success, with a source that ended early");
         FUZZ_CHECK(w, r->failure.chunks_whole == chunks, "%zu of %zu chunks whole",
                    r->failure.chunks_whole, chunks);
         for (i = 0; i < s->num_stages; ++i) {
@@ -536,7 +533,6 @@ static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report
         fuzz_check_failure(w, e, r, ends_well);
     }
     if (whole > w->count) whole = w->count;
-    if (e != cudaSuccess && w->loose) return;
     for (i = 0; i < s->num_buffers; ++i) fuzz_check_values(w, i, whole, e == cudaSuccess);
 }
 
@@ -554,7 +550,6 @@ static inline void fuzz_start(fuzz_world_t *w, size_t count) {
     for (i = 0; i < w->scene->num_stages; ++i) w->stage_hit[i] = cudaSuccess;
     w->refused_stage = -1;
     w->count = fuzz_true_count(w->scene, count, &ends_well);
-    w->loose = w->scene->open_ended && !ends_well;
     fuzz_simulate(w->scene, w->count);
     fuzz_prepare(w);
     fuzz_prepare_device(w);

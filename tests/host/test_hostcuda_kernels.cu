@@ -248,12 +248,11 @@ static void test_arguments() {
 static void test_launch_limits() {
     mapped_t<float> o(1);
     const float4 v = make_float4(0, 0, 0, 0);
-    tap_ok(run(config(0, 1), by_value, v, 'a', 0, o.p) == cudaErrorInvalidConfiguration,
+    tap_ok(run(config(0, 1), by_value, v, 'a', 0, o.p) == cudaErrorInvalidValue,
            "no blocks: refused");
-    tap_ok(run(config(1, 1025), by_value, v, 'a', 0, o.p) == cudaErrorInvalidConfiguration,
+    tap_ok(run(config(1, 1025), by_value, v, 'a', 0, o.p) == cudaErrorInvalidValue,
            "1025 threads: refused");
-    tap_ok(run(config(dim3(1, 65536), 1), by_value, v, 'a', 0, o.p) ==
-               cudaErrorInvalidConfiguration,
+    tap_ok(run(config(dim3(1, 65536), 1), by_value, v, 'a', 0, o.p) == cudaErrorInvalidValue,
            "65536 blocks along y: refused");
     tap_ok(run(config(1, 1, 49 * 1024), by_value, v, 'a', 0, o.p) == cudaErrorInvalidValue,
            "more than 48 KiB of shared memory: refused");
