@@ -749,7 +749,8 @@ typedef struct spipe_desc {
         slot is an allocation of its own instead, so that these see reads, too;
       - an elementwise stage that writes into an input;
       - a replayable stage that enqueues other work than in the run of the pipeline before: other
-        kernels, copies or, from CUDA 12.4 on, arguments (the padding of structs included).
+        kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
+        padding may differ).
     It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
@@ -6605,6 +6606,7 @@ SPIPE_PRIV_RARE void spipe_priv_hash_kernel(uint64_t *hash, cudaGraphNode_t node
 #if CUDART_VERSION >= 12040
     for (i = 0; k.kernelParams; ++i) {
         if (cudaFuncGetParamInfo(k.func, i, &offset, &bytes) != cudaSuccess) break;
+        if (bytes > sizeof(void *)) continue; /* a struct: its padding may differ */
         spipe_priv_hash(hash, k.kernelParams[i], bytes);
     }
 #endif

@@ -209,14 +209,22 @@ typedef struct work {
     int more;                   /* one more kernel */
 } work_t;
 
-static __global__ void times(const unsigned char *x, unsigned char *y, size_t n, work_t w) {
+/* An argument with padding, which is something else in every call. */
+typedef struct padded {
+    const unsigned char *table;
+    unsigned char zero;
+} padded_t;
+
+static __global__ void times(const unsigned char *x, unsigned char *y, size_t n, int factor,
+                             padded_t p) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i < n) y[i] = (unsigned char)(w.factor * x[i]);
+    if (i < n) y[i] = (unsigned char)(factor * x[i] + p.zero);
 }
 
-static __global__ void times_too(const unsigned char *x, unsigned char *y, size_t n, work_t w) {
+static __global__ void times_too(const unsigned char *x, unsigned char *y, size_t n, int factor,
+                                 padded_t p) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i < n) y[i] = (unsigned char)(w.factor * x[i]);
+    if (i < n) y[i] = (unsigned char)(factor * x[i] + p.zero);
 }
 
 static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
@@ -225,15 +233,17 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     const unsigned char *x = SPIPE_BUF(c, 0, const unsigned char);
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
     void *temp = SPIPE_BUF_ROW(c, 3, unsigned char, 3);
-    work_t given; /* an argument without padding, the rest of it equal */
-    memset((void *)&given, 0, sizeof given);
-    given.factor = w->factor;
+    static int calls;
+    padded_t p;
+    memset((void *)&p, ++calls, sizeof p);
+    p.table = w->table;
+    p.zero = 0;
     SPIPE_TRY(cudaMemsetAsync(temp, w->fill, c->count, c->stream));
     SPIPE_TRY(cudaMemcpyAsync(temp, w->table, 16, cudaMemcpyDefault, c->stream));
     SPIPE_TRY(SPIPE_LAUNCH(w->other_kernel ? times_too : times, blocks, 64, 0, c->stream, x, y,
-                           c->count, given));
+                           c->count, w->factor, p));
     if (!w->more) return cudaSuccess;
-    return SPIPE_LAUNCH(times, blocks, 64, 0, c->stream, x, y, c->count, given);
+    return SPIPE_LAUNCH(times, blocks, 64, 0, c->stream, x, y, c->count, w->factor, p);
 }
 
 static void world_replayable(world_t *w, spipe_schedule_t schedule, work_t *work, int promised) {

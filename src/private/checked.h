@@ -114,6 +114,7 @@ SPIPE_PRIV_RARE void spipe_priv_hash_kernel(uint64_t *hash, cudaGraphNode_t node
 #if CUDART_VERSION >= 12040
     for (i = 0; k.kernelParams; ++i) {
         if (cudaFuncGetParamInfo(k.func, i, &offset, &bytes) != cudaSuccess) break;
+        if (bytes > sizeof(void *)) continue; /* a struct: its padding may differ */
         spipe_priv_hash(hash, k.kernelParams[i], bytes);
     }
 #endif

@@ -210,7 +210,8 @@ typedef struct spipe_desc {
         slot is an allocation of its own instead, so that these see reads, too;
       - an elementwise stage that writes into an input;
       - a replayable stage that enqueues other work than in the run of the pipeline before: other
-        kernels, copies or, from CUDA 12.4 on, arguments (the padding of structs included).
+        kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
+        padding may differ).
     It never replays a graph, and uses zero-copy only where the schedule says so.               */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
