@@ -234,7 +234,7 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
     void *temp = SPIPE_BUF_ROW(c, 3, unsigned char, 3);
     static int calls;
-    padded_t p;
+    static padded_t p;
     memset((void *)&p, ++calls, sizeof p);
     p.table = w->table;
     p.zero = 0;
