@@ -209,9 +209,10 @@ typedef struct work {
     int more;                   /* one more kernel */
 } work_t;
 
-/* An argument with padding, which is something else in every call. */
+/* An argument with padding, which is something else in every call; too large for registers, where
+   padding would be lost. */
 typedef struct padded {
-    const unsigned char *table;
+    const unsigned char *tables[3];
     unsigned char zero;
 } padded_t;
 
@@ -236,7 +237,7 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     static int calls;
     static padded_t p;
     memset((void *)&p, ++calls, sizeof p);
-    p.table = w->table;
+    p.tables[0] = p.tables[1] = p.tables[2] = w->table;
     p.zero = 0;
     SPIPE_TRY(cudaMemsetAsync(temp, w->fill, c->count, c->stream));
     SPIPE_TRY(cudaMemcpyAsync(temp, w->table, 16, cudaMemcpyDefault, c->stream));
