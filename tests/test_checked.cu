@@ -209,8 +209,7 @@ typedef struct work {
     int more;                   /* one more kernel */
 } work_t;
 
-/* An argument with padding, which is something else in every call; too large for registers, where
-   padding would be lost. */
+/* An argument with padding, which is something else in every call. */
 typedef struct padded {
     const unsigned char *tables[3];
     unsigned char zero;
@@ -234,6 +233,10 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     const unsigned char *x = SPIPE_BUF(c, 0, const unsigned char);
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
     void *temp = SPIPE_BUF_ROW(c, 3, unsigned char, 3);
+    const void *kernel = (const void *)(w->other_kernel ? times_too : times);
+    size_t n = c->count;
+    int factor = w->factor;
+    void *args[5]; /* SPIPE_LAUNCH copies a struct by its members */
     static int calls;
     static padded_t p;
     memset((void *)&p, ++calls, sizeof p);
@@ -241,10 +244,10 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     p.zero = 0;
     SPIPE_TRY(cudaMemsetAsync(temp, w->fill, c->count, c->stream));
     SPIPE_TRY(cudaMemcpyAsync(temp, w->table, 16, cudaMemcpyDefault, c->stream));
-    SPIPE_TRY(SPIPE_LAUNCH(w->other_kernel ? times_too : times, blocks, 64, 0, c->stream, x, y,
-                           c->count, w->factor, p));
+    args[0] = &x, args[1] = &y, args[2] = &n, args[3] = &factor, args[4] = &p;
+    SPIPE_TRY(cudaLaunchKernel(kernel, dim3(blocks), dim3(64), args, 0, c->stream));
     if (!w->more) return cudaSuccess;
-    return SPIPE_LAUNCH(times, blocks, 64, 0, c->stream, x, y, c->count, w->factor, p);
+    return cudaLaunchKernel(kernel, dim3(blocks), dim3(64), args, 0, c->stream);
 }
 
 static void world_replayable(world_t *w, spipe_schedule_t schedule, work_t *work, int promised) {
