@@ -233,7 +233,8 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
     const unsigned char *x = SPIPE_BUF(c, 0, const unsigned char);
     unsigned char *y = SPIPE_BUF(c, 1, unsigned char);
     void *temp = SPIPE_BUF_ROW(c, 3, unsigned char, 3);
-    const void *kernel = (const void *)(w->other_kernel ? times_too : times);
+    void (*kernel)(const unsigned char *, unsigned char *, size_t, int, padded_t) =
+        w->other_kernel ? times_too : times;
     size_t n = c->count;
     int factor = w->factor;
     void *args[5]; /* SPIPE_LAUNCH copies a struct by its members */
