@@ -1256,7 +1256,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* other programs want all CPUs until then: do not yield */
+    double busy_until;   /* of the calling thread's yields */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -1328,17 +1328,17 @@ SPIPE_API double spipe_priv_seconds(void) {
 #endif
 }
 
-/* Lets other threads run: the calling thread polls, which must not keep a CPU from the workers.
-   Where yielding takes more than a millisecond, other programs want every CPU. Runs that kept
-   yielding among them took 60 times as long (Linux 6.18), so then this stops for 32 times as long
-   as the yield took. */
-SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
+/* Lets other threads run: who polls must not keep a CPU from those that work. Where yielding takes
+   more than a millisecond, other programs want every CPU. Runs that kept yielding among them took
+   60 times as long (Linux 6.18), so then this stops for 32 times as long as the yield took:
+   *busy_until is the time until which it does, 0 at first. */
+SPIPE_API void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
-    if (began < s->busy_until) return;
+    if (began < *busy_until) return;
     spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
-    if (took > 1e-3) s->busy_until = began + 32.0 * took;
+    if (took > 1e-3) *busy_until = began + 32.0 * took;
 }
 
 /* ---- src/private/errors.h ---- */
@@ -4005,6 +4005,9 @@ typedef struct spipe_priv_queue {
     size_t num_threads; /* started */
     size_t num_begun;   /* of these, those that took a worker struct */
     size_t limit;       /* of these, those that may take tasks in this run */
+    int polling;        /* 1 = one of them asks whether the copy in has ended that the oldest task
+                           waits for */
+    double busy_until;  /* of its yields */
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
     spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
@@ -4043,7 +4046,7 @@ typedef struct spipe_priv_progress_counts {
     size_t completed;                    /* batches whose outputs are whole */
     size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
     size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* and seen to have ended */
+    size_t polled_in, polled_out;        /* and seen to have ended; polled_in under the lock */
     size_t reported;                     /* to the progress callback */
     size_t num_positions;                /* batches that were handed a position */
     size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */
@@ -5578,6 +5581,42 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
     while (q->barred) spipe_priv_wake_one(&q->barred);
 }
 
+/* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
+   ended. Called with the lock held. */
+SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+    const spipe_priv_task_t *t = &q->tasks[q->head];
+    if (q->num_tasks == 0) return 0;
+    if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
+    return t->batch < p->plan.depth + p->run.at.polled_in;
+}
+
+/* Asks whether the copies in of a batch have ended, all before it having, and counts it. An error
+   of the GPU is an end, too: the calling thread will meet it. */
+SPIPE_API int spipe_priv_copied_in(spipe_priv_pipeline_t *p, size_t batch) {
+    const cudaError_t e = cudaEventQuery(p->memory.slots[batch % p->plan.depth].in_done);
+    if (!spipe_priv_reached(e) && e == cudaErrorNotReady) return 0;
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    spipe_priv_lock(p->sync);
+    if (p->run.at.polled_in == batch) p->run.at.polled_in = batch + 1;
+    spipe_priv_unlock(p->sync);
+    return 1;
+}
+
+/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not,
+   and others can sleep; before it does that task it wakes the next one to ask. Called and returns
+   with the lock held. */
+SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+    const size_t batch = p->run.at.polled_in;
+    int ended;
+    q->polling = 1;
+    spipe_priv_unlock(p->sync);
+    ended = spipe_priv_copied_in(p, batch);
+    if (!ended) spipe_priv_yield(&q->busy_until);
+    spipe_priv_lock(p->sync);
+    q->polling = 0;
+    if (ended && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
+}
+
 /* Does the oldest task of a queue; called and returns with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
     const spipe_priv_task_t t = q->tasks[q->head];
@@ -5596,16 +5635,20 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_stay_on_node(p->request.facts.numa_node);
-    if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
+    (void)cudaSetDevice(p->request.device); /* a call of CUDA would start another one */
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
     spipe_priv_cond_create(&w->work);
     while (!p->workers.quit) {
-        if (q->num_tasks > 0 && number < q->limit)
+        if (number >= q->limit)
+            spipe_priv_park(p->sync, &q->barred, w);
+        else if (spipe_priv_is_ready(p, q))
             spipe_priv_do_next(p, q);
+        else if (q->num_tasks > 0 && !q->polling)
+            spipe_priv_poll_copy(p, q);
         else
-            spipe_priv_park(p->sync, number < q->limit ? &q->parked : &q->barred, w);
+            spipe_priv_park(p->sync, &q->parked, w);
     }
     spipe_priv_unlock(p->sync);
     spipe_priv_cond_destroy(&w->work);
@@ -5626,7 +5669,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         t->what = what;
         t->stage = stage;
         t->batch = batch;
-        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(&q->parked);
+        if ((!own || !p->plan.caller_helps) && !q->polling) spipe_priv_wake_one(&q->parked);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -5738,18 +5781,23 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
     return q->num_threads < q->limit ? q->num_threads : q->limit;
 }
 
-/* A queue that a waiting caller should help: its workers are missing or take all CPUs, or the plan
-   says so, but then it drains only when CUDA need not be asked about more. Where one thread at a
-   time is let in, to host stages, sources and sinks, the caller comes only if there is no worker: a
-   source may wait for what a sink has had, and nobody else issues. */
-SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+/* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
+   the plan says so, but then it drains only when CUDA need not be asked about more. Where one
+   thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
+   no worker: a source may wait for what a sink has had, and nobody else issues. */
+SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
+    int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
+    if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
+    return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
+}
+
+/* A queue that it should help, and can; or NULL. */
+SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
-        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
-        if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
-        if ((help || spipe_priv_num_workers(q) == 0) && q->num_tasks > 0) return q;
+        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
     }
     return NULL;
 }
@@ -5768,7 +5816,8 @@ SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
     int i, busy = 0;
     spipe_priv_lock(p->sync);
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        busy |= p->workers.queues[i].num_tasks > 0 || p->workers.queues[i].num_busy > 0;
+        const spipe_priv_queue_t *q = &p->workers.queues[i];
+        busy |= q->num_tasks > 0 || q->num_busy > 0 || q->polling;
     }
     spipe_priv_unlock(p->sync);
     return busy;
@@ -6255,7 +6304,7 @@ SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_tas
 /* ---- src/private/waiting.h ---- */
 /* ---- 13 execute: waiting -------------------------------------------------------------------
    What the calling thread does while it waits: it asks CUDA which copies have ended and posts what
-   may follow, and helps the workers. Workers ask no CUDA. */
+   may follow, and helps the workers. Which copies in have ended the workers that fill ask. */
 
 /* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
 SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
@@ -6282,9 +6331,6 @@ SPIPE_API void spipe_priv_poll_out(spipe_priv_pipeline_t *p) {
 /* Whether the slot of a batch may be filled again. */
 SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
-        return batch < p->run.at.issued_in && spipe_priv_poll_event(p, slot->in_done, batch) > 0;
-    }
     if (batch >= p->run.at.issued_out) return 0;
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
         spipe_priv_locked_get(p, &slot->whole) <= batch) {
@@ -6295,11 +6341,19 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
 
 /* Posts what may follow the copies that have ended. */
 SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
+    size_t batch;
     if (p->route.drains) spipe_priv_poll_out(p);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
-    while (spipe_priv_may_refill(p, p->run.at.polled_in)) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + p->run.at.polled_in);
-        ++p->run.at.polled_in;
+    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
+    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
+        if (batch < p->run.at.issued_in && spipe_priv_may_help(p, SPIPE_PRIV_FILL)) {
+            (void)spipe_priv_copied_in(p, batch);
+        }
+        return;
+    }
+    for (; spipe_priv_may_refill(p, batch); ++batch) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
+        spipe_priv_locked_set(p, &p->run.at.polled_in, batch + 1);
     }
 }
 
@@ -6309,7 +6363,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *f
     while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
         if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
-        spipe_priv_yield(p->sync);
+        spipe_priv_yield(&p->sync->busy_until);
     }
     return spipe_priv_error_at(p, batch);
 }
@@ -6321,7 +6375,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
         spipe_priv_poll(p);
         busy = p->route.drains && p->run.at.polled_out < p->run.at.issued_out;
         busy |= spipe_priv_workers_busy(p);
-        if (!spipe_priv_help(p) && busy) spipe_priv_yield(p->sync);
+        if (!spipe_priv_help(p) && busy) spipe_priv_yield(&p->sync->busy_until);
     }
 }
 
@@ -6856,7 +6910,11 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         return spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
     case SPIPE_PRIV_OP_HOST_END:
         return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
-    default: p->run.at.issued_in = at->batch + 1; return cudaSuccess; /* IN_END */
+    default: /* IN_END */
+        p->run.at.issued_in = at->batch + 1;
+        if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
+        return cudaSuccess;
     }
 }
 

@@ -135,7 +135,11 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         return spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
     case SPIPE_PRIV_OP_HOST_END:
         return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
-    default: p->run.at.issued_in = at->batch + 1; return cudaSuccess; /* IN_END */
+    default: /* IN_END */
+        p->run.at.issued_in = at->batch + 1;
+        if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
+        return cudaSuccess;
     }
 }
 

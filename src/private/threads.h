@@ -100,7 +100,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* other programs want all CPUs until then: do not yield */
+    double busy_until;   /* of the calling thread's yields */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -172,15 +172,15 @@ SPIPE_API double spipe_priv_seconds(void) {
 #endif
 }
 
-/* Lets other threads run: the calling thread polls, which must not keep a CPU from the workers.
-   Where yielding takes more than a millisecond, other programs want every CPU. Runs that kept
-   yielding among them took 60 times as long (Linux 6.18), so then this stops for 32 times as long
-   as the yield took. */
-SPIPE_API void spipe_priv_yield(spipe_priv_sync_t *s) {
+/* Lets other threads run: who polls must not keep a CPU from those that work. Where yielding takes
+   more than a millisecond, other programs want every CPU. Runs that kept yielding among them took
+   60 times as long (Linux 6.18), so then this stops for 32 times as long as the yield took:
+   *busy_until is the time until which it does, 0 at first. */
+SPIPE_API void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
-    if (began < s->busy_until) return;
+    if (began < *busy_until) return;
     spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
-    if (took > 1e-3) s->busy_until = began + 32.0 * took;
+    if (took > 1e-3) *busy_until = began + 32.0 * took;
 }

@@ -1,6 +1,6 @@
 /* ---- 13 execute: waiting -------------------------------------------------------------------
    What the calling thread does while it waits: it asks CUDA which copies have ended and posts what
-   may follow, and helps the workers. Workers ask no CUDA. */
+   may follow, and helps the workers. Which copies in have ended the workers that fill ask. */
 
 /* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
 SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
@@ -27,9 +27,6 @@ SPIPE_API void spipe_priv_poll_out(spipe_priv_pipeline_t *p) {
 /* Whether the slot of a batch may be filled again. */
 SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
-        return batch < p->run.at.issued_in && spipe_priv_poll_event(p, slot->in_done, batch) > 0;
-    }
     if (batch >= p->run.at.issued_out) return 0;
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
         spipe_priv_locked_get(p, &slot->whole) <= batch) {
@@ -40,11 +37,19 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
 
 /* Posts what may follow the copies that have ended. */
 SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
+    size_t batch;
     if (p->route.drains) spipe_priv_poll_out(p);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
-    while (spipe_priv_may_refill(p, p->run.at.polled_in)) {
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + p->run.at.polled_in);
-        ++p->run.at.polled_in;
+    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
+    if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
+        if (batch < p->run.at.issued_in && spipe_priv_may_help(p, SPIPE_PRIV_FILL)) {
+            (void)spipe_priv_copied_in(p, batch);
+        }
+        return;
+    }
+    for (; spipe_priv_may_refill(p, batch); ++batch) {
+        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
+        spipe_priv_locked_set(p, &p->run.at.polled_in, batch + 1);
     }
 }
 
@@ -54,7 +59,7 @@ SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *f
     while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
         if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
-        spipe_priv_yield(p->sync);
+        spipe_priv_yield(&p->sync->busy_until);
     }
     return spipe_priv_error_at(p, batch);
 }
@@ -66,7 +71,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
         spipe_priv_poll(p);
         busy = p->route.drains && p->run.at.polled_out < p->run.at.issued_out;
         busy |= spipe_priv_workers_busy(p);
-        if (!spipe_priv_help(p) && busy) spipe_priv_yield(p->sync);
+        if (!spipe_priv_help(p) && busy) spipe_priv_yield(&p->sync->busy_until);
     }
 }
 

@@ -28,6 +28,42 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
     while (q->barred) spipe_priv_wake_one(&q->barred);
 }
 
+/* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
+   ended. Called with the lock held. */
+SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+    const spipe_priv_task_t *t = &q->tasks[q->head];
+    if (q->num_tasks == 0) return 0;
+    if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
+    return t->batch < p->plan.depth + p->run.at.polled_in;
+}
+
+/* Asks whether the copies in of a batch have ended, all before it having, and counts it. An error
+   of the GPU is an end, too: the calling thread will meet it. */
+SPIPE_API int spipe_priv_copied_in(spipe_priv_pipeline_t *p, size_t batch) {
+    const cudaError_t e = cudaEventQuery(p->memory.slots[batch % p->plan.depth].in_done);
+    if (!spipe_priv_reached(e) && e == cudaErrorNotReady) return 0;
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    spipe_priv_lock(p->sync);
+    if (p->run.at.polled_in == batch) p->run.at.polled_in = batch + 1;
+    spipe_priv_unlock(p->sync);
+    return 1;
+}
+
+/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not,
+   and others can sleep; before it does that task it wakes the next one to ask. Called and returns
+   with the lock held. */
+SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+    const size_t batch = p->run.at.polled_in;
+    int ended;
+    q->polling = 1;
+    spipe_priv_unlock(p->sync);
+    ended = spipe_priv_copied_in(p, batch);
+    if (!ended) spipe_priv_yield(&q->busy_until);
+    spipe_priv_lock(p->sync);
+    q->polling = 0;
+    if (ended && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
+}
+
 /* Does the oldest task of a queue; called and returns with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
     const spipe_priv_task_t t = q->tasks[q->head];
@@ -46,16 +82,20 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_stay_on_node(p->request.facts.numa_node);
-    if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
+    (void)cudaSetDevice(p->request.device); /* a call of CUDA would start another one */
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
     spipe_priv_cond_create(&w->work);
     while (!p->workers.quit) {
-        if (q->num_tasks > 0 && number < q->limit)
+        if (number >= q->limit)
+            spipe_priv_park(p->sync, &q->barred, w);
+        else if (spipe_priv_is_ready(p, q))
             spipe_priv_do_next(p, q);
+        else if (q->num_tasks > 0 && !q->polling)
+            spipe_priv_poll_copy(p, q);
         else
-            spipe_priv_park(p->sync, number < q->limit ? &q->parked : &q->barred, w);
+            spipe_priv_park(p->sync, &q->parked, w);
     }
     spipe_priv_unlock(p->sync);
     spipe_priv_cond_destroy(&w->work);
@@ -76,7 +116,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         t->what = what;
         t->stage = stage;
         t->batch = batch;
-        if (!own || !p->plan.caller_helps) spipe_priv_wake_one(&q->parked);
+        if ((!own || !p->plan.caller_helps) && !q->polling) spipe_priv_wake_one(&q->parked);
     }
     spipe_priv_unlock(p->sync);
 }
@@ -188,18 +228,23 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
     return q->num_threads < q->limit ? q->num_threads : q->limit;
 }
 
-/* A queue that a waiting caller should help: its workers are missing or take all CPUs, or the plan
-   says so, but then it drains only when CUDA need not be asked about more. Where one thread at a
-   time is let in, to host stages, sources and sinks, the caller comes only if there is no worker: a
-   source may wait for what a sink has had, and nobody else issues. */
-SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+/* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
+   the plan says so, but then it drains only when CUDA need not be asked about more. Where one
+   thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
+   no worker: a source may wait for what a sink has had, and nobody else issues. */
+SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
+    int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
+    if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
+    return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
+}
+
+/* A queue that it should help, and can; or NULL. */
+SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
-        int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
-        if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
-        if ((help || spipe_priv_num_workers(q) == 0) && q->num_tasks > 0) return q;
+        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
     }
     return NULL;
 }
@@ -218,7 +263,8 @@ SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
     int i, busy = 0;
     spipe_priv_lock(p->sync);
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        busy |= p->workers.queues[i].num_tasks > 0 || p->workers.queues[i].num_busy > 0;
+        const spipe_priv_queue_t *q = &p->workers.queues[i];
+        busy |= q->num_tasks > 0 || q->num_busy > 0 || q->polling;
     }
     spipe_priv_unlock(p->sync);
     return busy;
