@@ -2484,8 +2484,6 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
-    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging; sweeps of tests/bench found no use for
-                                             more with 7 + 7 threads */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
@@ -2504,8 +2502,11 @@ enum {
 #define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
-#define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_UNCACHED_FILL                                                                   \
+    0.65                             /* of the fill rate, where sources write a ring that the cache
+                                        does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
     0.90                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */
@@ -3179,8 +3180,9 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    const double slower = cached ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
-    e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
+    e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) / rate;
     if (!(threads > 0.0)) {
@@ -3410,14 +3412,15 @@ SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spi
     return busy > segments ? busy : segments;
 }
 
-/* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
-   staging thread and one being copied each way. */
+/* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
+   the direction that has more, as chunks are copied in order and one that is filled waits for those
+   before it. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = spipe_priv_least_depth(p, &y);
-    const size_t threads = y.fill_threads + y.drain_threads;
+    const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
+    size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
     double period, latency;
-    size_t depth;
     spipe_priv_engines_t e;
     if (p->desc->schedule == SPIPE_SERIAL) return 1;
     if (p->desc->depth != SPIPE_AUTO) return p->desc->depth;
@@ -3427,11 +3430,10 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     latency = spipe_priv_latency(p->costs, w, &e);
     period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
     depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
-    if (depth < y.fill_threads) depth = y.fill_threads;
-    if (depth < y.drain_threads) depth = y.drain_threads;
+    if (most < 2 * busier) most = 2 * busier;
+    if (depth < 2 * busier) depth = 2 * busier;
+    if (depth > most) depth = most;
     depth += depth % 2; /* chunks alternate between two kernel streams */
-    if (depth > threads + threads % 2 + 2) depth = threads + threads % 2 + 2;
-    if (depth > SPIPE_PRIV_STAGED_SLOTS) depth = SPIPE_PRIV_STAGED_SLOTS;
     if (depth < least) depth = least;
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
@@ -4005,7 +4007,7 @@ typedef struct spipe_priv_queue {
     size_t num_threads; /* started */
     size_t num_begun;   /* of these, those that took a worker struct */
     size_t limit;       /* of these, those that may take tasks in this run */
-    int polling;        /* 1 = one of them asks whether the copy in has ended that the oldest task
+    int polling;        /* 1 = one of them asks whether the copy has ended that the oldest task
                            waits for */
     double busy_until;  /* of its yields */
     void *threads[SPIPE_MAX_THREADS];
@@ -4046,7 +4048,7 @@ typedef struct spipe_priv_progress_counts {
     size_t completed;                    /* batches whose outputs are whole */
     size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
     size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* and seen to have ended; polled_in under the lock */
+    size_t polled_in, polled_out;        /* and seen to have ended */
     size_t reported;                     /* to the progress callback */
     size_t num_positions;                /* batches that were handed a position */
     size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */
@@ -5582,35 +5584,52 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 }
 
 /* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
-   ended. Called with the lock held. */
+   ended, and drained once its copy out has. Called with the lock held. */
 SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
+    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (q->num_tasks == 0) return 0;
-    if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
+    if (t->what == SPIPE_PRIV_DRAIN) return t->batch < p->run.at.polled_out;
+    if (t->what != SPIPE_PRIV_FILL || !refills) return 1;
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 
-/* Asks whether the copies in of a batch have ended, all before it having, and counts it. An error
-   of the GPU is an end, too: the calling thread will meet it. */
-SPIPE_API int spipe_priv_copied_in(spipe_priv_pipeline_t *p, size_t batch) {
-    const cudaError_t e = cudaEventQuery(p->memory.slots[batch % p->plan.depth].in_done);
-    if (!spipe_priv_reached(e) && e == cudaErrorNotReady) return 0;
-    if (e != cudaSuccess) (void)cudaGetLastError();
+/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
+SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
+    const cudaError_t e = cudaEventQuery(event);
+    if (spipe_priv_reached(e)) return 1;
+    if (e == cudaErrorNotReady) return 0;
+    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
+    return -1;
+}
+
+/* Asks whether the copies that tasks of a kind wait for have ended of one batch more, and counts
+   it; after an error, too, as then nobody drains. Returns whether it has. In a checked run the
+   calling thread waits for each step itself, and meets its errors: before one, nobody asks. */
+SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
+    const int in = what == SPIPE_PRIV_FILL;
+    const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
+    size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
+    const size_t batch = spipe_priv_locked_get(p, polled);
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    if (batch >= spipe_priv_locked_get(p, issued)) return 0;
+    if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
+    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, batch) == 0) return 0;
     spipe_priv_lock(p->sync);
-    if (p->run.at.polled_in == batch) p->run.at.polled_in = batch + 1;
+    if (*polled == batch) *polled = batch + 1;
     spipe_priv_unlock(p->sync);
     return 1;
 }
 
-/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not,
+/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
    and others can sleep; before it does that task it wakes the next one to ask. Called and returns
    with the lock held. */
 SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
-    const size_t batch = p->run.at.polled_in;
+    const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
-    ended = spipe_priv_copied_in(p, batch);
+    ended = spipe_priv_ask(p, what);
     if (!ended) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
     q->polling = 0;
@@ -5672,6 +5691,12 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         if ((!own || !p->plan.caller_helps) && !q->polling) spipe_priv_wake_one(&q->parked);
     }
     spipe_priv_unlock(p->sync);
+}
+
+/* Once its copies out are issued. */
+SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
+    spipe_priv_locked_set(p, &p->run.at.issued_out, batch + 1);
+    spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
 }
 
 /* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
@@ -5784,7 +5809,8 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so, but then it drains only when CUDA need not be asked about more. Where one
    thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
-   no worker: a source may wait for what a sink has had, and nobody else issues. */
+   no worker: a source may wait for what a sink has had, and nobody else issues. Called with the
+   lock held. */
 SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
@@ -6303,30 +6329,8 @@ SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_tas
 
 /* ---- src/private/waiting.h ---- */
 /* ---- 13 execute: waiting -------------------------------------------------------------------
-   What the calling thread does while it waits: it asks CUDA which copies have ended and posts what
-   may follow, and helps the workers. Which copies in have ended the workers that fill ask. */
-
-/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
-SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
-    const cudaError_t e = cudaEventQuery(event);
-    if (spipe_priv_reached(e)) return 1;
-    if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
-    return -1;
-}
-
-/* Posts the draining of batches whose copies out have ended. */
-SPIPE_API void spipe_priv_poll_out(spipe_priv_pipeline_t *p) {
-    spipe_priv_progress_counts_t *at = &p->run.at;
-    while (at->polled_out < at->issued_out) {
-        const size_t k = at->polled_out;
-        const int ended = spipe_priv_poll_event(p, p->memory.slots[k % p->plan.depth].out_done, k);
-        if (ended < 0) at->issued_out = k; /* what is there now is not worth draining */
-        if (ended <= 0) return;
-        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, k);
-        ++at->polled_out;
-    }
-}
+   What the calling thread does while it waits: it helps the workers, and does what they would do
+   where there are none. */
 
 /* Whether the slot of a batch may be filled again. */
 SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
@@ -6339,18 +6343,27 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
 }
 
-/* Posts what may follow the copies that have ended. */
+/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps drains
+   the last batch himself. */
+SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
+    int help;
+    spipe_priv_lock(p->sync);
+    help = p->plan.caller_helps || spipe_priv_may_help(p, what);
+    spipe_priv_unlock(p->sync);
+    if (help) (void)spipe_priv_ask(p, what);
+}
+
+/* Asks for the workers that are missing which copies have ended, and posts the filling of slots
+   that are free when their batch is done. */
 SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
-    if (p->route.drains) spipe_priv_poll_out(p);
+    if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
-    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
-        if (batch < p->run.at.issued_in && spipe_priv_may_help(p, SPIPE_PRIV_FILL)) {
-            (void)spipe_priv_copied_in(p, batch);
-        }
+        spipe_priv_help_ask(p, SPIPE_PRIV_FILL);
         return;
     }
+    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
     for (; spipe_priv_may_refill(p, batch); ++batch) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
         spipe_priv_locked_set(p, &p->run.at.polled_in, batch + 1);
@@ -6373,8 +6386,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
     while (busy) {
         spipe_priv_poll(p);
-        busy = p->route.drains && p->run.at.polled_out < p->run.at.issued_out;
-        busy |= spipe_priv_workers_busy(p);
+        busy = spipe_priv_workers_busy(p);
         if (!spipe_priv_help(p) && busy) spipe_priv_yield(&p->sync->busy_until);
     }
 }
@@ -6869,11 +6881,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
-    const int last = op->step == SPIPE_PRIV_STEP_OUT;
+    spipe_priv_progress_counts_t *counts = &p->run.at;
+    const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
+    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
+    if (first && refills) spipe_priv_locked_set(p, &counts->polled_in, at->batch + 1);
+    if (last && p->route.drains) spipe_priv_locked_set(p, &counts->polled_out, at->batch + 1);
+    if (last && !p->route.drains && !p->run.enqueued) counts->completed = at->batch + 1;
     return cudaSuccess;
 }
 
@@ -6911,7 +6927,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_HOST_END:
         return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
     default: /* IN_END */
-        p->run.at.issued_in = at->batch + 1;
+        spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
         return cudaSuccess;
@@ -7061,7 +7077,11 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
                 return spipe_priv_check_step(p, e, -1, batch, "recording its end");
             }
         }
-        p->run.at.issued_out = batch + 1; /* with its checkpoint, or nobody could see it whole */
+        /* with its checkpoint, or nobody could see it whole */
+        if (p->route.drains)
+            spipe_priv_post_drain(p, batch);
+        else
+            p->run.at.issued_out = batch + 1;
     }
     if (!p->sync->single_threaded) spipe_priv_poll(p);
     if (p->request.desc.progress) spipe_priv_report_progress(p);

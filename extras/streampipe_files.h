@@ -516,14 +516,16 @@ SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
    it cannot be asked it does. */
 SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
 #if defined(RWF_NOWAIT)
-    const size_t step = f->bytes / SPIPE_PRIV_FILE_SAMPLES;
-    int k, there = 0, cold = 0;
+    const size_t most = SPIPE_PRIV_FILE_SAMPLES, wanted = (f->bytes >> 20) + 1;
+    const size_t samples = wanted < most ? wanted : most, step = f->bytes / samples;
+    size_t k;
+    int there = 0, cold = 0;
     char byte;
     struct iovec v;
     v.iov_base = &byte;
     v.iov_len = 1;
-    for (k = 0; k < SPIPE_PRIV_FILE_SAMPLES && f->bytes > 0; ++k) {
-        const off_t at = (off_t)(f->offset + step * (size_t)k);
+    for (k = 0; k < samples && f->bytes > 0; ++k) {
+        const off_t at = (off_t)(f->offset + step * k);
         const ssize_t got = preadv2(f->fd, &v, 1, at, RWF_NOWAIT);
         there += got > 0;
         cold += got < 0 && errno == EAGAIN;

@@ -84,8 +84,6 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
-    SPIPE_PRIV_STAGED_SLOTS = 14,       /* with staging; sweeps of tests/bench found no use for
-                                             more with 7 + 7 threads */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
     SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
@@ -104,8 +102,11 @@ enum {
 #define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
-#define SPIPE_PRIV_MEMORY_SHARE   0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING   1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_UNCACHED_FILL                                                                   \
+    0.65                             /* of the fill rate, where sources write a ring that the cache
+                                        does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
     0.90                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */

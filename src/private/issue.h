@@ -94,11 +94,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
-    const int last = op->step == SPIPE_PRIV_STEP_OUT;
+    spipe_priv_progress_counts_t *counts = &p->run.at;
+    const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
+    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = at->batch + 1;
+    if (first && refills) spipe_priv_locked_set(p, &counts->polled_in, at->batch + 1);
+    if (last && p->route.drains) spipe_priv_locked_set(p, &counts->polled_out, at->batch + 1);
+    if (last && !p->route.drains && !p->run.enqueued) counts->completed = at->batch + 1;
     return cudaSuccess;
 }
 
@@ -136,7 +140,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_HOST_END:
         return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
     default: /* IN_END */
-        p->run.at.issued_in = at->batch + 1;
+        spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
         return cudaSuccess;

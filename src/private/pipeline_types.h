@@ -193,7 +193,7 @@ typedef struct spipe_priv_queue {
     size_t num_threads; /* started */
     size_t num_begun;   /* of these, those that took a worker struct */
     size_t limit;       /* of these, those that may take tasks in this run */
-    int polling;        /* 1 = one of them asks whether the copy in has ended that the oldest task
+    int polling;        /* 1 = one of them asks whether the copy has ended that the oldest task
                            waits for */
     double busy_until;  /* of its yields */
     void *threads[SPIPE_MAX_THREADS];
@@ -234,7 +234,7 @@ typedef struct spipe_priv_progress_counts {
     size_t completed;                    /* batches whose outputs are whole */
     size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
     size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* and seen to have ended; polled_in under the lock */
+    size_t polled_in, polled_out;        /* and seen to have ended */
     size_t reported;                     /* to the progress callback */
     size_t num_positions;                /* batches that were handed a position */
     size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */

@@ -96,14 +96,15 @@ SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spi
     return busy > segments ? busy : segments;
 }
 
-/* The fewest slots, in even number, that do not hold the busiest engine up: at most one for each
-   staging thread and one being copied each way. */
+/* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
+   the direction that has more, as chunks are copied in order and one that is filled waits for those
+   before it. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = spipe_priv_least_depth(p, &y);
-    const size_t threads = y.fill_threads + y.drain_threads;
+    const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
+    size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
     double period, latency;
-    size_t depth;
     spipe_priv_engines_t e;
     if (p->desc->schedule == SPIPE_SERIAL) return 1;
     if (p->desc->depth != SPIPE_AUTO) return p->desc->depth;
@@ -113,11 +114,10 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_
     latency = spipe_priv_latency(p->costs, w, &e);
     period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
     depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
-    if (depth < y.fill_threads) depth = y.fill_threads;
-    if (depth < y.drain_threads) depth = y.drain_threads;
+    if (most < 2 * busier) most = 2 * busier;
+    if (depth < 2 * busier) depth = 2 * busier;
+    if (depth > most) depth = most;
     depth += depth % 2; /* chunks alternate between two kernel streams */
-    if (depth > threads + threads % 2 + 2) depth = threads + threads % 2 + 2;
-    if (depth > SPIPE_PRIV_STAGED_SLOTS) depth = SPIPE_PRIV_STAGED_SLOTS;
     if (depth < least) depth = least;
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }

@@ -88,8 +88,9 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    const double slower = cached ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
-    e->fill = in > 0.0 ? in / c->fill + wake : 0.0;
+    e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) / rate;
     if (!(threads > 0.0)) {

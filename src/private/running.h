@@ -56,7 +56,11 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
                 return spipe_priv_check_step(p, e, -1, batch, "recording its end");
             }
         }
-        p->run.at.issued_out = batch + 1; /* with its checkpoint, or nobody could see it whole */
+        /* with its checkpoint, or nobody could see it whole */
+        if (p->route.drains)
+            spipe_priv_post_drain(p, batch);
+        else
+            p->run.at.issued_out = batch + 1;
     }
     if (!p->sync->single_threaded) spipe_priv_poll(p);
     if (p->request.desc.progress) spipe_priv_report_progress(p);

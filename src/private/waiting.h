@@ -1,28 +1,6 @@
 /* ---- 13 execute: waiting -------------------------------------------------------------------
-   What the calling thread does while it waits: it asks CUDA which copies have ended and posts what
-   may follow, and helps the workers. Which copies in have ended the workers that fill ask. */
-
-/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
-SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
-    const cudaError_t e = cudaEventQuery(event);
-    if (spipe_priv_reached(e)) return 1;
-    if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
-    return -1;
-}
-
-/* Posts the draining of batches whose copies out have ended. */
-SPIPE_API void spipe_priv_poll_out(spipe_priv_pipeline_t *p) {
-    spipe_priv_progress_counts_t *at = &p->run.at;
-    while (at->polled_out < at->issued_out) {
-        const size_t k = at->polled_out;
-        const int ended = spipe_priv_poll_event(p, p->memory.slots[k % p->plan.depth].out_done, k);
-        if (ended < 0) at->issued_out = k; /* what is there now is not worth draining */
-        if (ended <= 0) return;
-        spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, k);
-        ++at->polled_out;
-    }
-}
+   What the calling thread does while it waits: it helps the workers, and does what they would do
+   where there are none. */
 
 /* Whether the slot of a batch may be filled again. */
 SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
@@ -35,18 +13,27 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
 }
 
-/* Posts what may follow the copies that have ended. */
+/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps drains
+   the last batch himself. */
+SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
+    int help;
+    spipe_priv_lock(p->sync);
+    help = p->plan.caller_helps || spipe_priv_may_help(p, what);
+    spipe_priv_unlock(p->sync);
+    if (help) (void)spipe_priv_ask(p, what);
+}
+
+/* Asks for the workers that are missing which copies have ended, and posts the filling of slots
+   that are free when their batch is done. */
 SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
-    if (p->route.drains) spipe_priv_poll_out(p);
+    if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
-    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
-        if (batch < p->run.at.issued_in && spipe_priv_may_help(p, SPIPE_PRIV_FILL)) {
-            (void)spipe_priv_copied_in(p, batch);
-        }
+        spipe_priv_help_ask(p, SPIPE_PRIV_FILL);
         return;
     }
+    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
     for (; spipe_priv_may_refill(p, batch); ++batch) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
         spipe_priv_locked_set(p, &p->run.at.polled_in, batch + 1);
@@ -69,8 +56,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
     while (busy) {
         spipe_priv_poll(p);
-        busy = p->route.drains && p->run.at.polled_out < p->run.at.issued_out;
-        busy |= spipe_priv_workers_busy(p);
+        busy = spipe_priv_workers_busy(p);
         if (!spipe_priv_help(p) && busy) spipe_priv_yield(&p->sync->busy_until);
     }
 }

@@ -29,35 +29,52 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 }
 
 /* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
-   ended. Called with the lock held. */
+   ended, and drained once its copy out has. Called with the lock held. */
 SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
+    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (q->num_tasks == 0) return 0;
-    if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
+    if (t->what == SPIPE_PRIV_DRAIN) return t->batch < p->run.at.polled_out;
+    if (t->what != SPIPE_PRIV_FILL || !refills) return 1;
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 
-/* Asks whether the copies in of a batch have ended, all before it having, and counts it. An error
-   of the GPU is an end, too: the calling thread will meet it. */
-SPIPE_API int spipe_priv_copied_in(spipe_priv_pipeline_t *p, size_t batch) {
-    const cudaError_t e = cudaEventQuery(p->memory.slots[batch % p->plan.depth].in_done);
-    if (!spipe_priv_reached(e) && e == cudaErrorNotReady) return 0;
-    if (e != cudaSuccess) (void)cudaGetLastError();
+/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
+SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
+    const cudaError_t e = cudaEventQuery(event);
+    if (spipe_priv_reached(e)) return 1;
+    if (e == cudaErrorNotReady) return 0;
+    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
+    return -1;
+}
+
+/* Asks whether the copies that tasks of a kind wait for have ended of one batch more, and counts
+   it; after an error, too, as then nobody drains. Returns whether it has. In a checked run the
+   calling thread waits for each step itself, and meets its errors: before one, nobody asks. */
+SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
+    const int in = what == SPIPE_PRIV_FILL;
+    const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
+    size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
+    const size_t batch = spipe_priv_locked_get(p, polled);
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    if (batch >= spipe_priv_locked_get(p, issued)) return 0;
+    if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
+    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, batch) == 0) return 0;
     spipe_priv_lock(p->sync);
-    if (p->run.at.polled_in == batch) p->run.at.polled_in = batch + 1;
+    if (*polled == batch) *polled = batch + 1;
     spipe_priv_unlock(p->sync);
     return 1;
 }
 
-/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not,
+/* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
    and others can sleep; before it does that task it wakes the next one to ask. Called and returns
    with the lock held. */
 SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
-    const size_t batch = p->run.at.polled_in;
+    const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
-    ended = spipe_priv_copied_in(p, batch);
+    ended = spipe_priv_ask(p, what);
     if (!ended) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
     q->polling = 0;
@@ -119,6 +136,12 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         if ((!own || !p->plan.caller_helps) && !q->polling) spipe_priv_wake_one(&q->parked);
     }
     spipe_priv_unlock(p->sync);
+}
+
+/* Once its copies out are issued. */
+SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
+    spipe_priv_locked_set(p, &p->run.at.issued_out, batch + 1);
+    spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
 }
 
 /* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
@@ -231,7 +254,8 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so, but then it drains only when CUDA need not be asked about more. Where one
    thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
-   no worker: a source may wait for what a sink has had, and nobody else issues. */
+   no worker: a source may wait for what a sink has had, and nobody else issues. Called with the
+   lock held. */
 SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
