@@ -1,7 +1,7 @@
 /*  files.cu -- a file to the GPU: streampipe_files.h beside what an expert writes by hand.
 
     make bench-files BACKEND=cuda ARCH=native          BENCH_ARGS="--folder /mnt/disk --quick"
-                                                        BENCH_ARGS=--sweep
+                                                        BENCH_ARGS=--sweep or --cached
 
     The work is a kernel that adds up all bytes; every way's sum is compared with the first one's.
     Ways, of each file size, from the page cache:
@@ -9,7 +9,8 @@
       once       spipe_run
       hand T     T threads, each reads (pread) into pinned slots of its own, two of 4 MiB, and
                  copies them on a stream of its own; streams and slots are kept
-      plain      one thread: read into pageable memory, cudaMemcpy, kernel
+      plain      one thread: read into pageable memory, cudaMemcpy, kernel; its memory kept, or
+                 made and freed within the time, as that of a single call is
       mapped     the file mapped into memory, pinned, copied by 4 MiB; with and without the pinning
     Then from the disk (cold), file to file, and a loop that pulls chunks beside a run. Medians of
     runs in turn; GB/s are the file's bytes over the time of the whole call.                     */
@@ -198,17 +199,30 @@ static double by_hand(world_t *w, std::vector<hand_t> &hands, size_t threads, in
     return bench_now_ms() - began;
 }
 
-static double plain(world_t *w, hand_t *h, void *pageable) {
+/* h and pageable are kept, or made and freed within the call (fresh), as a single call has to. */
+static double plain(world_t *w, hand_t kept, std::vector<char> *pageable, int fresh) {
     const double began = bench_now_ms();
+    const size_t room = std::min((size_t)CHUNK, w->bytes);
     const int fd = open(w->name.c_str(), O_RDONLY);
+    hand_t *h = &kept;
+    std::vector<char> own(fresh ? room : 0);
+    char *to = fresh ? own.data() : pageable->data();
+    if (fresh) {
+        SPIPE_CHECK(cudaMalloc(&h->device[0], room));
+        SPIPE_CHECK(cudaMalloc((void **)&h->sum, sizeof *h->sum));
+    }
     SPIPE_CHECK(cudaMemset(h->sum, 0, sizeof *h->sum));
     for (size_t at = 0; at < w->bytes; at += CHUNK) {
         const size_t n = std::min((size_t)CHUNK, w->bytes - at);
-        read_whole(fd, pageable, n, at);
-        SPIPE_CHECK(cudaMemcpy(h->device[0], pageable, n, cudaMemcpyHostToDevice));
+        read_whole(fd, to, n, at);
+        SPIPE_CHECK(cudaMemcpy(h->device[0], to, n, cudaMemcpyHostToDevice));
         SPIPE_CHECK(add(h->device[0], n, h->sum, cudaStreamLegacy));
     }
     SPIPE_CHECK(cudaMemcpy(&w->got, h->sum, sizeof w->got, cudaMemcpyDeviceToHost));
+    if (fresh) {
+        SPIPE_CHECK(cudaFree(h->device[0]));
+        SPIPE_CHECK(cudaFree(h->sum));
+    }
     close(fd);
     return bench_now_ms() - began;
 }
@@ -301,8 +315,10 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
         best = std::max(best, gbs);
     }
     if (!w->cold) {
-        gbs = rate(w, times, [&] { return plain(w, &hands[0], pageable.data()); });
+        gbs = rate(w, times, [&] { return plain(w, hands[0], &pageable, 0); });
         print_row("plain", gbs, best, "read + cudaMemcpy");
+        gbs = rate(w, times, [&] { return plain(w, hands[0], &pageable, 1); });
+        print_row("", gbs, best, "with its memory: once");
         gbs = rate(w, times, [&] { return mapped(w, &hands[0], &copies); });
         print_row("mapped", gbs, best, "with its pinning");
         print_row("", 1e-6 * (double)w->bytes / copies, best, "without");
@@ -454,13 +470,14 @@ static void pull_table(size_t bytes, int times) {
 int main(int argc, char **argv) {
     static const size_t sizes[] = {64 * 1024, BENCH_MIB,     16 * BENCH_MIB, 256 * BENCH_MIB,
                                    BENCH_GIB, 4 * BENCH_GIB, 8 * BENCH_GIB};
-    int quick = 0, smoke = 0, sweep = 0;
+    int quick = 0, smoke = 0, sweep = 0, cached = 0;
     world_t w = world_t();
     w.folder = "/tmp";
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--quick") == 0) quick = 1;
         if (strcmp(argv[i], "--smoke") == 0) smoke = 1;
         if (strcmp(argv[i], "--sweep") == 0) sweep = 1;
+        if (strcmp(argv[i], "--cached") == 0) cached = 1;
         if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) w.folder = argv[++i];
     }
     const bench_machine_t machine = bench_machine_or_skip(smoke);
@@ -482,7 +499,7 @@ int main(int argc, char **argv) {
             continue;
         }
         read_table(&w, hands, times);
-        if (bytes < BENCH_GIB && !smoke) continue;
+        if ((bytes < BENCH_GIB && !smoke) || cached) continue;
         copy_table(&w, hands, times);
         w.cold = 1;
         if (bytes <= 4 * BENCH_GIB) read_table(&w, hands, smoke ? 1 : 3);
