@@ -240,8 +240,8 @@ static double seconds_with(size_t threads) {
     return taken == ALL ? took : 1e9;
 }
 
-/* One worker cannot be faster than the sum of its waits, and three not than a third of it. What
-   else runs on the machine may slow four of them down: then once more. */
+/* Two threads, one worker and the loop's own where it helps, take half of the waits or more, and
+   three a third. What else runs on the machine may slow four workers down: then once more. */
 static void test_overlap(void) {
     const double all = 2e-3 * ALL, one = seconds_with(1);
     double four = seconds_with(4);

@@ -49,7 +49,7 @@ ok $? "of the folder that it makes for itself nothing is left"
 refuses() { # TEXT WORDS     (one line on stderr, besides what hostcuda and sanitizers say of themselves)
     run "$files"
     test $status = 1 && grep -q "$2" "$dir/err" && ! grep -q '^right' "$dir/out"
-    ok $? "$1: $(head -n 1 "$dir/err" | sed "s,$dir/,,")"
+    ok $? "$1: $(grep -m 1 "$2" "$dir/err" | sed "s,$dir/,,")"
 }
 cp "$files/picture042" "$dir/kept"
 size=$(wc -c <"$dir/kept")
