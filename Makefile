@@ -458,7 +458,7 @@ EXAMPLES     := $(filter-out $(LEFT_OUT_now),$(EXAMPLES))
 
 # On a GPU programs run one after another. Without one they take all processors, except those that
 # time something, so that what they time is their own; instrumented ones time nothing.
-TIMING   := $(addprefix run/,$(if $(SAN),,examples $(addprefix tests/,test_choices test_costs test_tools test_tune test_verdict host/test_model)))
+TIMING   := $(addprefix run/,$(if $(SAN),,examples tests/cli/loader.sh $(addprefix tests/,test_choices test_costs test_tools test_tune test_verdict host/test_model)))
 RUNS     := $(addprefix run/,$(if $(EXAMPLES),examples) $(RUN_TESTS) $(SCRIPTS) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
 comma    := ,
