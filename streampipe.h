@@ -931,6 +931,7 @@ typedef struct spipe_run_plan {
     size_t drain_threads;    /* host threads that copy out of them */
     size_t host_threads;     /* host threads that run host stages */
     int caller_helps;        /* 1 = the calling thread copies, too, where it would wait */
+    int pageable_slots;      /* 1 = the slots of sources and sinks are in pageable memory */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */
     double kernel_ms;        /* of all kernels together, assumed or measured */
@@ -2501,9 +2502,10 @@ enum {
 
 #define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_SLOT_MARGIN    1.25 /* slots beyond the law's, for steps of unequal length */
+#define SPIPE_PRIV_SLOT_MARGIN    1.25  /* slots beyond the law's, for steps of unequal length */
+#define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.65                             /* of the fill rate, where sources write a ring that the cache
+    0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
@@ -3107,6 +3109,7 @@ typedef struct spipe_priv_way {
     size_t chunk, batch, depth; /* elements, chunks, slots */
     size_t fill_threads, drain_threads;
     int caller_helps;
+    int pageable_slots; /* nothing is pinned; CUDA's copies of the slots block */
     int replay;
     double predicted_s;
     double best_s; /* the least time measured; 0 = not run yet */
@@ -3175,12 +3178,13 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
-    const int cached =
-        spipe_priv_ring_bytes(w, y) <= 0.25 * w->cache; /* arrays pass through it, too */
+    const double ring = spipe_priv_ring_bytes(w, y);
+    const int cached = ring <= 0.25 * w->cache; /* arrays pass through it, too */
+    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
     const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
-    const double slower = cached ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
+    const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
@@ -3238,7 +3242,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_pri
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
-    if (ring > 0.0) s += 2.0 * c->pin_s + ring / c->pin;
+    if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * (double)(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
@@ -3252,12 +3256,14 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
                                                   const spipe_priv_work_t *w,
                                                   const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
-    const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
-    const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
+    const int slots = y->pageable_slots;
+    const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
+    const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
+    const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * (double)y->depth * (double)y->chunk;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
-    return once + count * w->in / in + count * w->out / out + w->kernel_s +
+    return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
 
@@ -3285,13 +3291,13 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
 /* Seconds that a way takes, as far as the costs are right. */
 SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            const spipe_priv_way_t *y) {
-    const int blocks = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
+    const int direct = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
     spipe_priv_engines_t e;
     if (w->count == 0) return 0.0;
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
         return spipe_priv_predict_zero_copy(c, w, y);
     }
-    if (blocks) return spipe_priv_predict_direct(c, w, y);
+    if (direct || y->pageable_slots) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
     return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) +
            (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
@@ -3339,6 +3345,7 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    if (a->pageable_slots != b->pageable_slots) return 0;
     if (a->replay) return 1; /* one graph is enough */
     return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
            spipe_priv_close(a->fill_threads, b->fill_threads) &&
@@ -3352,7 +3359,8 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
     const double device = slots * (in_place ? p->work->temps : p->work->held);
     if (device > p->work->memory) return 0;
     if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
-    return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
+    if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
+    return spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
 }
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
@@ -3634,6 +3642,22 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
     if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
 }
 
+/* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
+   pageable one, which the calling thread fills and drains. */
+SPIPE_API void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const unsigned never = SPIPE_PRIV_KEPT | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
+    if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
+    if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
+    if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
+    if (p->desc->depth != SPIPE_AUTO || p->desc->chunk != SPIPE_AUTO) return;
+    y.chunk = spipe_priv_part_of(w, 1);
+    if ((double)y.chunk * spipe_priv_busier(w) > (double)SPIPE_PRIV_MOST_CHUNK) return;
+    y.depth = 1;
+    y.pageable_slots = 1;
+    spipe_priv_consider(p, y);
+}
+
 /* What may be done about pageable arrays. */
 SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -3655,7 +3679,8 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     }
     if ((paid && !few) || p->desc->staging != SPIPE_STAGING_AUTO ||
         y.staging != SPIPE_STAGING_COPY) {
-        spipe_priv_consider_chunks(p, y);
+        if (!paid) spipe_priv_consider_pageable_slots(p, y);
+        spipe_priv_consider_staging(p, y);
         return;
     }
     y.staging = SPIPE_STAGING_DIRECT;
@@ -3738,6 +3763,8 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
         if (d->buffers[i].how) return d->buffers[i].how;
     }
     if (w->pageable_in + w->pageable_out <= 0.0) {
+        if (y->pageable_slots)
+            return "slots in pageable memory: too little data for pinning to pay";
         if (!few || !slots) return "no pageable array";
         return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"
                                              : "smaller or fewer slots: no room to pin more";
@@ -3774,6 +3801,7 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     plan.host_threads = spipe_priv_host_threads(d, w, y);
     if (plan.host_threads > y->depth) plan.host_threads = y->depth;
     plan.caller_helps = y->caller_helps;
+    plan.pageable_slots = y->pageable_slots || (w->flags & SPIPE_PRIV_NO_PINS) != 0;
     plan.replay = y->replay;
     plan.predicted_ms = 1e3 * y->predicted_s;
     plan.kernel_ms = 1e3 * w->kernel_s;
@@ -4567,8 +4595,8 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
     return 1;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing else
-   is under way, so an error of the GPU is this step's, too. */
+/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing
+   else is under way, so an error of the GPU is this step's, too. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
@@ -4686,7 +4714,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
 
 /* What a buffer's path means for the run as a whole. */
 SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                             int i) {
+                                             const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
     const int array = spipe_priv_is_array(b);
@@ -4696,7 +4724,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     }
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
-    t->pageable_copies |= spipe_priv_no_pins(r) && b->kind != SPIPE_RESIDENT;
+    t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
     t->sequential |= spipe_priv_is_sequential(b);
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
@@ -4726,10 +4754,10 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     t->pageable_copies = 0;
     t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
-    if (t->host_work && spipe_priv_no_pins(r)) t->pageable_copies = 1;
+    if (t->host_work && plan->pageable_slots) t->pageable_copies = 1;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         t->path[i] = spipe_priv_path_of(r, plan, i);
-        spipe_priv_route_buffer(t, r, i);
+        spipe_priv_route_buffer(t, r, plan, i);
     }
     spipe_priv_route_refill(t, r, plan);
 }
@@ -5160,15 +5188,16 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
-    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
+    const size_t huge = (size_t)2 << 20; /* 512 times fewer pages to touch and to pin */
+    const size_t page = bytes < huge / 2 ? 4096 : huge;
     m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (m->pinned_base) {
         m->pinned = m->pinned_base + (page - ((uintptr_t)m->pinned_base & (page - 1)));
 #if defined(MADV_HUGEPAGE)
-        (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
+        if (page == huge) (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
 #endif
-        spipe_priv_touch(p);
-        m->pageable = spipe_priv_no_pins(&p->request);
+        m->pageable = p->plan.pageable_slots;
+        if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
         (void)cudaGetLastError();
         free(m->pinned_base);
@@ -6343,8 +6372,8 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
 }
 
-/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps drains
-   the last batch himself. */
+/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
+   drains the last batch himself. */
 SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     int help;
     spipe_priv_lock(p->sync);

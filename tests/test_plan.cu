@@ -21,6 +21,8 @@ static cudaError_t no_stage(const spipe_chunk_t *, void *) { return cudaSuccess;
 
 static cudaError_t no_source(void *, size_t, size_t *, void *) { return cudaSuccess; }
 
+static cudaError_t no_source_at(void *, size_t, size_t, void *) { return cudaSuccess; }
+
 static cudaError_t no_sink(const void *, size_t, size_t, void *) { return cudaSuccess; }
 
 static double random_part(void) { return (double)(pipe_random() % 10001) * 1e-4; }
@@ -479,6 +481,42 @@ static void test_more_data(void) {
     tap_ok(good && compared > 500, "more data does not make chunks smaller (%d pairs)", compared);
 }
 
+/* A positioned source, one-shot: from some size on slots are pinned, on every machine. Kept pipelines pin once, and threads that are asked for need
+   slots that they can fill side by side. */
+static void test_pageable_slots(void) {
+    int k, good = 1, some = 0;
+    pipe_seed = 15u;
+    for (k = 0; k < 300 && good; ++k) {
+        scene_t s = random_scene(0, 0);
+        spipe_priv_request_t *r = &s.request;
+        double bytes;
+        int pageable = 1;
+        r->desc.num_buffers = 0;
+        (void)spipe_add_source_at(&r->desc, no_source_at, NULL, 4);
+        memset((void *)r->arrays, 0, sizeof r->arrays);
+        r->facts.memory_bytes = (size_t)140e9;
+        for (bytes = 1e3; bytes < 1e9; bytes *= 2.0) {
+            scene_count(&s, bytes);
+            scene_plan(&s);
+            good &= s.plan.pageable_slots <= pageable; /* never again */
+            pageable = s.plan.pageable_slots;
+            some += pageable;
+            if (pageable) good &= s.plan.fill_threads == 0 && s.plan.depth == 1;
+            r->desc.threads = 2;
+            scene_plan(&s);
+            good &= !s.plan.pageable_slots;
+            r->desc.threads = SPIPE_AUTO;
+            r->kept = 1;
+            scene_plan(&s);
+            good &= !s.plan.pageable_slots;
+            r->kept = 0;
+        }
+        good &= !pageable;
+        if (!good) tell("pageable slots", &s);
+    }
+    tap_ok(good && some > 1000, "slots are pageable for little data alone (%d of 6000)", some);
+}
+
 /* Kernels become faster, too; else they would be what limits the run, and then small chunks win. */
 static void test_faster_link(void) {
     int k, compared = 0, good = 1;
@@ -561,6 +599,7 @@ int main(void) {
     test_kept_is_not_slower();
     test_fixed();
     test_more_data();
+    test_pageable_slots();
     test_faster_link();
     test_better_machine();
     test_solve();

@@ -38,6 +38,8 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
         if (d->buffers[i].how) return d->buffers[i].how;
     }
     if (w->pageable_in + w->pageable_out <= 0.0) {
+        if (y->pageable_slots)
+            return "slots in pageable memory: too little data for pinning to pay";
         if (!few || !slots) return "no pageable array";
         return w->flags & SPIPE_PRIV_NO_PINS ? "slots in pageable memory: no room to pin a ring"
                                              : "smaller or fewer slots: no room to pin more";
@@ -74,6 +76,7 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     plan.host_threads = spipe_priv_host_threads(d, w, y);
     if (plan.host_threads > y->depth) plan.host_threads = y->depth;
     plan.caller_helps = y->caller_helps;
+    plan.pageable_slots = y->pageable_slots || (w->flags & SPIPE_PRIV_NO_PINS) != 0;
     plan.replay = y->replay;
     plan.predicted_ms = 1e3 * y->predicted_s;
     plan.kernel_ms = 1e3 * w->kernel_s;

@@ -101,8 +101,8 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
     return 1;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing else
-   is under way, so an error of the GPU is this step's, too. */
+/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing
+   else is under way, so an error of the GPU is this step's, too. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;

@@ -186,15 +186,16 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
-    const size_t page = (size_t)2 << 20; /* a huge one: 512 times fewer to touch and to pin */
+    const size_t huge = (size_t)2 << 20; /* 512 times fewer pages to touch and to pin */
+    const size_t page = bytes < huge / 2 ? 4096 : huge;
     m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (m->pinned_base) {
         m->pinned = m->pinned_base + (page - ((uintptr_t)m->pinned_base & (page - 1)));
 #if defined(MADV_HUGEPAGE)
-        (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
+        if (page == huge) (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
 #endif
-        spipe_priv_touch(p);
-        m->pageable = spipe_priv_no_pins(&p->request);
+        m->pageable = p->plan.pageable_slots;
+        if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
         (void)cudaGetLastError();
         free(m->pinned_base);

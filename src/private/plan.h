@@ -23,6 +23,7 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
+    if (a->pageable_slots != b->pageable_slots) return 0;
     if (a->replay) return 1; /* one graph is enough */
     return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
            spipe_priv_close(a->fill_threads, b->fill_threads) &&
@@ -36,7 +37,8 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
     const double device = slots * (in_place ? p->work->temps : p->work->held);
     if (device > p->work->memory) return 0;
     if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
-    return p->pinned_bytes == 0 || spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
+    if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
+    return spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
 }
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
@@ -318,6 +320,22 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
     if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
 }
 
+/* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
+   pageable one, which the calling thread fills and drains. */
+SPIPE_API void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const unsigned never = SPIPE_PRIV_KEPT | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
+    if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
+    if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
+    if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
+    if (p->desc->depth != SPIPE_AUTO || p->desc->chunk != SPIPE_AUTO) return;
+    y.chunk = spipe_priv_part_of(w, 1);
+    if ((double)y.chunk * spipe_priv_busier(w) > (double)SPIPE_PRIV_MOST_CHUNK) return;
+    y.depth = 1;
+    y.pageable_slots = 1;
+    spipe_priv_consider(p, y);
+}
+
 /* What may be done about pageable arrays. */
 SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -339,7 +357,8 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
     }
     if ((paid && !few) || p->desc->staging != SPIPE_STAGING_AUTO ||
         y.staging != SPIPE_STAGING_COPY) {
-        spipe_priv_consider_chunks(p, y);
+        if (!paid) spipe_priv_consider_pageable_slots(p, y);
+        spipe_priv_consider_staging(p, y);
         return;
     }
     y.staging = SPIPE_STAGING_DIRECT;

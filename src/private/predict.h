@@ -15,6 +15,7 @@ typedef struct spipe_priv_way {
     size_t chunk, batch, depth; /* elements, chunks, slots */
     size_t fill_threads, drain_threads;
     int caller_helps;
+    int pageable_slots; /* nothing is pinned; CUDA's copies of the slots block */
     int replay;
     double predicted_s;
     double best_s; /* the least time measured; 0 = not run yet */
@@ -83,12 +84,13 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
-    const int cached =
-        spipe_priv_ring_bytes(w, y) <= 0.25 * w->cache; /* arrays pass through it, too */
+    const double ring = spipe_priv_ring_bytes(w, y);
+    const int cached = ring <= 0.25 * w->cache; /* arrays pass through it, too */
+    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
     const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
-    const double slower = cached ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
+    const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
@@ -146,7 +148,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_pri
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
-    if (ring > 0.0) s += 2.0 * c->pin_s + ring / c->pin;
+    if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * (double)(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
@@ -160,12 +162,14 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
                                                   const spipe_priv_work_t *w,
                                                   const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
-    const double in = w->pageable_in > 0.0 ? c->pageable_in : c->link_in;
-    const double out = w->pageable_out > 0.0 ? c->pageable_out : c->link_out;
+    const int slots = y->pageable_slots;
+    const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
+    const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
+    const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * (double)y->depth * (double)y->chunk;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
-    return once + count * w->in / in + count * w->out / out + w->kernel_s +
+    return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
 
@@ -193,13 +197,13 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
 /* Seconds that a way takes, as far as the costs are right. */
 SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            const spipe_priv_way_t *y) {
-    const int blocks = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
+    const int direct = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
     spipe_priv_engines_t e;
     if (w->count == 0) return 0.0;
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
         return spipe_priv_predict_zero_copy(c, w, y);
     }
-    if (blocks) return spipe_priv_predict_direct(c, w, y);
+    if (direct || y->pageable_slots) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
     return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) +
            (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;

@@ -21,7 +21,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
 
 /* What a buffer's path means for the run as a whole. */
 SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
-                                             int i) {
+                                             const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const int pageable = b->host && r->arrays[i].type == SPIPE_PRIV_PAGEABLE;
     const int array = spipe_priv_is_array(b);
@@ -31,7 +31,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     }
     if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
     t->host_work = 1;
-    t->pageable_copies |= spipe_priv_no_pins(r) && b->kind != SPIPE_RESIDENT;
+    t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
     t->sequential |= spipe_priv_is_sequential(b);
     if (spipe_priv_goes_in(b)) t->refill = SPIPE_PRIV_REFILL_COPIED_IN;
     t->drains |= spipe_priv_goes_out(b);
@@ -61,10 +61,10 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     t->pageable_copies = 0;
     t->out_blocks = 0;
     for (i = 0; i < r->desc.num_stages; ++i) t->host_work |= r->desc.stages[i].host;
-    if (t->host_work && spipe_priv_no_pins(r)) t->pageable_copies = 1;
+    if (t->host_work && plan->pageable_slots) t->pageable_copies = 1;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         t->path[i] = spipe_priv_path_of(r, plan, i);
-        spipe_priv_route_buffer(t, r, i);
+        spipe_priv_route_buffer(t, r, plan, i);
     }
     spipe_priv_route_refill(t, r, plan);
 }

@@ -13,8 +13,8 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
 }
 
-/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps drains
-   the last batch himself. */
+/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
+   drains the last batch himself. */
 SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     int help;
     spipe_priv_lock(p->sync);

@@ -11,6 +11,7 @@ typedef struct spipe_run_plan {
     size_t drain_threads;    /* host threads that copy out of them */
     size_t host_threads;     /* host threads that run host stages */
     int caller_helps;        /* 1 = the calling thread copies, too, where it would wait */
+    int pageable_slots;      /* 1 = the slots of sources and sinks are in pageable memory */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */
     double kernel_ms;        /* of all kernels together, assumed or measured */
