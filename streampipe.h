@@ -2496,6 +2496,8 @@ enum {
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_LONG_RUN =
+        32, /* chunks of each staging thread, from which on it calls CUDA itself */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
@@ -4024,6 +4026,7 @@ typedef struct spipe_priv_task {
 typedef struct spipe_priv_worker {
     spipe_priv_cond_t work;
     int woken;
+    int asked;                      /* 1 = it has called CUDA */
     struct spipe_priv_worker *next; /* that is parked, too */
 } spipe_priv_worker_t;
 
@@ -5632,32 +5635,66 @@ SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
     return -1;
 }
 
-/* Asks whether the copies that tasks of a kind wait for have ended of one batch more, and counts
-   it; after an error, too, as then nobody drains. Returns whether it has. In a checked run the
-   calling thread waits for each step itself, and meets its errors: before one, nobody asks. */
+/* A caller who helps does the first batch to fill and the last one to drain himself: nobody comes
+   sooner. */
+SPIPE_API int spipe_priv_is_callers(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+    if (!p->plan.caller_helps) return 0;
+    return (t->what == SPIPE_PRIV_FILL && t->batch == 0) ||
+           (t->what == SPIPE_PRIV_DRAIN && t->batch + 1 == p->run.num_batches);
+}
+
+/* Wakes a worker for the oldest task of a queue, if it can be done now. Called with the lock
+   held. */
+SPIPE_API void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+    if (!spipe_priv_is_ready(p, q) || spipe_priv_is_callers(p, &q->tasks[q->head])) return;
+    spipe_priv_wake_one(&q->parked);
+}
+
+/* Counts batches whose copies have ended that tasks of a kind wait for. Who asked among the workers
+   does the task that may follow himself. */
+SPIPE_API void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
+    size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
+    spipe_priv_queue_t *q = &p->workers.queues[what];
+    spipe_priv_lock(p->sync);
+    if (*polled < batches) *polled = batches;
+    if (!q->polling) spipe_priv_wake_if_ready(p, q);
+    spipe_priv_unlock(p->sync);
+}
+
+/* Asks whether these copies have ended of one batch more; after an error, too, as then nobody
+   drains. Returns whether they have. In a checked run the calling thread waits for each step
+   itself, and meets its errors: before one, nobody asks. */
 SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
-    size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
+    const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     const size_t batch = spipe_priv_locked_get(p, polled);
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= spipe_priv_locked_get(p, issued)) return 0;
     if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
     if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, batch) == 0) return 0;
-    spipe_priv_lock(p->sync);
-    if (*polled == batch) *polled = batch + 1;
-    spipe_priv_unlock(p->sync);
+    spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }
 
+/* Whether workers ask, or the calling thread does: CUDA takes long over a thread's first call,
+   which only a long run repays. Called with the lock held. */
+SPIPE_API int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+    const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
+    const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
+    return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
+}
+
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
-   and others can sleep; before it does that task it wakes the next one to ask. Called and returns
-   with the lock held. */
-SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+   and others can sleep; before it does that task it wakes the next one to ask. *asked: whether it
+   ever did. Called and returns with the lock held. */
+SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q, int *asked) {
     const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
+    if (!*asked) (void)cudaSetDevice(p->request.device); /* or a call would start another one */
+    *asked = 1;
     ended = spipe_priv_ask(p, what);
     if (!ended) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
@@ -5683,7 +5720,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_stay_on_node(p->request.facts.numa_node);
-    (void)cudaSetDevice(p->request.device); /* a call of CUDA would start another one */
+    if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
@@ -5693,8 +5730,8 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
             spipe_priv_park(p->sync, &q->barred, w);
         else if (spipe_priv_is_ready(p, q))
             spipe_priv_do_next(p, q);
-        else if (q->num_tasks > 0 && !q->polling)
-            spipe_priv_poll_copy(p, q);
+        else if (q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
+            spipe_priv_poll_copy(p, q, &w->asked);
         else
             spipe_priv_park(p->sync, &q->parked, w);
     }
@@ -5703,21 +5740,22 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     return NULL;
 }
 
-/* Hands out a task. A caller who helps does the first batch to fill and the last one to drain
-   himself: nobody comes sooner. */
+/* Hands out a task. Where it has to wait for a copy, a worker is woken only to ask for that. */
 SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
-    const int own = (what == SPIPE_PRIV_FILL && batch == 0) ||
-                    (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
     spipe_priv_queue_t *q = &p->workers.queues[number];
     spipe_priv_task_t *t;
+    int ask;
     spipe_priv_lock(p->sync);
     if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
         t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
         t->what = what;
         t->stage = stage;
         t->batch = batch;
-        if ((!own || !p->plan.caller_helps) && !q->polling) spipe_priv_wake_one(&q->parked);
+        ask = !q->polling && spipe_priv_workers_ask(p, q);
+        if ((ask || spipe_priv_is_ready(p, q)) && !spipe_priv_is_callers(p, t)) {
+            spipe_priv_wake_one(&q->parked);
+        }
     }
     spipe_priv_unlock(p->sync);
 }
@@ -6375,9 +6413,10 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
 /* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
    drains the last batch himself. */
 SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
+    spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
     spipe_priv_lock(p->sync);
-    help = p->plan.caller_helps || spipe_priv_may_help(p, what);
+    help = p->plan.caller_helps || spipe_priv_may_help(p, what) || !spipe_priv_workers_ask(p, q);
     spipe_priv_unlock(p->sync);
     if (help) (void)spipe_priv_ask(p, what);
 }
@@ -6910,15 +6949,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
-    spipe_priv_progress_counts_t *counts = &p->run.at;
+    const size_t batches = at->batch + 1;
     const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
     const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    if (first && refills) spipe_priv_locked_set(p, &counts->polled_in, at->batch + 1);
-    if (last && p->route.drains) spipe_priv_locked_set(p, &counts->polled_out, at->batch + 1);
-    if (last && !p->route.drains && !p->run.enqueued) counts->completed = at->batch + 1;
+    if (first && refills) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches);
+    if (last && p->route.drains) spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches);
+    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = batches;
     return cudaSuccess;
 }
 

@@ -94,15 +94,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
-    spipe_priv_progress_counts_t *counts = &p->run.at;
+    const size_t batches = at->batch + 1;
     const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
     const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (p->run.capturing) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    if (first && refills) spipe_priv_locked_set(p, &counts->polled_in, at->batch + 1);
-    if (last && p->route.drains) spipe_priv_locked_set(p, &counts->polled_out, at->batch + 1);
-    if (last && !p->route.drains && !p->run.enqueued) counts->completed = at->batch + 1;
+    if (first && refills) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches);
+    if (last && p->route.drains) spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches);
+    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = batches;
     return cudaSuccess;
 }
 

@@ -182,6 +182,7 @@ typedef struct spipe_priv_task {
 typedef struct spipe_priv_worker {
     spipe_priv_cond_t work;
     int woken;
+    int asked;                      /* 1 = it has called CUDA */
     struct spipe_priv_worker *next; /* that is parked, too */
 } spipe_priv_worker_t;
 

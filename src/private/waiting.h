@@ -16,9 +16,10 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
 /* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
    drains the last batch himself. */
 SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
+    spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
     spipe_priv_lock(p->sync);
-    help = p->plan.caller_helps || spipe_priv_may_help(p, what);
+    help = p->plan.caller_helps || spipe_priv_may_help(p, what) || !spipe_priv_workers_ask(p, q);
     spipe_priv_unlock(p->sync);
     if (help) (void)spipe_priv_ask(p, what);
 }
