@@ -636,11 +636,6 @@ static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report
     } else {
         fuzz_check_failure(w, e, r, ends_well);
     }
-    /* a kept pipeline may hold a second way to compare, and a checked run guards */
-    if (s->chunk != SPIPE_AUTO && s->depth != SPIPE_AUTO && !s->checked &&
-        s->way == FUZZ_ONE_SHOT) {
-        fuzz_check_memory(w, r);
-    }
     if (whole > w->count) whole = w->count;
     for (i = 0; i < s->num_buffers; ++i) fuzz_check_values(w, i, whole, e == cudaSuccess);
 }
@@ -668,6 +663,8 @@ static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_report_t r;
     fuzz_start(w, w->scene->count);
     const cudaError_t e = spipe_run(d, &r);
+    /* a kept pipeline may hold a second way to compare, and a checked run guards */
+    if (d->chunk != SPIPE_AUTO && d->depth != SPIPE_AUTO && !d->checked) fuzz_check_memory(w, &r);
     fuzz_snapshot(w);
     fuzz_snapshot_device(w);
     fuzz_check(w, e, &r);
