@@ -601,7 +601,9 @@ static void torture(const devices_case_t *c) {
 int main(int argc, char **argv) {
     const char *only = NULL;
     int i;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_THREAD__)
+    step = 96;
+#elif defined(__SANITIZE_ADDRESS__)
     step = 48;
 #else
     step = 12;
