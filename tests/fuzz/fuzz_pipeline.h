@@ -592,8 +592,8 @@ static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spip
                cudaGetErrorName(f->error), f->message);
 }
 
-/* What a run takes is a matter of its slots, not of its length: what goes in, what comes out and what
-   each host stage has, in pieces that begin at whole units. */
+/* What a run takes is a matter of its slots, not of its length: what goes in, what comes out and
+   what each host stage has, in pieces that begin at whole units. */
 static inline void fuzz_check_memory(const fuzz_world_t *w, const spipe_report_t *r) {
     const fuzz_scene_t *s = w->scene;
     const size_t unit = 512, devices = s->devices ? (size_t)s->devices : 1;

@@ -264,9 +264,9 @@ static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {
     }
 }
 
-/* Several GPUs share the run, where none of what they cannot have is in the scene: a state that goes
-   from chunk to chunk, a source in order with a halo; and at most one buffer to reduce, because the
-   function that reduces is not told which it is. */
+/* Several GPUs share the run, where none of what they cannot have is in the scene: a state that
+   goes from chunk to chunk, a source in order with a halo; and at most one buffer to reduce,
+   because the function that reduces is not told which it is. */
 static inline void fuzz_make_devices(fuzz_scene_t *s, fuzz_bytes_t *b) {
     int i, reduced = 0, may = !s->damage && !s->refused && fuzz_one_in(b, 3);
     for (i = 0; i < s->num_buffers; ++i) {

@@ -13,8 +13,8 @@ enum {
 }; /* kept pipelines are of this one, and 0 is current when they run */
 
 /* ---- one attempt --------------------------------------------------------------------------- */
-/* After a wait that failed the copy of a resident buffer may be on its way, and would come after what
-   the next run finds in its array. */
+/* After a wait that failed the copy of a resident buffer may be on its way, and would come after
+   what the next run finds in its array. */
 static void settle(void) {
     int device;
     for (device = last_device; device >= 0; --device) {

@@ -1,10 +1,10 @@
-/*  test_torture_files.cu -- files of random length, in elements of random size, are read and written
-    by random pipelines while the system does a part of each call, interrupts it, fails at any byte,
-    or has cut the file. Either every byte is right and the file is there; or the run says path and
-    byte, its chunk is the first that needs that byte, the chunks called whole are in the output,
-    and no file is there.
+/*  test_torture_files.cu -- files of random length, in elements of random size, are read and
+    written by random pipelines while the system does a part of each call, interrupts it, fails at
+    any byte, or has cut the file. Either every byte is right and the file is there; or the run says
+    path and byte, its chunk is the first that needs that byte, the chunks called whole are in the
+    output, and no file is there.
 
-    usage: test_torture_files [--all] [--seed N] [--strict]     --all: ten times as many           */
+    usage: test_torture_files [--all] [--seed N] [--strict]     --all: ten times as many        */
 #ifdef _WIN32
 #include "tap.h"
 
@@ -58,9 +58,9 @@ typedef struct scene {
     std::string wrong; /* the first thing that is */
 } scene_t;
 
-/* 1 = also what streampipe_files.h does not do yet: the second failure of a kept pipeline says its own
-   byte; one of a file that is read in order counts from the file's beginning; and of several chunks
-   that fail each has words of its own, which no other thread writes while they are read. */
+/* 1 = also what streampipe_files.h does not do yet: the second failure of a kept pipeline says its
+   own byte; one of a file that is read in order counts from the file's beginning; and of several
+   chunks that fail each has words of its own, which no other thread writes while they are read. */
 static int strict;
 
 /* Whether no two calls of a scene may fail: so it is where the last of these would be seen. */
@@ -288,7 +288,8 @@ static size_t bad_chunk(const scene_t *s, int last) {
     size_t chunk;
     if (last && (torture_system.lasts || s->kind == CUT)) return most;
     if (s->kind == BAD_WRITE) return e / s->chunk;
-    chunk = (last ? e + s->before : e - (e < s->after ? e : s->after)) / s->chunk;
+    chunk = (e > s->after ? e - s->after : 0) / s->chunk;
+    if (last) chunk = (e + s->before) / s->chunk;
     return chunk < most ? chunk : most;
 }
 
@@ -301,7 +302,7 @@ static size_t told_byte(const char *message) {
 /* Whether a chunk needs a byte of the file, with its halo, and calls for such bytes fail. */
 static int told_fits(const scene_t *s, size_t byte, size_t chunk) {
     const int reading = s->kind != BAD_WRITE;
-    const size_t skip = reading ? s->offset : (s->header ? (size_t)HEADER : 0);
+    const size_t skip = reading ? s->offset : (size_t)(HEADER * s->header);
     const size_t e = byte < skip ? SIZE_MAX / 2 : (byte - skip) / s->elem;
     const size_t before = reading ? s->before : 0, after = reading ? s->after : 0;
     const size_t first = chunk * s->chunk, end = first + s->chunk;

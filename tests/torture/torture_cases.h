@@ -16,7 +16,7 @@ enum {
     SHAPE_MIXED,   /* source with a halo and an array -> sink and an array */
     SHAPE_HOST,    /* device stage -> host stage -> device stage */
     SHAPE_DIAMOND, /* one stage, two side by side, one that joins them, by names */
-    SHAPE_PLACED, /* positioned source -> positioned sink and, with a state, a sink in order; arrays */
+    SHAPE_PLACED, /* positioned source -> positioned sink and sink in order, with a state; arrays */
     SHAPE_EITHER, /* source in order -> positioned sink, positioned source -> sink in order */
     SHAPE_SMALL   /* chunks so small that several travel together */
 };

@@ -1,5 +1,5 @@
-/*  torture_files.h -- what the system does to the reads and writes of streampipe_files.h: calls do a
-    part, are interrupted, fail at a byte, find a file shorter than it was. Include it instead of
+/*  torture_files.h -- what the system does to the reads and writes of streampipe_files.h: calls do
+    a part, are interrupted, fail at a byte, find a file shorter than it was. Include it instead of
     that header. All of it follows from a seed, but for which thread meets it. */
 #ifndef TORTURE_FILES_H
 #define TORTURE_FILES_H
