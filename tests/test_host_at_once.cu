@@ -201,8 +201,8 @@ static void test_at_once(spipe_schedule_t schedule, size_t threads, size_t depth
 /* All ways to share the threads with an ordered stage. */
 static void test_in_turn(spipe_schedule_t schedule, int memory) {
     static const size_t threads[] = {SPIPE_AUTO, 0, 1, 2, 4}, depths[] = {SPIPE_AUTO, 1, 2, 3, 7};
-#if defined(__SANITIZE_THREAD__) /* each number of threads, each depth */
-    const size_t step = 4;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    const size_t step = 4; /* each number of threads, depth */
 #else
     const size_t step = 1;
 #endif

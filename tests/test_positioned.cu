@@ -131,8 +131,8 @@ static void test_runs(spipe_schedule_t schedule) {
     static const size_t counts[] = {1, 31, 1000, 4999}, threads[] = {SPIPE_AUTO, 0, 1, 4};
     static const size_t chunks[] = {SPIPE_AUTO, 7, 64, 1000};
     size_t k, wrong = 0, runs = 0;
-#if defined(__SANITIZE_THREAD__) /* a run takes ten times as long */
-    const size_t step = 5;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    const size_t step = 5; /* a run takes ten times as long */
 #else
     const size_t step = 1;
 #endif
@@ -294,7 +294,7 @@ static void test_threads_chosen(void) {
 /* ---- Failures -------------------------------------------------------------------------------- */
 static void test_fails(spipe_schedule_t schedule, int sink, size_t threads) {
     static const size_t bad[] = {0, 99, 100, 1234, 3999};
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     const int step = 3;
 #else
     const int step = 1;

@@ -168,8 +168,8 @@ static void test_runs(spipe_schedule_t schedule) {
     static const size_t counts[] = {1, 63, 64, 1000, 2999}, threads[] = {SPIPE_AUTO, 0, 1, 4};
     static const size_t chunks[] = {SPIPE_AUTO, 7, 64}, at_most[] = {0, 5}, depths[] = {1, 3};
     size_t k, wrong = 0, runs = 0;
-#if defined(__SANITIZE_THREAD__) /* a run takes ten times as long */
-    const size_t step = 13;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    const size_t step = 13; /* a run takes ten times as long */
 #else
     const size_t step = 1;
 #endif
@@ -336,7 +336,7 @@ static void test_mixed(size_t threads, int open_ended) {
 static void test_fails(spipe_schedule_t schedule, size_t threads, int in_next) {
     static const size_t bad[] = {0, 99, 100, 1234};
     const int several = pipe_threads() && threads >= 4 && schedule != SPIPE_SERIAL && !in_next;
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     const int step = 3;
 #else
     const int step = 1;
