@@ -412,9 +412,9 @@ bench-host: ## with no GPU: seconds and bytes that a call of spipe_run costs to 
 # What takes long by itself; `make check` has some seconds of each. FUZZ_SECONDS is for each target.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
-TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices)
+TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices test_torture_files)
 .PHONY: torture fuzz mutate
-torture: ## every call, allocation, thread and GPU operation of 71 pipelines fails once (3 to 7 min)
+torture: ## every call, allocation, thread and GPU operation of 89 pipelines fails once; files (4 to 8 min)
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
 	@for program in $(TORTURE); do $$program --all || exit 1; done
 
@@ -449,6 +449,10 @@ LEFT_OUT_thread += $(addprefix tests/host/test_,doctor model hostcuda_clock publ
 # 43 CPU seconds, nearly all in its own kernel; what a watched run does in threads is also in
 # test_verdict_clock, test_nvtx, test_names and example 21, which stay.
 LEFT_OUT_thread += tests/test_verdict
+# What may be pinned and what costs may be measured; with what is short tests/cli/scarce.sh runs eight of
+# the others. test_choices asks which of several ways a pipeline takes: 50 CPU seconds in its kernels and in
+# threads that test_pipeline and test_staging have as well.
+LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
 # They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
 LEFT_OUT_thread += $(addprefix examples/,06_chunks 15_doctor 18_published_table)
 LEFT_OUT     ?=

@@ -134,8 +134,8 @@ static void test_ways(spipe_file_way_t way, int shortened_calls) {
     static const size_t elems[] = {1, 7, 4096};
     size_t k, wrong = 0;
     is_short = shortened_calls;
-#if defined(__SANITIZE_THREAD__) /* a run takes ten times as long */
-    const size_t step = 5;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    const size_t step = 5; /* a run takes ten times as long */
 #else
     const size_t step = 1;
 #endif

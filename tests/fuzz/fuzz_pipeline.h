@@ -1,6 +1,6 @@
 /*  fuzz_pipeline.h -- runs a scene of fuzz_scene.h through the library and holds the outcome
     against what the scene must give: values, guards, errors and their place, what is called whole,
-    leaks.
+    memory, leaks.
     A difference ends the program by abort(), after a sentence on stderr. */
 #ifndef FUZZ_PIPELINE_H
 #define FUZZ_PIPELINE_H
@@ -9,6 +9,7 @@
 
 #include "fuzz_scene.h"
 #include "hostcuda.h"
+#include "streampipe_devices.h"
 
 enum {
     FUZZ_GUARD = 32
@@ -33,6 +34,8 @@ typedef struct fuzz_world {
     fuzz_array_t arrays[FUZZ_MAX_BUFFERS];
     fuzz_part_t parts[FUZZ_MAX_BUFFERS], stages[FUZZ_MAX_STAGES];
     size_t got[FUZZ_MAX_BUFFERS], calls[FUZZ_MAX_BUFFERS];
+    fuzz_data_t times[FUZZ_MAX_BUFFERS]; /* positioned: that each element was asked for */
+    int redone;                          /* 1 = a GPU failed, and others did its chunks again */
     fuzz_data_t taken[FUZZ_MAX_BUFFERS]; /* what a sink was handed, or an array held */
     cudaError_t stage_hit[FUZZ_MAX_STAGES], part_hit[FUZZ_MAX_BUFFERS]; /* failed on purpose */
     int refused_stage; /* whose launch the runtime refused, or -1 */
@@ -49,18 +52,18 @@ static inline void fuzz_print(const fuzz_scene_t *s) {
     int i, k;
     fprintf(stderr,
             "count %zu%s then %zu chunk %zd depth %zd threads %zd %s staging %d way %d x %d"
-            " sync %d progress %d stop %zu fixed %d once %d damage %d\n",
+            " sync %d progress %d stop %zu fixed %d once %d damage %d devices %d\n",
             s->count, s->open_ended ? " (open)" : "", s->count_then, (ssize_t)s->chunk,
             (ssize_t)s->depth, (ssize_t)s->threads, spipe_schedule_name(s->schedule),
             (int)s->staging, s->way, s->num_runs, s->checked, s->progress, s->stop_at, s->fixed,
-            s->once, s->damage);
+            s->once, s->damage, s->devices);
     for (i = 0; i < s->num_buffers; ++i) {
         const fuzz_buffer_t *f = &s->buffers[i];
         fprintf(stderr,
-                "  buffer %d kind %d elem %zu memory %d halo %zu+%zu edge %d how %d"
+                "  buffer %d kind %d%s elem %zu memory %d halo %zu+%zu edge %d how %d"
                 " gives %zu fails %d at %zu\n",
-                i, f->kind, f->elem_bytes, f->memory, f->before, f->after, f->edge, f->how,
-                f->gives, f->fails, f->fails_at);
+                i, f->kind, f->positioned ? " positioned" : "", f->elem_bytes, f->memory, f->before,
+                f->after, f->edge, f->how, f->gives, f->fails, f->fails_at);
     }
     for (i = 0; i < s->num_stages; ++i) {
         const fuzz_stage_t *st = &s->stages[i];
@@ -130,6 +133,7 @@ static void fuzz_prepare(void *user) {
     for (i = 0; i < w->scene->num_buffers; ++i) {
         const fuzz_buffer_t *f = &w->scene->buffers[i];
         w->got[i] = w->calls[i] = 0;
+        w->times[i].assign(f->positioned ? w->count : 0, 0);
         w->part_hit[i] = cudaSuccess;
         if (!w->arrays[i].base) {
             w->taken[i].assign(f->given.size(), 0);
@@ -184,7 +188,7 @@ typedef struct fuzz_work {
     unsigned char *out;
     unsigned *carry, *shared;
     size_t in_bytes, out_bytes, before, after, first, count;
-    unsigned salt;
+    size_t salt; /* as wide as the others: a checked run compares padding, too */
 } fuzz_work_t;
 
 static inline void fuzz_do(const fuzz_work_t &w) {
@@ -198,8 +202,8 @@ static inline void fuzz_do(const fuzz_work_t &w) {
             const unsigned char *of = in + k % w.in_bytes;
             const unsigned left = w.before ? *(of - w.before * w.in_bytes) : 0;
             const unsigned right = w.after ? of[w.after * w.in_bytes] : 0;
-            out[k] =
-                (unsigned char)(fuzz_mix(*of, left, right, w.first + e, w.salt) + (state >> 3));
+            out[k] = (unsigned char)(fuzz_mix(*of, left, right, w.first + e, (unsigned)w.salt) +
+                                     (state >> 3));
         }
     }
 }
@@ -296,10 +300,13 @@ static inline cudaError_t fuzz_part_error(fuzz_world_t *w, int i, size_t first, 
     static std::mutex lock;
     const std::lock_guard<std::mutex> hold(lock);
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    const size_t bad = 7 * f->fails_at;
+    size_t e;
     FUZZ_CHECK(w, count > 0 && first + count <= w->count,
                "buffer %d: asked for %zu from %zu of %zu", i, count, first, w->count);
-    if (f->fails && first <= bad && bad < first + count) return w->part_hit[i] = FUZZ_PART_ERROR;
+    for (e = first; e < first + count; ++e) ++w->times[i][e];
+    if (f->fails && first <= f->fails_at && f->fails_at < first + count) {
+        return w->part_hit[i] = FUZZ_PART_ERROR;
+    }
     w->got[i] += count;
     return cudaSuccess;
 }
@@ -328,9 +335,10 @@ static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
     for (i = 0; i < w->scene->num_buffers; ++i) {
         const fuzz_buffer_t *f = &w->scene->buffers[i];
         const fuzz_array_t *a = &w->arrays[i];
-        const int out = f->kind == SPIPE_OUTPUT || f->kind == SPIPE_INOUT;
-        if (!out || !f->writers || a->memory == FUZZ_DEVICE || elements > w->count) continue;
-        FUZZ_CHECK(w, memcmp(a->at, f->want.data(), elements * f->elem_bytes) == 0,
+        const unsigned char *is = f->kind == SPIPE_SINK ? w->taken[i].data() : a->at;
+        if (!fuzz_goes_out(f) || !f->writers || elements > w->count) continue;
+        if (f->kind != SPIPE_SINK && a->memory == FUZZ_DEVICE) continue;
+        FUZZ_CHECK(w, memcmp(is, f->want.data(), elements * f->elem_bytes) == 0,
                    "buffer %d: not whole when %zu elements were told to be done", i, elements);
     }
 }
@@ -338,9 +346,12 @@ static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
 static int fuzz_progress(const spipe_progress_t *p, void *user) {
     fuzz_world_t *w = (fuzz_world_t *)user;
     const fuzz_scene_t *s = w->scene;
-    FUZZ_CHECK(w, p->elements_done <= w->count && (p->total == w->count || p->total == 0),
+    /* several GPUs count whole chunks until the end is known */
+    const size_t most = s->devices && !p->total ? SIZE_MAX : w->count;
+    FUZZ_CHECK(w, p->elements_done <= most && (p->total == w->count || p->total == 0),
                "progress: %zu of %zu, in truth %zu", p->elements_done, p->total, w->count);
-    fuzz_check_done(w, p->elements_done);
+    /* of several GPUs it is no more than a number */
+    if (!s->devices) fuzz_check_done(w, p->elements_done);
     return s->stop_at > 0 && p->chunks_done >= s->stop_at;
 }
 
@@ -414,6 +425,31 @@ static inline void fuzz_damage(spipe_desc_t *d, int how) {
     }
 }
 
+/* Counts are added; all start from what is uploaded, and one start remains. */
+static cudaError_t fuzz_reduce(void *into, const void *from, size_t bytes, void *user) {
+    const fuzz_buffer_t *f = (const fuzz_buffer_t *)user;
+    unsigned *a = (unsigned *)into;
+    const unsigned *b = (const unsigned *)from;
+    size_t i;
+    for (i = 0; i < bytes / sizeof *a; ++i) {
+        a[i] += b[i] - (f->how & SPIPE_UPLOAD ? fuzz_word(f->given, i) : 0);
+    }
+    return cudaSuccess;
+}
+
+/* So many pipelines of one GPU share the run. */
+static inline void fuzz_share(fuzz_world_t *w, spipe_desc_t *d) {
+    static const int list[3] = {0, 0, 0};
+    int i;
+    for (i = 0; i < w->scene->num_buffers; ++i) {
+        const fuzz_buffer_t *f = &w->scene->buffers[i];
+        if (f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD)) {
+            spipe_devices_reduce(d, fuzz_reduce, &w->scene->buffers[i]);
+        }
+    }
+    spipe_devices_list(d, list, w->scene->devices);
+}
+
 static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
     const fuzz_scene_t *s = w->scene;
     spipe_desc_t d = spipe_desc_default();
@@ -433,6 +469,7 @@ static inline spipe_desc_t fuzz_describe(fuzz_world_t *w) {
         fuzz_add_stage(w, &d, s->reversed ? s->num_stages - 1 - i : i);
     }
     if (s->damage) fuzz_damage(&d, s->damage);
+    if (s->devices) fuzz_share(w, &d);
     return d;
 }
 
@@ -455,6 +492,19 @@ static inline size_t fuzz_true_count(const fuzz_scene_t *s, size_t count, int *e
     return s->open_ended ? least : count;
 }
 
+/* A positioned source or sink had each element that is whole; and each once, but for the halos, and
+   where a GPU failed whose chunks others did. */
+static inline void fuzz_check_times(const fuzz_world_t *w, int i, size_t upto) {
+    const fuzz_buffer_t *f = &w->scene->buffers[i];
+    const int once = f->before + f->after == 0 && !w->redone;
+    size_t e;
+    for (e = 0; e < w->times[i].size() && e < w->count; ++e) {
+        const int times = w->times[i][e];
+        FUZZ_CHECK(w, (times > 0 || e >= upto) && (times < 2 || !once),
+                   "buffer %d: asked %d times for element %zu", i, times, e);
+    }
+}
+
 static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int success) {
     const fuzz_buffer_t *f = &w->scene->buffers[i];
     const size_t upto = (success ? w->count : whole) * f->elem_bytes;
@@ -463,6 +513,7 @@ static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int s
     if (w->arrays[i].base) {
         FUZZ_CHECK(w, fuzz_guards_whole(&w->arrays[i]), "buffer %d: its guard is broken", i);
     }
+    if (f->positioned) fuzz_check_times(w, i, success ? w->count : whole);
     if (f->kind == SPIPE_TEMP || f->kind == SPIPE_SOURCE) return;
     if (f->kind == SPIPE_RESIDENT) {
         const fuzz_data_t &is = success ? f->want : f->given;
@@ -476,7 +527,7 @@ static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int s
     }
     if (f->writers == 0 && f->kind != SPIPE_INOUT) return; /* nobody says what is in it */
     if (f->kind == SPIPE_SINK) {
-        FUZZ_CHECK(w, success ? w->got[i] == w->count : w->got[i] >= whole,
+        FUZZ_CHECK(w, success && !w->redone ? w->got[i] == w->count : w->got[i] >= whole,
                    "buffer %d: the sink had %zu of %zu, %zu whole", i, w->got[i], w->count, whole);
     }
     for (at = 0; at < upto; ++at) {
@@ -488,6 +539,31 @@ static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int s
     for (at = w->count * f->elem_bytes; at < from && f->kind != SPIPE_SINK; ++at) {
         FUZZ_CHECK(w, w->taken[i][at] == f->given[at], "buffer %d: written past its end", i);
     }
+}
+
+static inline int fuzz_num_failing(const fuzz_scene_t *s) {
+    int i, n = 0;
+    for (i = 0; i < s->num_stages; ++i) n += s->stages[i].fails;
+    for (i = 0; i < s->num_buffers; ++i) n += s->buffers[i].fails;
+    return n;
+}
+
+/* A positioned source or sink that alone fails is named, with the first chunk that has its bad
+   element, in the halo or not; of several GPUs it may be another such chunk. */
+static inline void fuzz_check_part(const fuzz_world_t *w, int i, const spipe_report_t *r) {
+    const fuzz_buffer_t *f = &w->scene->buffers[i];
+    const size_t bad = f->fails_at;
+    const size_t first = (bad > f->after ? bad - f->after : 0) / r->chunk;
+    const size_t last = w->scene->devices ? (bad + f->before) / r->chunk : first;
+    const spipe_failure_t *why = &r->failure;
+    char who[64];
+    snprintf(who, sizeof who, "the %s of buffer %d failed at chunk %zu",
+             f->kind == SPIPE_SOURCE ? "source" : "sink", i, why->chunk);
+    FUZZ_CHECK(w,
+               why->chunk >= first && why->chunk <= last && why->chunks_whole <= why->chunk &&
+                   strstr(why->message, who),
+               "buffer %d failed at element %zu, and it says chunk %zu, %zu whole: %s", i, bad,
+               why->chunk, why->chunks_whole, why->message);
 }
 
 /* The error is one that somebody gave on purpose, and it says whose. */
@@ -504,7 +580,11 @@ static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spip
                    "stage %d failed at %zu, and it says %s", i, s->stages[i].fails_at, f->message);
         given = 1;
     }
-    for (i = 0; i < s->num_buffers; ++i) given |= e == w->part_hit[i] && f->stage == -1;
+    for (i = 0; i < s->num_buffers; ++i) {
+        if (e != w->part_hit[i] || f->stage != -1) continue;
+        if (s->buffers[i].positioned && fuzz_num_failing(s) == 1) fuzz_check_part(w, i, r);
+        given = 1;
+    }
     given |= !ends_well && e == cudaErrorInvalidValue;
     given |= s->progress && s->stop_at > 0 && e == SPIPE_STOPPED;
     FUZZ_CHECK(w, given, "error %s, given by nobody: %s", cudaGetErrorName(e), f->message);
@@ -512,11 +592,35 @@ static inline void fuzz_check_failure(fuzz_world_t *w, cudaError_t e, const spip
                cudaGetErrorName(f->error), f->message);
 }
 
+/* What a run takes is a matter of its slots, not of its length: what goes in, what comes out and
+   what each host stage has, in pieces that begin at whole units. */
+static inline void fuzz_check_memory(const fuzz_world_t *w, const spipe_report_t *r) {
+    const fuzz_scene_t *s = w->scene;
+    const size_t unit = 512, devices = s->devices ? (size_t)s->devices : 1;
+    size_t slot = 0, resident = 0, places = 2;
+    int i;
+    for (i = 0; i < s->num_stages; ++i) places += s->stages[i].host != 0;
+    for (i = 0; i < s->num_buffers; ++i) {
+        const fuzz_buffer_t *f = &s->buffers[i];
+        const size_t n = (s->chunk + f->before + f->after) * f->elem_bytes;
+        if (f->kind == SPIPE_RESIDENT)
+            resident += f->elem_bytes + unit;
+        else
+            slot += places * (n + unit);
+    }
+    FUZZ_CHECK(w,
+               r->pinned_bytes <= devices * (r->depth * slot + resident) &&
+                   r->device_bytes <= devices * (r->depth * slot + resident),
+               "%zu bytes pinned, %zu of the device, for %zu slots of %zu", r->pinned_bytes,
+               r->device_bytes, r->depth, slot);
+}
+
 static inline void fuzz_check(fuzz_world_t *w, cudaError_t e, const spipe_report_t *r) {
     const fuzz_scene_t *s = w->scene;
     const size_t chunks = r->chunk ? (w->count + r->chunk - 1) / r->chunk : 0;
     size_t whole = r->failure.chunks_whole * r->chunk;
     int i, ends_well;
+    w->redone = s->devices && r->devices_failed;
     (void)fuzz_true_count(s, w->count, &ends_well);
     if (e == cudaSuccess) {
         FUZZ_CHECK(w, ends_well, "success, with a source that ended early");
@@ -560,6 +664,8 @@ static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
     spipe_report_t r;
     fuzz_start(w, w->scene->count);
     const cudaError_t e = spipe_run(d, &r);
+    /* a kept pipeline may hold a second way to compare, and a checked run guards */
+    if (d->chunk != SPIPE_AUTO && d->depth != SPIPE_AUTO && !d->checked) fuzz_check_memory(w, &r);
     fuzz_snapshot(w);
     fuzz_snapshot_device(w);
     fuzz_check(w, e, &r);

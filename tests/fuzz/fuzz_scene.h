@@ -80,7 +80,7 @@ typedef struct fuzz_buffer {
     unsigned char pattern[4]; /* source: elements a call, modulo; 0 = as many as asked for */
     int positioned;           /* source or sink: any thread may call it, for any part */
     int fails;
-    size_t fails_at;   /* call of the source or sink; positioned: 7 times so many elements */
+    size_t fails_at;   /* call of the source or sink; positioned: element */
     fuzz_data_t given; /* what the host array holds before a run */
     fuzz_data_t want;  /* and after it, or what a sink is handed */
 } fuzz_buffer_t;
@@ -96,6 +96,7 @@ typedef struct fuzz_scene {
     int checked, progress, once;
     int streamed;      /* 1 = no arrays, only sources and sinks */
     int refused;       /* 1 = the description must not be accepted */
+    int devices;       /* pipelines that share a run; 0 = one, not of streampipe_devices.h */
     size_t stop_at;    /* progress: chunks after which to stop; 0 = never */
     size_t count_then; /* kept: elements from the second run on */
     unsigned salt;
@@ -263,10 +264,41 @@ static inline void fuzz_randomise(fuzz_data_t *d, size_t bytes, unsigned seed) {
     }
 }
 
+/* Several GPUs share the run, where none of what they cannot have is in the scene: a state that
+   goes from chunk to chunk, a source in order with a halo; and at most one buffer to reduce,
+   because the function that reduces is not told which it is. */
+static inline void fuzz_make_devices(fuzz_scene_t *s, fuzz_bytes_t *b) {
+    int i, reduced = 0, may = !s->damage && !s->refused && fuzz_one_in(b, 3);
+    for (i = 0; i < s->num_buffers; ++i) {
+        const fuzz_buffer_t *f = &s->buffers[i];
+        if (f->kind == SPIPE_SOURCE && !f->positioned) may &= f->before + f->after == 0;
+        reduced += f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD);
+    }
+    for (i = 0; i < s->num_stages * FUZZ_MAX_OPS; ++i) {
+        const fuzz_stage_t *st = &s->stages[i / FUZZ_MAX_OPS];
+        if (i % FUZZ_MAX_OPS < st->num_ops) may &= st->ops[i % FUZZ_MAX_OPS].carry < 0;
+    }
+    if (!may || reduced > 1) return;
+    s->devices = 2 + (int)fuzz_pick(b, 2);
+    s->way = FUZZ_ONE_SHOT;
+    s->num_runs = 1;
+    s->count_then = s->count;
+    for (i = 0; i < s->num_stages; ++i) s->stages[i].ordered = 0;
+}
+
+/* Which of the sources and sinks are positioned. Such a one fails at any of its elements. */
+static inline void fuzz_make_positioned(fuzz_scene_t *s, fuzz_buffer_t *f) {
+    const int hosted = f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK;
+    f->positioned = hosted && f->pattern[3] >= 160 && s->count > 0 && s->count_then > 0;
+    if (!f->positioned) return;
+    f->gives = s->count;
+    f->fails_at = (f->pattern[0] + 256u * f->pattern[1]) % s->count;
+}
+
 /* Whatever the bytes, what comes out is consistent; a damaged description is damaged later. */
 static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t size) {
     fuzz_bytes_t b = {data, size};
-    int i, num, sources = 0, arrays = 0, positioned = 0, plain = 1;
+    int i, num, sources = 0, arrays = 0, halos = 0, plain = 1;
     fuzz_make_sizes(s, &b);
     num = 2 + (int)fuzz_pick(&b, 4);
     s->streamed = fuzz_one_in(&b, 5);
@@ -275,15 +307,12 @@ static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t 
     }
     for (i = 0; i < num; ++i) {
         fuzz_buffer_t *f = &s->buffers[i];
-        const int hosted = f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK;
-        f->positioned = hosted && f->pattern[3] >= 160 && s->count > 0 && s->count_then > 0;
-        if (f->positioned) f->gives = s->count;
+        fuzz_make_positioned(s, f);
         sources += f->kind == SPIPE_SOURCE && !f->positioned;
-        positioned += f->kind == SPIPE_SOURCE && f->positioned;
+        halos += f->positioned && f->before + f->after > 0;
         arrays += fuzz_is_array(f);
     }
-    s->open_ended =
-        sources > 0 && arrays + positioned == 0 && (fuzz_one_in(&b, 2) || s->count == 0);
+    s->open_ended = sources > 0 && arrays + halos == 0 && (fuzz_one_in(&b, 2) || s->count == 0);
     s->refused = sources > 0 && arrays > 0 && s->count == 0; /* 0 = until the sources end */
     s->num_stages = 1 + (int)fuzz_pick(&b, FUZZ_MAX_STAGES);
     for (i = 0; i < s->num_stages; ++i) fuzz_make_stage(s, i, &b);
@@ -293,6 +322,7 @@ static inline void fuzz_make(fuzz_scene_t *s, const unsigned char *data, size_t 
     s->fixed = s->fixed && plain;
     if (sources > 0 || s->way != FUZZ_KEPT) s->count_then = s->count;
     s->damage = fuzz_one_in(&b, 12) ? 1 + (int)fuzz_pick(&b, 255) : 0;
+    fuzz_make_devices(s, &b);
     for (i = 0; i < s->num_buffers; ++i) {
         fuzz_buffer_t *f = &s->buffers[i];
         const size_t most = s->count > s->count_then ? s->count : s->count_then;

@@ -27,7 +27,8 @@ enum {
     SINK,
     UPLOADED,
     EMPTY,
-    SOURCE
+    SOURCE,
+    PLACED /* inputs are positioned sources, outputs positioned sinks */
 };
 
 typedef struct devices_case {
@@ -120,6 +121,29 @@ static const devices_case_t cases[] = {
      2,
      {1, 1},
      SINK},
+    {CASE("positioned", SHAPE_MAP, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 6), 0, {0}, PLACED},
+    {CASE("positioned with a halo, no threads", SHAPE_HALO, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PINNED,
+          0),
+     2,
+     {1, 0},
+     PLACED},
+    {CASE("several positioned", SHAPE_MANY, SPIPE_BREADTH_FIRST, T_COPY, FUZZ_PINNED, 3),
+     2,
+     {0, 2},
+     PLACED},
+    {CASE("positioned, mapped", SHAPE_MAP, SPIPE_ZERO_COPY, T_COPY, FUZZ_PINNED, 3),
+     0,
+     {0},
+     PLACED},
+    {CASE("counts of a positioned source", SHAPE_COUNTS, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 3),
+     0,
+     {0},
+     PLACED},
+    {CASE("positioned beside those in order", SHAPE_EITHER, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE,
+          3),
+     0,
+     {0},
+     LIKE_THAT},
     {CASE("host stage and sink", SHAPE_HOST, SPIPE_ENGINES, T_COPY, FUZZ_PAGEABLE, 3),
      0,
      {0},
@@ -166,7 +190,13 @@ static void make_scene(fuzz_scene_t *s, const devices_case_t *c) {
     if (c->also == EMPTY) s->count = s->count_then = 0;
     for (i = 0; i < s->num_buffers; ++i) {
         fuzz_buffer_t *f = &s->buffers[i];
-        if (f->kind == SPIPE_SOURCE) f->before = f->after = 0; /* several GPUs have none */
+        if (f->kind == SPIPE_SOURCE && !f->positioned) {
+            f->before = f->after = 0; /* several GPUs have none */
+        }
+        if (c->also == PLACED && fuzz_is_array(f)) {
+            f->kind = fuzz_goes_in(f) ? SPIPE_SOURCE : SPIPE_SINK;
+            f->positioned = 1;
+        }
         if (f->kind == SPIPE_OUTPUT && c->also == SINK) f->kind = SPIPE_SINK;
         if (f->kind == SPIPE_INPUT && c->also == SOURCE) f->kind = SPIPE_SOURCE;
         if (f->kind == SPIPE_RESIDENT && c->also == UPLOADED) f->how |= SPIPE_UPLOAD;
@@ -186,7 +216,7 @@ static int may_stand_in(const fuzz_scene_t *s) {
         if (s->schedule == SPIPE_ZERO_COPY) { /* stages may have written what they read */
             may &= f->kind != SPIPE_INPUT && f->kind != SPIPE_SOURCE;
         }
-        flows |= f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK;
+        flows |= !f->positioned && (f->kind == SPIPE_SOURCE || f->kind == SPIPE_SINK);
         reduced |= f->kind == SPIPE_RESIDENT && (f->how & SPIPE_DOWNLOAD);
     }
     return may && !(flows && reduced);
@@ -243,6 +273,17 @@ static cudaError_t sink(const void *src, size_t count, size_t first, void *user)
     return fuzz_sink(src, count, first, user);
 }
 
+/* Of a positioned one others may be under way when it fails. */
+static cudaError_t source_at(void *dst, size_t first, size_t count, void *user) {
+    if (user_fails(BUFFERS + ((const fuzz_part_t *)user)->number)) return user_fault->error;
+    return fuzz_source_at(dst, first, count, user);
+}
+
+static cudaError_t sink_at(const void *src, size_t first, size_t count, void *user) {
+    if (user_fails(BUFFERS + ((const fuzz_part_t *)user)->number)) return user_fault->error;
+    return fuzz_sink_at(src, first, count, user);
+}
+
 /* Counts are added; all start from what is uploaded, and one start remains. */
 static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *user) {
     const fuzz_buffer_t *f = (const fuzz_buffer_t *)user;
@@ -274,6 +315,8 @@ static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) 
         spipe_buffer_desc_t *b = &d->buffers[i];
         if (b->kind == SPIPE_SOURCE) b->source = source;
         if (b->kind == SPIPE_SINK) b->sink = sink;
+        if (b->kind == SPIPE_SOURCE_AT) b->source_at = source_at;
+        if (b->kind == SPIPE_SINK_AT) b->sink_at = sink_at;
         if (b->kind == SPIPE_RESIDENT) spipe_devices_reduce(d, add_counts, &w->scene->buffers[i]);
     }
     if (c->c.progress) d->progress = progress;
@@ -288,7 +331,7 @@ static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) 
 /* Faults that several GPUs may take without a word, beside those that one may. */
 static int may_pass_here(const devices_case_t *c, const fault_t &f) {
     if (f.sort != FAULT_CALL) return may_pass(f);
-    return may_pass(f) ||
+    return may_pass(f) || may_pass_checked(f, c->c.checked) ||
            f.what == "cudaEventSynchronize" || /* for a free slot: the streams wait anyway */
            (f.what == "cudaPointerGetAttributes" && c->c.staging == T_REGISTER); /* then staged */
 }
@@ -398,6 +441,7 @@ static void judge(fuzz_world_t *w, const devices_case_t *c, const fault_t &f, cu
     FUZZ_CHECK(w, !done || r->failure.chunks_whole == chunks_of(w), "%zu chunks are whole: %s",
                r->failure.chunks_whole, r->failure.message);
     if (whole > w->count) whole = w->count;
+    w->redone = r->devices_failed != 0;
     fuzz_snapshot(w);
     for (i = 0; i < w->scene->num_buffers; ++i) {
         /* with one GPU it may have been on its way when the wait for it failed */
@@ -557,7 +601,9 @@ static void torture(const devices_case_t *c) {
 int main(int argc, char **argv) {
     const char *only = NULL;
     int i;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_THREAD__)
+    step = 96;
+#elif defined(__SANITIZE_ADDRESS__)
     step = 48;
 #else
     step = 12;

@@ -16,7 +16,9 @@ enum {
     SHAPE_MIXED,   /* source with a halo and an array -> sink and an array */
     SHAPE_HOST,    /* device stage -> host stage -> device stage */
     SHAPE_DIAMOND, /* one stage, two side by side, one that joins them, by names */
-    SHAPE_SMALL    /* chunks so small that several travel together */
+    SHAPE_PLACED, /* positioned source -> positioned sink and sink in order, with a state; arrays */
+    SHAPE_EITHER, /* source in order -> positioned sink, positioned source -> sink in order */
+    SHAPE_SMALL   /* chunks so small that several travel together */
 };
 
 enum {
@@ -80,6 +82,24 @@ static const torture_case_t torture_cases[] = {
      1, 3, 0, 0},
     {"source and sink, mapped", SHAPE_MIXED, WAY_KEPT, SPIPE_ZERO_COPY, T_COPY, FUZZ_PAGEABLE, 1, 3,
      0, 0},
+    {"positioned", SHAPE_PLACED, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 3, 3, 0, 0},
+    {"positioned, serial, no threads", SHAPE_PLACED, WAY_RUN, SPIPE_SERIAL, T_COPY, FUZZ_PAGEABLE,
+     0, T_AUTO, 0, 0},
+    {"positioned, depth first, kept", SHAPE_PLACED, WAY_KEPT, SPIPE_DEPTH_FIRST, T_COPY,
+     FUZZ_PAGEABLE, 2, 3, 0, 0},
+    {"positioned, breadth first", SHAPE_PLACED, WAY_RUN, SPIPE_BREADTH_FIRST, T_COPY,
+     FUZZ_UNALIGNED, 3, 3, 0, 1},
+    {"positioned, mapped", SHAPE_PLACED, WAY_RUN, SPIPE_ZERO_COPY, T_COPY, FUZZ_PINNED, 2, 3, 0, 0},
+    {"positioned, all choices left", SHAPE_PLACED, WAY_KEPT, SPIPE_SCHEDULE_AUTO,
+     SPIPE_STAGING_AUTO, FUZZ_PAGEABLE, T_AUTO, T_AUTO, 0, 0},
+    {"positioned, every step waited for", SHAPE_PLACED, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED,
+     1, 3, 1, 0},
+    {"positioned, enqueued", SHAPE_PLACED, WAY_ENQUEUED, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 2, 3,
+     0, 0},
+    {"positioned beside those in order", SHAPE_EITHER, WAY_RUN, SPIPE_ENGINES, T_COPY,
+     FUZZ_PAGEABLE, 2, 3, 0, 1},
+    {"positioned beside those in order, kept", SHAPE_EITHER, WAY_KEPT, SPIPE_BREADTH_FIRST, T_COPY,
+     FUZZ_PAGEABLE, 0, 3, 0, 0},
     {"host stage", SHAPE_HOST, WAY_RUN, SPIPE_ENGINES, T_COPY, FUZZ_PINNED, 1, 4, 0, 0},
     {"host stage, no threads, kept", SHAPE_HOST, WAY_KEPT, SPIPE_DEPTH_FIRST, T_COPY, FUZZ_PAGEABLE,
      0, 4, 0, 0},
@@ -171,11 +191,44 @@ static void torture_diamond(fuzz_scene_t *s, int memory) {
     s->stages[3].after = 2 | 4;
 }
 
+/* A source or sink that any thread may call, for any part. */
+static int torture_positioned(fuzz_scene_t *s, int kind, size_t elem_bytes) {
+    const int i = torture_buffer(s, kind, elem_bytes, FUZZ_PAGEABLE);
+    s->buffers[i].positioned = 1;
+    return i;
+}
+
+static void torture_placed(fuzz_scene_t *s, int memory) {
+    const int x = torture_positioned(s, SPIPE_SOURCE, 4);
+    const int y = torture_positioned(s, SPIPE_SINK, 4);
+    const int z = torture_buffer(s, SPIPE_SINK, 3, memory);
+    const int state = torture_buffer(s, SPIPE_RESIDENT, 4, memory);
+    const int a = torture_buffer(s, SPIPE_INPUT, 2, memory);
+    const int b = torture_buffer(s, SPIPE_OUTPUT, 1, memory);
+    s->buffers[state].how = SPIPE_DOWNLOAD | SPIPE_UPLOAD;
+    torture_halo(s, x);
+    torture_stage(s, x, y, 0, -1, -1);
+    torture_stage(s, x, z, 0, state, -1);
+    torture_stage(s, a, b, 0, -1, -1);
+}
+
+static void torture_either(fuzz_scene_t *s, int memory) {
+    const int x = torture_buffer(s, SPIPE_SOURCE, 4, memory);
+    const int y = torture_positioned(s, SPIPE_SINK, 3);
+    const int a = torture_positioned(s, SPIPE_SOURCE, 2);
+    const int b = torture_buffer(s, SPIPE_SINK, 8, memory);
+    torture_stage(s, x, y, 0, -1, -1);
+    torture_stage(s, a, b, 0, -1, -1);
+    s->open_ended = 1;
+}
+
 /* Fills in a case's buffers and stages. */
 static void torture_shape(fuzz_scene_t *s, const torture_case_t *c) {
     int x, y, t;
     if (c->shape == SHAPE_MANY) return torture_many(s, c->memory);
     if (c->shape == SHAPE_DIAMOND) return torture_diamond(s, c->memory);
+    if (c->shape == SHAPE_PLACED) return torture_placed(s, c->memory);
+    if (c->shape == SHAPE_EITHER) return torture_either(s, c->memory);
     if (c->shape == SHAPE_STREAM || c->shape == SHAPE_MIXED) {
         x = torture_buffer(s, SPIPE_SOURCE, 4, c->memory);
         y = torture_buffer(s, SPIPE_SINK, 4, c->memory);
