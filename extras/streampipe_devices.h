@@ -469,6 +469,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
         all.chunks_done += t->members[i].done + t->members[i].reported;
     }
     all.elements_done = all.chunks_done * t->chunk_elems;
+    if (all.total == 0) all.total = t->total; /* once the sources have ended */
     if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
     all.seconds = spipe_priv_seconds() - t->began;
     SPIPE_PRIV_CALL(NULL, &t->thrown, NULL, stop, t->d.progress(&all, t->d.progress_user), 1);

@@ -83,6 +83,15 @@ typedef enum spipe_file_way {
     SPIPE_FILE_ORDERED /* front to back: pipes, terminals, devices */
 } spipe_file_way_t;
 
+/* Why a thread's last call failed; each thread writes and reads its own. */
+typedef struct spipe_priv_file_words {
+    struct spipe_priv_file_words *next;
+#if !defined(SPIPE_NO_THREADS)
+    pthread_t thread;
+#endif
+    char text[256];
+} spipe_priv_file_words_t;
+
 /* A file that is open. Assign way, offset and bytes before adding it, if you want them different;
    read the others. */
 typedef struct spipe_file {
@@ -96,12 +105,12 @@ typedef struct spipe_file {
     int fd;               /* the descriptor; -1 = none */
     int direct;           /* private, as all below: another, for reading past the page cache */
     int regular, nameless, ended;
-    char *part;              /* the output's name until it is committed */
-    char *target;            /* and from then on: path with links followed */
-    size_t bad_at;           /* byte of the first error; SIZE_MAX = none */
-    char words[256];         /* and what it is */
-    void *bounce;            /* a list of aligned memory for direct reads */
-    spipe_priv_sync_t *sync; /* guards the members from bytes on */
+    char *part;                           /* the output's name until it is committed */
+    char *target;                         /* and from then on: path with links followed */
+    char words[256];                      /* what is wrong with the description */
+    struct spipe_priv_file_words *errors; /* of each thread that met one */
+    void *bounce;                         /* a list of aligned memory for direct reads */
+    spipe_priv_sync_t *sync;              /* guards the members from bytes on */
 } spipe_file_t;
 
 /*  spipe_file_open -- a file to be read.
@@ -220,19 +229,41 @@ SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_
 #define SPIPE_PRIV_O_BINARY O_BINARY
 #endif
 
-/* Notes an error at a byte of the file; of several the one at the least byte is told. */
-SPIPE_API cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, size_t at,
-                                          const char *why) {
+/* The calling thread's words, made where it has none and make is set; NULL where there are none. */
+SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, int make) {
+    spipe_priv_file_words_t *w;
     spipe_priv_lock(f->sync);
-    if (at <= f->bad_at) {
-        f->bad_at = at;
-        snprintf(f->words, sizeof f->words, "%s %.120s at byte %zu: %s", doing, f->path, at, why);
+#if defined(SPIPE_NO_THREADS)
+    w = f->errors;
+#else
+    for (w = f->errors; w && !pthread_equal(w->thread, pthread_self()); w = w->next) continue;
+#endif
+    if (!w && make) w = (spipe_priv_file_words_t *)calloc(1, sizeof *w);
+    if (w && !w->text[0]) {
+#if !defined(SPIPE_NO_THREADS)
+        w->thread = pthread_self();
+#endif
+        w->text[0] = ' ';
+        w->next = f->errors;
+        f->errors = w;
     }
     spipe_priv_unlock(f->sync);
+    return w;
+}
+
+/* Notes an error at a byte of the file. */
+SPIPE_API cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, size_t at,
+                                          const char *why) {
+    spipe_priv_file_words_t *w = spipe_priv_file_own_words(f, 1);
+    if (w) snprintf(w->text, sizeof w->text, "%s %.120s at byte %zu: %s", doing, f->path, at, why);
     return cudaErrorOperatingSystem;
 }
 
-SPIPE_API const char *spipe_priv_file_why(void *user) { return ((spipe_file_t *)user)->words; }
+/* Asked on the thread of the call that failed, right after it. */
+SPIPE_API const char *spipe_priv_file_why(void *user) {
+    const spipe_priv_file_words_t *w = spipe_priv_file_own_words((spipe_file_t *)user, 0);
+    return w ? w->text : "no memory for the reason";
+}
 
 /* ---- 1 files: reading ---------------------------------------------------------------------- */
 /* Reads n bytes at a place through the page cache. */
@@ -336,7 +367,8 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
         const size_t want = spipe_priv_file_most(all - n);
         const long long got = (long long)read(f->fd, to + n, (unsigned)want);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return spipe_priv_file_bad(f, "reading", f->bytes + n, strerror(errno));
+        if (got < 0)
+            return spipe_priv_file_bad(f, "reading", f->offset + f->bytes + n, strerror(errno));
         f->ended = got == 0;
         n += (size_t)got;
     }
@@ -377,7 +409,11 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
     spipe_file_t *f = (spipe_file_t *)user;
     const unsigned char *from = (const unsigned char *)src;
     size_t n = count * f->elem_bytes;
-    (void)first;
+    if (first == 0 && f->regular) { /* a run begins anew */
+        f->bytes = f->offset;
+        if (lseek(f->fd, (off_t)f->offset, SEEK_SET) < 0)
+            return spipe_priv_file_bad(f, "writing", f->offset, strerror(errno));
+    }
     while (n > 0) {
         const size_t want = spipe_priv_file_most(n);
         const long long put = (long long)write(f->fd, from, (unsigned)want);
@@ -404,7 +440,6 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     if (!f) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is NULL");
     memset((void *)f, 0, sizeof *f);
     f->fd = f->direct = -1;
-    f->bad_at = SIZE_MAX;
     if (!path) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the path is NULL");
     f->path = path;
     f->sync = spipe_priv_sync_create();
@@ -621,7 +656,7 @@ SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, siz
                                  "there is no regular file that was created, or no data");
     }
     e = spipe_priv_file_write(file, (const unsigned char *)data, bytes, at);
-    return e == cudaSuccess ? e : spipe_priv_refuse(failure, e, "%s", file->words);
+    return e == cudaSuccess ? e : spipe_priv_refuse(failure, e, "%s", spipe_priv_file_why(file));
 }
 
 /* ---- 1 files: the end ---------------------------------------------------------------------- */
@@ -681,6 +716,11 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     free(file->part);
     free(file->target);
     spipe_priv_file_free_blocks(file);
+    while (file->errors) {
+        spipe_priv_file_words_t *w = file->errors;
+        file->errors = w->next;
+        free(w);
+    }
     spipe_priv_sync_destroy(file->sync);
     file->part = file->target = NULL;
     file->sync = NULL;

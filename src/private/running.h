@@ -231,6 +231,8 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         e = spipe_priv_move_resident(p, 1, base);
         if (e == cudaSuccess) e = cudaStreamSynchronize(base);
         if (e != cudaSuccess) {
+            cudaError_t again = cudaSuccess;
+            spipe_priv_sync_streams(&p->streams, &again); /* a copy may be on its way */
             (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
                                   "copying a resident buffer out failed: %s",
                                   cudaGetErrorString(e));

@@ -13,16 +13,6 @@ enum {
 }; /* kept pipelines are of this one, and 0 is current when they run */
 
 /* ---- one attempt --------------------------------------------------------------------------- */
-/* After a wait that failed the copy of a resident buffer may be on its way, and would come after
-   what the next run finds in its array. */
-static void settle(void) {
-    int device;
-    for (device = last_device; device >= 0; --device) {
-        if (cudaSetDevice(device) == cudaSuccess) (void)cudaDeviceSynchronize();
-    }
-    while (cudaSetDevice(0) != cudaSuccess) continue; /* if the fault was meant for this one */
-}
-
 /* After one step of a scenario; the value says whether the scenario can go on. */
 static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_report_t *r, int ran,
                  int may_swallow) {
@@ -61,7 +51,6 @@ static int judge(fuzz_world_t *w, const fault_t &f, cudaError_t e, const spipe_r
         if (f.sort == FAULT_WORK) broken = 1;
     }
     if (!ran) return e == cudaSuccess;
-    if (e != cudaSuccess && !broken) settle();
     /* what was freed after the run does not make the run undone */
     const int done = e == cudaSuccess || strstr(why->message, "freeing after") != NULL;
     FUZZ_CHECK(w, !done || why->chunks_whole == chunks, "%zu of %zu whole: %s", why->chunks_whole,

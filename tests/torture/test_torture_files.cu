@@ -4,7 +4,7 @@
     path and byte, its chunk is the first that needs that byte, the chunks called whole are in the
     output, and no file is there.
 
-    usage: test_torture_files [--all] [--seed N] [--strict]     --all: ten times as many        */
+    usage: test_torture_files [--all] [--seed N]     --all: ten times as many */
 #ifdef _WIN32
 #include "tap.h"
 
@@ -58,20 +58,6 @@ typedef struct scene {
     std::string wrong; /* the first thing that is */
 } scene_t;
 
-/* 1 = also what streampipe_files.h does not do yet: the second failure of a kept pipeline says its
-   own byte; one of a file that is read in order counts from the file's beginning; and of several
-   chunks that fail each has words of its own, which no other thread writes while they are read. */
-static int strict;
-
-/* Whether no two calls of a scene may fail: so it is where the last of these would be seen. */
-static int fails_once(const scene_t *s) {
-#if defined(__SANITIZE_THREAD__)
-    return !strict && s->kind > PARTS;
-#else
-    return !strict && s->kind > PARTS && s->devices;
-#endif
-}
-
 static char folder[] = "/tmp/streampipe_torture.XXXXXX", in_name[128], out_name[128];
 
 static void complain(scene_t *s, const char *format, ...) TAP_PRINTF(2, 3);
@@ -105,12 +91,6 @@ static void make_sizes(scene_t *s) {
     s->bytes = s->data.size();
 }
 
-static void forget_offset(scene_t *s) {
-    s->data.erase(s->data.begin(), s->data.begin() + (ptrdiff_t)s->offset);
-    s->bytes = s->used;
-    s->offset = 0;
-}
-
 static void make(scene_t *s, unsigned number, int kind) {
     *s = scene_t();
     torture_system.random = number * 2654435761u + 99;
@@ -119,12 +99,11 @@ static void make(scene_t *s, unsigned number, int kind) {
     make_sizes(s);
     /* one that is read in order has the length that is read */
     s->way = (spipe_file_way_t)pick(kind == CUT ? 3 : 4);
-    if (s->way == SPIPE_FILE_ORDERED && kind == BAD_READ && !strict) forget_offset(s);
     s->out_way = one_in(4) ? SPIPE_FILE_ORDERED : SPIPE_FILE_AUTO;
     s->kept = one_in(3) && s->way != SPIPE_FILE_ORDERED && s->out_way != SPIPE_FILE_ORDERED;
     s->devices = !s->kept && one_in(3) ? 2 + (int)pick(2) : 0;
-    s->header = s->out_way != SPIPE_FILE_ORDERED && one_in(3);
-    if (s->way != SPIPE_FILE_ORDERED && !fails_once(s) && one_in(3)) {
+    s->header = one_in(3);
+    if (s->way != SPIPE_FILE_ORDERED && one_in(3)) {
         s->before = pick((s->chunk < 3 ? s->chunk : 3) + 1);
         s->after = pick((s->chunk < 3 ? s->chunk : 3) + 1);
         s->edge = (int)pick(2);
@@ -347,8 +326,7 @@ static void meddle(scene_t *s) {
     static const int of_reads[] = {EIO, ENXIO, ESTALE}, of_writes[] = {ENOSPC, EIO, EDQUOT, EFBIG};
     torture_system_t *sys = &torture_system;
     sys->is_short = s->kind != NOTHING && (s->kind == PARTS || one_in(2));
-    sys->lasts = one_in(2) && !fails_once(s);
-    if (s->kind == CUT && fails_once(s)) s->bad = s->used - 1;
+    sys->lasts = one_in(2);
     sys->least = SIZE_MAX;
     if (s->kind == BAD_READ) sys->bad_errno[READING] = of_reads[pick(3)];
     if (s->kind == BAD_WRITE) sys->bad_errno[WRITING] = of_writes[pick(4)];
@@ -383,7 +361,7 @@ static void run_kept(scene_t *s, const spipe_desc_t *d, spipe_file_t *in, spipe_
     if (e != cudaSuccess) return complain(s, "create: %s", r.failure.message);
     for (k = 0; k < 3 && s->wrong.empty(); ++k) {
         if (k > 0) s->bad = pick(s->used);
-        if (k == 2 || (k == 1 && !strict)) s->kind = PARTS;
+        if (k == 2) s->kind = PARTS;
         torture_system_mend();
         meddle(s);
         start(s);
@@ -462,8 +440,6 @@ int main(int argc, char **argv) {
     for (i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--all") == 0)
             num *= 10;
-        else if (strcmp(argv[i], "--strict") == 0)
-            strict = 1;
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             seed = (unsigned)atoi(argv[++i]);
     }
