@@ -237,15 +237,14 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
         w->other_kernel ? times_too : times;
     size_t n = c->count;
     int factor = w->factor;
-    void *args[5]; /* SPIPE_LAUNCH copies a struct by its members */
     static int calls;
     static padded_t p;
+    void *args[] = {&x, &y, &n, &factor, &p}; /* SPIPE_LAUNCH copies a struct by its members */
     memset((void *)&p, ++calls, sizeof p);
     p.tables[0] = p.tables[1] = p.tables[2] = w->table;
     p.zero = 0;
     SPIPE_TRY(cudaMemsetAsync(temp, w->fill, c->count, c->stream));
     SPIPE_TRY(cudaMemcpyAsync(temp, w->table, 16, cudaMemcpyDefault, c->stream));
-    args[0] = &x, args[1] = &y, args[2] = &n, args[3] = &factor, args[4] = &p;
     SPIPE_TRY(cudaLaunchKernel(kernel, dim3(blocks), dim3(64), args, 0, c->stream));
     if (!w->more) return cudaSuccess;
     return cudaLaunchKernel(kernel, dim3(blocks), dim3(64), args, 0, c->stream);

@@ -225,6 +225,7 @@ static void test_damaged(size_t threads) {
     tap_ok(wrong == 0, "%zu workers: an item that is damaged is named, and its batch", threads);
 }
 
+#if !defined(__SANITIZE_THREAD__)
 /* The seconds of a loop in which each element takes 2 ms. */
 static double seconds_with(size_t threads) {
     world_t *w = world_new();
@@ -239,6 +240,7 @@ static double seconds_with(size_t threads) {
     loop_free(&l);
     return taken == ALL ? took : 1e9;
 }
+#endif
 
 /* Two threads, one worker and the loop's own where it helps, take half of the waits or more, and
    three a third. What else runs on the machine may slow four workers down: then once more. */

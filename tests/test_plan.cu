@@ -481,8 +481,8 @@ static void test_more_data(void) {
     tap_ok(good && compared > 500, "more data does not make chunks smaller (%d pairs)", compared);
 }
 
-/* A positioned source, one-shot: from some size on slots are pinned, on every machine. Kept pipelines pin once, and threads that are asked for need
-   slots that they can fill side by side. */
+/* A positioned source, one-shot: from some size on slots are pinned, on every machine. Kept
+   pipelines pin once, and threads that are asked for need slots that they fill side by side. */
 static void test_pageable_slots(void) {
     int k, good = 1, some = 0;
     pipe_seed = 15u;

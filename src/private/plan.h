@@ -99,8 +99,7 @@ SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spi
 }
 
 /* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
-   the direction that has more, as chunks are copied in order and one that is filled waits for those
-   before it. */
+   the direction that has more, as a chunk that is filled waits for those before it. */
 SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = spipe_priv_least_depth(p, &y);
