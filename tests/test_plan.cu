@@ -23,6 +23,8 @@ static cudaError_t no_source(void *, size_t, size_t *, void *) { return cudaSucc
 
 static cudaError_t no_source_at(void *, size_t, size_t, void *) { return cudaSuccess; }
 
+static cudaError_t no_work(void *, const void *, size_t, size_t, void *) { return cudaSuccess; }
+
 static cudaError_t no_sink(const void *, size_t, size_t, void *) { return cudaSuccess; }
 
 static double random_part(void) { return (double)(pipe_random() % 10001) * 1e-4; }
@@ -159,17 +161,12 @@ static void grid_try(grid_t *g, spipe_priv_way_t y) {
    as the planner takes. Of others every number of slots is tried. */
 static void grid_depths(grid_t *g, spipe_priv_way_t y) {
     const scene_t *s = g->scene;
-    spipe_priv_planner_t planner;
     double batches;
     if (!spipe_priv_is_staged(&s->work, &y)) {
         for (y.depth = 1; y.depth <= SPIPE_MAX_DEPTH; ++y.depth) grid_try(g, y);
         return;
     }
-    memset(&planner, 0, sizeof planner);
-    planner.costs = &s->request.costs;
-    planner.work = &s->work;
-    planner.desc = &s->request.desc;
-    y.depth = spipe_priv_depth_for(&planner, y);
+    y.depth = spipe_priv_depth_for(&s->request.desc, &s->request.costs, &s->work, y);
     batches = spipe_priv_num_batches(&s->work, &y);
     if (!s->request.kept && (double)y.depth > batches) y.depth = (size_t)batches;
     grid_try(g, y);
@@ -517,6 +514,27 @@ static void test_pageable_slots(void) {
     tap_ok(good && some > 1000, "slots are pageable for little data alone (%d of 6000)", some);
 }
 
+/* A split source's work takes nobody knows how long, so each thread gets some of it. */
+static void test_split(void) {
+    int k, good = 1;
+    pipe_seed = 16u;
+    for (k = 0; k < 300 && good; ++k) {
+        scene_t s = random_scene(0, (int)(pipe_random() % 2));
+        spipe_priv_request_t *r = &s.request;
+        size_t chunks;
+        r->desc.num_buffers = 0;
+        (void)spipe_add_source_split(&r->desc, no_source, no_work, NULL, 4, 64);
+        memset((void *)r->arrays, 0, sizeof r->arrays);
+        if (pipe_random() % 2) r->desc.threads = 1 + pipe_random() % SPIPE_MAX_THREADS;
+        scene_count(&s, random_scale(1e3, 1e8));
+        scene_plan(&s);
+        chunks = (r->desc.count - 1) / s.plan.chunk + 1;
+        good &= chunks >= 2 * s.plan.fill_threads || s.plan.chunk <= SPIPE_PRIV_ALIGN_ELEMS;
+        if (!good) tell("split", &s);
+    }
+    tap_ok(good, "a split source has two chunks for each thread, or more");
+}
+
 /* Kernels become faster, too; else they would be what limits the run, and then small chunks win. */
 static void test_faster_link(void) {
     int k, compared = 0, good = 1;
@@ -600,6 +618,7 @@ int main(void) {
     test_fixed();
     test_more_data();
     test_pageable_slots();
+    test_split();
     test_faster_link();
     test_better_machine();
     test_solve();

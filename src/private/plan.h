@@ -57,79 +57,13 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
     return y.predicted_s;
 }
 
-/* Elements in a chunk that has about this many bytes in the busier direction: a multiple of 32, and
-   never fewer than the halo. */
-SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
-    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
-    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
-    if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
-    if (chunk < w->least_chunk) chunk = w->least_chunk;
-    return chunk > 0 ? chunk : 1;
-}
-
-/* Elements in a chunk when the whole is divided into this many parts, rounded up to a multiple. */
-SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
-    const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
-    size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
-    if (parts > 1 && chunk > SPIPE_PRIV_ALIGN_FROM * align) {
-        chunk += (align - chunk % align) % align;
-    }
-    return chunk < w->least_chunk ? w->least_chunk : chunk;
-}
-
-/* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
-   staging threads, or half of the CPUs, as staging waits where host stages take longest. */
-SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y) {
-    const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
-    size_t most = w->cpus > staging + half ? w->cpus - staging : half;
-    if (d->threads != SPIPE_AUTO) most = d->threads;
-    return most < w->host_calls ? most : w->host_calls;
-}
-
-/* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
-   stages or does the work of a split source, beside those that are copied. */
-SPIPE_API size_t spipe_priv_least_depth(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
-    const spipe_priv_work_t *w = p->work;
-    const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
-    size_t busy = spipe_priv_host_threads(p->desc, w, y);
-    if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
-    busy += SPIPE_PRIV_COPY_SLOTS;
-    return busy > segments ? busy : segments;
-}
-
-/* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
-   the direction that has more, as a chunk that is filled waits for those before it. */
-SPIPE_API size_t spipe_priv_depth_for(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const spipe_priv_work_t *w = p->work;
-    const size_t least = spipe_priv_least_depth(p, &y);
-    const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
-    size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
-    double period, latency;
-    spipe_priv_engines_t e;
-    if (p->desc->schedule == SPIPE_SERIAL) return 1;
-    if (p->desc->depth != SPIPE_AUTO) return p->desc->depth;
-    if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
-    y.depth = SPIPE_MAX_DEPTH;
-    e = spipe_priv_engines_of(p->costs, w, &y);
-    latency = spipe_priv_latency(p->costs, w, &e);
-    period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
-    depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
-    if (most < 2 * busier) most = 2 * busier;
-    if (depth < 2 * busier) depth = 2 * busier;
-    if (depth > most) depth = most;
-    depth += depth % 2; /* chunks alternate between two kernel streams */
-    if (depth < least) depth = least;
-    return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
-}
-
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
     int fewer;
-    y.depth = spipe_priv_depth_for(p, y);
+    y.depth = spipe_priv_depth_for(p->desc, p->costs, w, y);
     if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
@@ -144,38 +78,6 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
-}
-
-/* Shares threads between filling and draining by the time that each takes. */
-SPIPE_API void spipe_priv_share_threads(const spipe_priv_planner_t *p, spipe_priv_way_t *y,
-                                        size_t threads) {
-    const double elements = (double)y->chunk * (double)y->batch, wake = p->costs->wake_s;
-    const double in = elements * spipe_priv_filled(p->work, y);
-    const double out = elements * spipe_priv_drained(p->work, y);
-    const double fill = in > 0.0 ? in / p->costs->fill + wake : 0.0;
-    const double drain = out > 0.0 ? out / p->costs->drain + wake : 0.0;
-    const double share = fill / (fill + drain);
-    y->fill_threads = 0;
-    if (fill > 0.0) { /* the nearest whole number */
-        y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2;
-    }
-    if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
-    if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
-    y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
-    if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!(drain > 0.0)) y->drain_threads = 0;
-    if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
-}
-
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
-   The others are left to the calling thread and the stages. */
-SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
-    size_t most;
-    if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
-    if (!both) return w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
-    most = w->cpus - w->cpus / SPIPE_PRIV_SPARE_CPUS;
-    return most - most % 2;
 }
 
 /* Numbers of threads for a staged way whose chunk is known. Fine: each number up to the most; else
@@ -195,7 +97,7 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
     if (asked != SPIPE_AUTO) threads = most = ways * asked;
     for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
         y.fill_threads = y.drain_threads = 0;
-        if (threads > 0) spipe_priv_share_threads(p, &y, threads);
+        if (threads > 0) spipe_priv_share_threads(p->costs, w, &y, threads);
         if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
         if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
         y.caller_helps = threads == 0;
@@ -227,6 +129,8 @@ SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_w
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
 SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const size_t most = spipe_priv_most_chunk(p->desc, p->work, &y);
+    if (p->desc->chunk == SPIPE_AUTO && y.chunk > most) y.chunk = most;
     if (spipe_priv_is_staged(p->work, &y))
         spipe_priv_consider_staged(p, y, 0);
     else if (p->desc->chunk != SPIPE_AUTO)
