@@ -1375,16 +1375,16 @@ SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
     *text = 0;
 }
 
-SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
-                                const char *file, int line) {
+SPIPE_PRIV_RARE void spipe_priv_check(cudaError_t error, const char *what, const char *why,
+                                      const char *file, int line) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, what,
             why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
     exit(EXIT_FAILURE);
 }
 
-SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report, const char *file,
-                                    int line) {
+SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
+                                          const char *file, int line) {
     spipe_report_t own;
     if (!report) report = &own;
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
@@ -1392,16 +1392,16 @@ SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *repor
 
 /* Whether an object of the user's may be freed: made where it is, and not freed. What is zeroed, or
    never was made, has nothing to free; a copy must leave it to the original. */
-SPIPE_API cudaError_t spipe_priv_may_free(const void *object, const void *self) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_may_free(const void *object, const void *self) {
     return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 /* Keeps the first error of a sequence that must go on, as when freeing. */
-SPIPE_API void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
+SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
 
-SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
+SPIPE_PRIV_RARE void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;
     f->chunk = SPIPE_AUTO;
@@ -2101,14 +2101,17 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
 }
 
 /* Of one that was not, nothing is read or written: it may be garbage. */
-SPIPE_API int spipe_priv_begun(const spipe_desc_t *d) { return d && d->stamp == SPIPE_PRIV_STAMP; }
+SPIPE_PRIV_RARE int spipe_priv_begun(const spipe_desc_t *d) {
+    return d && d->stamp == SPIPE_PRIV_STAMP;
+}
 
-SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
+SPIPE_PRIV_RARE int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
     if (spipe_priv_begun(d) && !d->problem) d->problem = problem;
     return -1;
 }
 
-SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host, size_t bytes) {
+SPIPE_PRIV_RARE int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host,
+                                          size_t bytes) {
     spipe_buffer_desc_t *b;
     if (!spipe_priv_begun(d)) return -1;
     if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
@@ -2241,7 +2244,7 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
     return i;
 }
 
-SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
+SPIPE_PRIV_RARE spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
     if (spipe_priv_begun(d) && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
     return NULL;
@@ -2279,7 +2282,7 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
     return stage;
 }
 
-SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
+SPIPE_PRIV_RARE const char *spipe_priv_kind_name(spipe_kind_t kind) {
     static const char *const names[] = {"unknown",        "input", "output",
                                         "in/out",         "temp",  "resident",
                                         "source",         "sink",  "positioned source",
@@ -3165,8 +3168,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
 }
 
 /* The copy engines: both directions are slower while both are busy. */
-SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                            double in, double out, spipe_priv_engines_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           double in, double out, spipe_priv_engines_t *e) {
     const double both = spipe_priv_min(in, out) / c->link_both;
     const double shared = spipe_priv_min(in, out);
     e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies[0] : 0.0;
@@ -3174,9 +3177,9 @@ SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_
 }
 
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
-SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y, double elements,
-                                               spipe_priv_engines_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y, double elements,
+                                              spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
@@ -3205,16 +3208,16 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
-SPIPE_PRIV_OFTEN double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_engines_t *e) {
+SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                          const spipe_priv_engines_t *e) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
     return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
            e->saved;
 }
 
-SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
-                                                            const spipe_priv_work_t *w,
-                                                            const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
+                                                           const spipe_priv_work_t *w,
+                                                           const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
     const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
@@ -3237,8 +3240,8 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
 }
 
 /* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
-SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                        const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
     const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
@@ -3254,9 +3257,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_pri
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
-SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
-                                                  const spipe_priv_work_t *w,
-                                                  const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                                 const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
     const int slots = y->pageable_slots;
     const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
@@ -3271,9 +3273,9 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
    writes; without them every stage reads and writes the output across the link. */
-SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
-                                                     const spipe_priv_work_t *w,
-                                                     const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
+                                                    const spipe_priv_work_t *w,
+                                                    const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
@@ -3327,7 +3329,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const sp
    Pure arithmetic; compares nothing. */
 /* Elements in a chunk that has about this many bytes in the busier direction: a multiple of 32, and
    never fewer than the halo. */
-SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
@@ -3336,7 +3338,7 @@ SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
 }
 
 /* Elements in a chunk when the whole is divided into this many parts, rounded up to a multiple. */
-SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
     if (parts > 1 && chunk > SPIPE_PRIV_ALIGN_FROM * align) {
@@ -3347,8 +3349,8 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
 
 /* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
    staging threads, or half of the CPUs, as staging waits where host stages take longest. */
-SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
     size_t most = w->cpus > staging + half ? w->cpus - staging : half;
     if (d->threads != SPIPE_AUTO) most = d->threads;
@@ -3357,8 +3359,8 @@ SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv
 
 /* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
    stages or does the work of a split source, beside those that are copied. */
-SPIPE_API size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                        const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
     const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
     size_t busy = spipe_priv_host_threads(d, w, y);
     if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
@@ -3368,8 +3370,8 @@ SPIPE_API size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_
 
 /* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
    the direction that has more, as a chunk that is filled waits for those before it. */
-SPIPE_API size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t *c,
-                                      const spipe_priv_work_t *w, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t *c,
+                                            const spipe_priv_work_t *w, spipe_priv_way_t y) {
     const size_t least = spipe_priv_least_depth(d, w, &y);
     const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
     size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
@@ -3392,8 +3394,8 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
-SPIPE_API void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                        spipe_priv_way_t *y, size_t threads) {
+SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                              spipe_priv_way_t *y, size_t threads) {
     const double elements = (double)y->chunk * (double)y->batch, wake = c->wake_s;
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
@@ -3414,7 +3416,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
    The others are left to the calling thread and the stages. */
-SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
@@ -3425,8 +3428,8 @@ SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe
 
 /* Elements in a chunk at most: a split source's work takes nobody knows how long, so each thread
    gets a few chunks of it. */
-SPIPE_API size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                       const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                             const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
     if (!(w->flags & SPIPE_PRIV_SPLIT)) return SIZE_MAX;
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
@@ -3455,7 +3458,7 @@ SPIPE_API int spipe_priv_close(size_t a, size_t b) {
 }
 
 /* Whether two ways are so alike that only one is worth running. */
-SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
@@ -3467,7 +3470,7 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
 }
 
 /* Whether the slots of a way fit into the memory there is. */
-SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
     const double device = slots * (in_place ? p->work->temps : p->work->held);
@@ -3479,7 +3482,7 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
    is predicted to take. */
-SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
@@ -3494,7 +3497,7 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
@@ -3518,7 +3521,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
 
 /* Numbers of threads for a staged way whose chunk is known. Fine: each number up to the most; else
    both directions get one more as long as that gains something. */
-SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y, int fine) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y,
+                                                int fine) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t ways = both ? 2 : 1, asked = p->desc->threads;
@@ -3548,7 +3552,7 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
-SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double chunk = (double)y.chunk * spipe_priv_busier(w);
     const double most = SPIPE_PRIV_MOST_CHUNK;
@@ -3564,7 +3568,7 @@ SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
-SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const size_t most = spipe_priv_most_chunk(p->desc, p->work, &y);
     if (p->desc->chunk == SPIPE_AUTO && y.chunk > most) y.chunk = most;
     if (spipe_priv_is_staged(p->work, &y))
@@ -3581,7 +3585,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
 }
 
 /* Below the ladder: halves the chunk until some way fits into the memory there is. */
-SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
     while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
         y.chunk /= 2;
@@ -3592,7 +3596,7 @@ SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
 
 /* Between the rungs of the ladder: chunks near the best so far that divide the whole evenly; then
    every number of threads for the best of them. */
-SPIPE_API void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const size_t n = (size_t)spipe_priv_num_batches(p->work, &p->best[0]);
     size_t parts = n - n / SPIPE_PRIV_REFINE_DOWN;
     if (p->best[0].schedule != y.schedule || p->best[0].staging != y.staging) return;
@@ -3605,7 +3609,7 @@ SPIPE_API void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
 }
 
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
-SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     const int compared = p->num_compared;
@@ -3635,7 +3639,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
-SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const int one_shot = !(p->work->flags & SPIPE_PRIV_KEPT);
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
@@ -3650,7 +3654,7 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
 
 /* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so
    far: planning small runs must not take long itself. */
-SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double least;
     y.chunk = y.depth = y.batch = 1;
@@ -3661,7 +3665,8 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
 
 /* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
    pageable one, which the calling thread fills and drains. */
-SPIPE_API void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
+                                                        spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const unsigned never = SPIPE_PRIV_KEPT | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
     if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
@@ -3676,7 +3681,7 @@ SPIPE_API void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p, spipe
 }
 
 /* What may be done about pageable arrays. */
-SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
     const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
@@ -3710,7 +3715,7 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
 
 /* Drops ways that do not fit into the memory there is; where none does, the best one stays, and
    allocating will say how much is missing. */
-SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
     if (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) {
         p->best[0].predicted_s = spipe_priv_predict(p->costs, p->work, &p->best[0]);
@@ -3719,7 +3724,7 @@ SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */
-SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);
@@ -4574,7 +4579,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe
     return e;
 }
 
-SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
+SPIPE_PRIV_RARE size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
     size_t value;
     spipe_priv_lock(p->sync);
     value = *of;
@@ -4582,7 +4587,7 @@ SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const siz
     return value;
 }
 
-SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
+SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
     spipe_priv_lock(p->sync);
     *to = value;
     spipe_priv_wake(p->sync);
@@ -4634,12 +4639,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
 }
 
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */
-SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
 }
 
 /* The run's error where it has failed at this batch or before it. */
-SPIPE_API cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
     cudaError_t e;
     spipe_priv_lock(p->sync);
     e = p->run.failed_batch <= batch ? p->failure.error : cudaSuccess;
@@ -4664,7 +4669,7 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size
     return total - position * size < size ? total - position * size : size;
 }
 
-SPIPE_API size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_count_at(p, spipe_priv_position(p, batch));
 }
 
@@ -4702,8 +4707,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     }
 }
 
-SPIPE_API void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
-                                 size_t batch, int after) {
+SPIPE_PRIV_RARE void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
+                                       size_t batch, int after) {
     if (!p->watcher) return;
     p->watcher->notify(p->request.desc.timeline, p, what, about, batch, after);
 }
@@ -5608,8 +5613,8 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
 /* Lies down until there is work; called with the lock held. */
-SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
-                               spipe_priv_worker_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
+                                     spipe_priv_worker_t *w) {
     w->woken = 0;
     w->next = *list;
     *list = w;
@@ -5617,7 +5622,7 @@ SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
 }
 
 /* Wakes the worker that parked last; called with the lock held. */
-SPIPE_API void spipe_priv_wake_one(spipe_priv_worker_t **list) {
+SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
     spipe_priv_worker_t *w = *list;
     if (!w) return;
     *list = w->next;
@@ -5632,7 +5637,8 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 
 /* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
    ended, and drained once its copy out has. Called with the lock held. */
-SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
+                                        const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
     const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (q->num_tasks == 0) return 0;
@@ -5642,7 +5648,8 @@ SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_pr
 }
 
 /* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
-SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
+                                          size_t batch) {
     const cudaError_t e = cudaEventQuery(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
@@ -5652,7 +5659,8 @@ SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
 
 /* A caller who helps does the first batch to fill and the last one to drain himself: nobody comes
    sooner. */
-SPIPE_API int spipe_priv_is_callers(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_task_t *t) {
     if (!p->plan.caller_helps) return 0;
     return (t->what == SPIPE_PRIV_FILL && t->batch == 0) ||
            (t->what == SPIPE_PRIV_DRAIN && t->batch + 1 == p->run.num_batches);
@@ -5660,14 +5668,15 @@ SPIPE_API int spipe_priv_is_callers(const spipe_priv_pipeline_t *p, const spipe_
 
 /* Wakes a worker for the oldest task of a queue, if it can be done now. Called with the lock
    held. */
-SPIPE_API void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p,
+                                              spipe_priv_queue_t *q) {
     if (!spipe_priv_is_ready(p, q) || spipe_priv_is_callers(p, &q->tasks[q->head])) return;
     spipe_priv_wake_one(&q->parked);
 }
 
 /* Counts batches whose copies have ended that tasks of a kind wait for. Who asked among the workers
    does the task that may follow himself. */
-SPIPE_API void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
+SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
     spipe_priv_lock(p->sync);
@@ -5679,7 +5688,7 @@ SPIPE_API void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_
 /* Asks whether these copies have ended of one batch more; after an error, too, as then nobody
    drains. Returns whether they have. In a checked run the calling thread waits for each step
    itself, and meets its errors: before one, nobody asks. */
-SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
+SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
@@ -5694,7 +5703,8 @@ SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
 
 /* Whether workers ask, or the calling thread does: CUDA takes long over a thread's first call,
    which only a long run repays. Called with the lock held. */
-SPIPE_API int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
+                                           const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
     const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
     return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
@@ -5703,7 +5713,8 @@ SPIPE_API int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p, const spipe
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
    and others can sleep; before it does that task it wakes the next one to ask. *asked: whether it
    ever did. Called and returns with the lock held. */
-SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q, int *asked) {
+SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                          int *asked) {
     const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
@@ -5884,7 +5895,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
 }
 
 /* Workers that may take tasks of this queue in this run. */
-SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
     return q->num_threads < q->limit ? q->num_threads : q->limit;
 }
 
@@ -5893,7 +5904,7 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
    thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
    no worker: a source may wait for what a sink has had, and nobody else issues. Called with the
    lock held. */
-SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
+SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
     if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
@@ -5901,7 +5912,7 @@ SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
 }
 
 /* A queue that it should help, and can; or NULL. */
-SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
@@ -5911,7 +5922,7 @@ SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p)
 }
 
 /* Does a task where one should be helped with; returns 0 where there is none. */
-SPIPE_API int spipe_priv_help(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
     spipe_priv_queue_t *q;
     spipe_priv_lock(p->sync);
     q = spipe_priv_queue_to_help(p);
@@ -5920,7 +5931,7 @@ SPIPE_API int spipe_priv_help(spipe_priv_pipeline_t *p) {
     return q != NULL;
 }
 
-SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
     int i, busy = 0;
     spipe_priv_lock(p->sync);
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
@@ -6415,7 +6426,7 @@ SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_tas
    where there are none. */
 
 /* Whether the slot of a batch may be filled again. */
-SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
@@ -6427,7 +6438,7 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
 
 /* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
    drains the last batch himself. */
-SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
+SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
     spipe_priv_lock(p->sync);
@@ -6438,7 +6449,7 @@ SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
 
 /* Asks for the workers that are missing which copies have ended, and posts the filling of slots
    that are free when their batch is done. */
-SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
@@ -6454,8 +6465,8 @@ SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
 }
 
 /* Waits until *flag is at least value; the run's error when this batch is lost. */
-SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag, size_t value,
-                                       size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
+                                             size_t value, size_t batch) {
     while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
         if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
@@ -6514,7 +6525,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
 }
 
 /* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
-SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
+SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
 }
@@ -6531,7 +6542,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t
 }
 
 /* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
-SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = batch / every, row = batch % p->plan.depth;
     const size_t event = batch % every - p->program.checkpoint_from;
@@ -6544,7 +6555,7 @@ SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t bat
 }
 
 /* Counts what is whole by now, where copies out tell. */
-SPIPE_API int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
         const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
         const int far = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
@@ -6918,7 +6929,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
 
 /* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
    nothing, and a sanitizer does not see them. */
-SPIPE_API int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     if (p->run.capturing || p->route.pageable_copies) return 0;
     return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
 }
@@ -7107,7 +7118,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
    what is whole. Writes spipe_priv_run_t. */
 
 /* How many batches there are, and whether one stream will do. */
-SPIPE_API void spipe_priv_measure(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
     const size_t size = p->plan.chunk * p->plan.batch;
@@ -7178,7 +7189,7 @@ SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch)
 }
 
 /* Step by step over depth batches at a time. */
-SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t at, k;
     int i;
@@ -7284,7 +7295,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
 }
 
 /* Before the first batch: slots are filled, and resident buffers are on the device. */
-SPIPE_API cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     cudaError_t e;
@@ -7298,7 +7309,7 @@ SPIPE_API cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     return spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
 }
 
-SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     if (spipe_priv_start_streams(p) == cudaSuccess) (void)spipe_priv_issue_all(p);
     spipe_priv_let_end(p);
 }
@@ -7346,7 +7357,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
 }
 
 /* One run of the plan in use; replayed where it says so and nobody watches. */
-SPIPE_API cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
     spipe_priv_start_workers(p);

@@ -9,14 +9,17 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
 }
 
 /* Of one that was not, nothing is read or written: it may be garbage. */
-SPIPE_API int spipe_priv_begun(const spipe_desc_t *d) { return d && d->stamp == SPIPE_PRIV_STAMP; }
+SPIPE_PRIV_RARE int spipe_priv_begun(const spipe_desc_t *d) {
+    return d && d->stamp == SPIPE_PRIV_STAMP;
+}
 
-SPIPE_API int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
+SPIPE_PRIV_RARE int spipe_priv_mistake(spipe_desc_t *d, const char *problem) {
     if (spipe_priv_begun(d) && !d->problem) d->problem = problem;
     return -1;
 }
 
-SPIPE_API int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host, size_t bytes) {
+SPIPE_PRIV_RARE int spipe_priv_add_buffer(spipe_desc_t *d, spipe_kind_t kind, void *host,
+                                          size_t bytes) {
     spipe_buffer_desc_t *b;
     if (!spipe_priv_begun(d)) return -1;
     if (d->num_buffers < 0 || d->num_buffers >= SPIPE_MAX_BUFFERS) {
@@ -149,7 +152,7 @@ SPIPE_API int spipe_add_host_stage(spipe_desc_t *d, const char *name, spipe_stag
     return i;
 }
 
-SPIPE_API spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
+SPIPE_PRIV_RARE spipe_stage_desc_t *spipe_priv_stage_at(spipe_desc_t *d, int stage) {
     if (spipe_priv_begun(d) && stage >= 0 && stage < d->num_stages) return &d->stages[stage];
     (void)spipe_priv_mistake(d, "no such stage; use the number that spipe_add_stage returned");
     return NULL;
@@ -187,7 +190,7 @@ SPIPE_API int spipe_stage_replayable(spipe_desc_t *d, int stage) {
     return stage;
 }
 
-SPIPE_API const char *spipe_priv_kind_name(spipe_kind_t kind) {
+SPIPE_PRIV_RARE const char *spipe_priv_kind_name(spipe_kind_t kind) {
     static const char *const names[] = {"unknown",        "input", "output",
                                         "in/out",         "temp",  "resident",
                                         "source",         "sink",  "positioned source",

@@ -30,16 +30,16 @@ SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
     *text = 0;
 }
 
-SPIPE_API void spipe_priv_check(cudaError_t error, const char *what, const char *why,
-                                const char *file, int line) {
+SPIPE_PRIV_RARE void spipe_priv_check(cudaError_t error, const char *what, const char *why,
+                                      const char *file, int line) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, what,
             why && why[0] ? why : cudaGetErrorString(error), cudaGetErrorName(error));
     exit(EXIT_FAILURE);
 }
 
-SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report, const char *file,
-                                    int line) {
+SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *report,
+                                          const char *file, int line) {
     spipe_report_t own;
     if (!report) report = &own;
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
@@ -47,16 +47,16 @@ SPIPE_API void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t *repor
 
 /* Whether an object of the user's may be freed: made where it is, and not freed. What is zeroed, or
    never was made, has nothing to free; a copy must leave it to the original. */
-SPIPE_API cudaError_t spipe_priv_may_free(const void *object, const void *self) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_may_free(const void *object, const void *self) {
     return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 /* Keeps the first error of a sequence that must go on, as when freeing. */
-SPIPE_API void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
+SPIPE_PRIV_RARE void spipe_priv_keep_error(cudaError_t *first, cudaError_t e) {
     if (*first == cudaSuccess) *first = e;
 }
 
-SPIPE_API void spipe_priv_failure_clear(spipe_failure_t *f) {
+SPIPE_PRIV_RARE void spipe_priv_failure_clear(spipe_failure_t *f) {
     memset(f, 0, sizeof *f);
     f->stage = -1;
     f->chunk = SPIPE_AUTO;

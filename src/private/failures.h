@@ -62,7 +62,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe
     return e;
 }
 
-SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
+SPIPE_PRIV_RARE size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
     size_t value;
     spipe_priv_lock(p->sync);
     value = *of;
@@ -70,7 +70,7 @@ SPIPE_API size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const siz
     return value;
 }
 
-SPIPE_API void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
+SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
     spipe_priv_lock(p->sync);
     *to = value;
     spipe_priv_wake(p->sync);
@@ -122,12 +122,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
 }
 
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */
-SPIPE_API int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
 }
 
 /* The run's error where it has failed at this batch or before it. */
-SPIPE_API cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
     cudaError_t e;
     spipe_priv_lock(p->sync);
     e = p->run.failed_batch <= batch ? p->failure.error : cudaSuccess;
@@ -152,7 +152,7 @@ SPIPE_PRIV_OFTEN size_t spipe_priv_count_at(const spipe_priv_pipeline_t *p, size
     return total - position * size < size ? total - position * size : size;
 }
 
-SPIPE_API size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE size_t spipe_priv_count_of(const spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_count_at(p, spipe_priv_position(p, batch));
 }
 
@@ -190,8 +190,8 @@ SPIPE_PRIV_OFTEN void spipe_priv_view(spipe_priv_pipeline_t *p, const spipe_priv
     }
 }
 
-SPIPE_API void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
-                                 size_t batch, int after) {
+SPIPE_PRIV_RARE void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const void *about,
+                                       size_t batch, int after) {
     if (!p->watcher) return;
     p->watcher->notify(p->request.desc.timeline, p, what, about, batch, after);
 }

@@ -48,7 +48,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
 
 /* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
    nothing, and a sanitizer does not see them. */
-SPIPE_API int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     if (p->run.capturing || p->route.pageable_copies) return 0;
     return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
 }

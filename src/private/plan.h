@@ -19,7 +19,7 @@ SPIPE_API int spipe_priv_close(size_t a, size_t b) {
 }
 
 /* Whether two ways are so alike that only one is worth running. */
-SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
+SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
     const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
@@ -31,7 +31,7 @@ SPIPE_API int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t
 }
 
 /* Whether the slots of a way fit into the memory there is. */
-SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
     const double device = slots * (in_place ? p->work->temps : p->work->held);
@@ -43,7 +43,7 @@ SPIPE_API int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_wa
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
    is predicted to take. */
-SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
@@ -58,7 +58,7 @@ SPIPE_API double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y
 }
 
 /* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
@@ -82,7 +82,8 @@ SPIPE_API double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_wa
 
 /* Numbers of threads for a staged way whose chunk is known. Fine: each number up to the most; else
    both directions get one more as long as that gains something. */
-SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y, int fine) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y,
+                                                int fine) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
     const size_t ways = both ? 2 : 1, asked = p->desc->threads;
@@ -112,7 +113,7 @@ SPIPE_API void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
-SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double chunk = (double)y.chunk * spipe_priv_busier(w);
     const double most = SPIPE_PRIV_MOST_CHUNK;
@@ -128,7 +129,7 @@ SPIPE_API void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
-SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const size_t most = spipe_priv_most_chunk(p->desc, p->work, &y);
     if (p->desc->chunk == SPIPE_AUTO && y.chunk > most) y.chunk = most;
     if (spipe_priv_is_staged(p->work, &y))
@@ -145,7 +146,7 @@ SPIPE_API void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_priv_way
 }
 
 /* Below the ladder: halves the chunk until some way fits into the memory there is. */
-SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
     while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
         y.chunk /= 2;
@@ -156,7 +157,7 @@ SPIPE_API void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
 
 /* Between the rungs of the ladder: chunks near the best so far that divide the whole evenly; then
    every number of threads for the best of them. */
-SPIPE_API void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const size_t n = (size_t)spipe_priv_num_batches(p->work, &p->best[0]);
     size_t parts = n - n / SPIPE_PRIV_REFINE_DOWN;
     if (p->best[0].schedule != y.schedule || p->best[0].staging != y.staging) return;
@@ -169,7 +170,7 @@ SPIPE_API void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
 }
 
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
-SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = (double)w->count * spipe_priv_busier(w);
     const int compared = p->num_compared;
@@ -199,7 +200,7 @@ SPIPE_API void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_wa
 }
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
-SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const int one_shot = !(p->work->flags & SPIPE_PRIV_KEPT);
     size_t parts;
     y.schedule = SPIPE_ZERO_COPY;
@@ -214,7 +215,7 @@ SPIPE_API void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv
 
 /* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so
    far: planning small runs must not take long itself. */
-SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     double least;
     y.chunk = y.depth = y.batch = 1;
@@ -225,7 +226,8 @@ SPIPE_API void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_w
 
 /* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
    pageable one, which the calling thread fills and drains. */
-SPIPE_API void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
+                                                        spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const unsigned never = SPIPE_PRIV_KEPT | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
     if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
@@ -240,7 +242,7 @@ SPIPE_API void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p, spipe
 }
 
 /* What may be done about pageable arrays. */
-SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
     const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
@@ -274,7 +276,7 @@ SPIPE_API void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_
 
 /* Drops ways that do not fit into the memory there is; where none does, the best one stays, and
    allocating will say how much is missing. */
-SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
     if (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) {
         p->best[0].predicted_s = spipe_priv_predict(p->costs, p->work, &p->best[0]);
@@ -283,7 +285,7 @@ SPIPE_API size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
 }
 
 /* Lists the best ways, best first; returns how many, 1 at the least. */
-SPIPE_API size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
+SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;
     memset(&y, 0, sizeof y);

@@ -69,8 +69,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
 }
 
 /* The copy engines: both directions are slower while both are busy. */
-SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                            double in, double out, spipe_priv_engines_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           double in, double out, spipe_priv_engines_t *e) {
     const double both = spipe_priv_min(in, out) / c->link_both;
     const double shared = spipe_priv_min(in, out);
     e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies[0] : 0.0;
@@ -78,9 +78,9 @@ SPIPE_PRIV_OFTEN void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_
 }
 
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
-SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                               const spipe_priv_way_t *y, double elements,
-                                               spipe_priv_engines_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y, double elements,
+                                              spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
@@ -109,16 +109,16 @@ SPIPE_PRIV_OFTEN void spipe_priv_staging_times(const spipe_costs_t *c, const spi
 }
 
 /* One batch's time through all engines: what the first one takes, and what limits the slots. */
-SPIPE_PRIV_OFTEN double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           const spipe_priv_engines_t *e) {
+SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                          const spipe_priv_engines_t *e) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
     return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
            e->saved;
 }
 
-SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
-                                                            const spipe_priv_work_t *w,
-                                                            const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
+                                                           const spipe_priv_work_t *w,
+                                                           const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = (double)w->count / n;
     const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
@@ -141,8 +141,8 @@ SPIPE_PRIV_OFTEN spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t 
 }
 
 /* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
-SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                        const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
     const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
@@ -158,9 +158,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_setup(const spipe_costs_t *c, const spipe_pri
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
-SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
-                                                  const spipe_priv_work_t *w,
-                                                  const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                                 const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
     const int slots = y->pageable_slots;
     const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
@@ -175,9 +174,9 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict_direct(const spipe_costs_t *c,
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
    writes; without them every stage reads and writes the output across the link. */
-SPIPE_PRIV_OFTEN double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
-                                                     const spipe_priv_work_t *w,
-                                                     const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
+                                                    const spipe_priv_work_t *w,
+                                                    const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;

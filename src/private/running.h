@@ -3,7 +3,7 @@
    what is whole. Writes spipe_priv_run_t. */
 
 /* How many batches there are, and whether one stream will do. */
-SPIPE_API void spipe_priv_measure(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     spipe_priv_run_t *run = &p->run;
     const spipe_desc_t *d = &p->request.desc;
     const size_t size = p->plan.chunk * p->plan.batch;
@@ -74,7 +74,7 @@ SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch)
 }
 
 /* Step by step over depth batches at a time. */
-SPIPE_API cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_breadth(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth;
     size_t at, k;
     int i;
@@ -180,7 +180,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
 }
 
 /* Before the first batch: slots are filled, and resident buffers are on the device. */
-SPIPE_API cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     cudaError_t e;
@@ -194,7 +194,7 @@ SPIPE_API cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
     return spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
 }
 
-SPIPE_API void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     if (spipe_priv_start_streams(p) == cudaSuccess) (void)spipe_priv_issue_all(p);
     spipe_priv_let_end(p);
 }
@@ -242,7 +242,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
 }
 
 /* One run of the plan in use; replayed where it says so and nobody watches. */
-SPIPE_API cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
     spipe_priv_start_workers(p);

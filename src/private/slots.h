@@ -3,7 +3,7 @@
    Pure arithmetic; compares nothing. */
 /* Elements in a chunk that has about this many bytes in the busier direction: a multiple of 32, and
    never fewer than the halo. */
-SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
+SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
     if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
@@ -12,7 +12,7 @@ SPIPE_API size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
 }
 
 /* Elements in a chunk when the whole is divided into this many parts, rounded up to a multiple. */
-SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
+SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
     size_t chunk = w->count == 0 ? 1 : (w->count - 1) / parts + 1;
     if (parts > 1 && chunk > SPIPE_PRIV_ALIGN_FROM * align) {
@@ -23,8 +23,8 @@ SPIPE_API size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t parts) {
 
 /* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
    staging threads, or half of the CPUs, as staging waits where host stages take longest. */
-SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                         const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
     size_t most = w->cpus > staging + half ? w->cpus - staging : half;
     if (d->threads != SPIPE_AUTO) most = d->threads;
@@ -33,8 +33,8 @@ SPIPE_API size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv
 
 /* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
    stages or does the work of a split source, beside those that are copied. */
-SPIPE_API size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                        const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                              const spipe_priv_way_t *y) {
     const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
     size_t busy = spipe_priv_host_threads(d, w, y);
     if ((w->flags & SPIPE_PRIV_SPLIT) && busy < y->fill_threads) busy = y->fill_threads;
@@ -44,8 +44,8 @@ SPIPE_API size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_
 
 /* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
    the direction that has more, as a chunk that is filled waits for those before it. */
-SPIPE_API size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t *c,
-                                      const spipe_priv_work_t *w, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t *c,
+                                            const spipe_priv_work_t *w, spipe_priv_way_t y) {
     const size_t least = spipe_priv_least_depth(d, w, &y);
     const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
     size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
@@ -68,8 +68,8 @@ SPIPE_API size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
-SPIPE_API void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                        spipe_priv_way_t *y, size_t threads) {
+SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                              spipe_priv_way_t *y, size_t threads) {
     const double elements = (double)y->chunk * (double)y->batch, wake = c->wake_s;
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
@@ -90,7 +90,8 @@ SPIPE_API void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
    The others are left to the calling thread and the stages. */
-SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
+                                               const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
@@ -101,8 +102,8 @@ SPIPE_API size_t spipe_priv_most_threads(const spipe_priv_work_t *w, const spipe
 
 /* Elements in a chunk at most: a split source's work takes nobody knows how long, so each thread
    gets a few chunks of it. */
-SPIPE_API size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
-                                       const spipe_priv_way_t *y) {
+SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                             const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
     if (!(w->flags & SPIPE_PRIV_SPLIT)) return SIZE_MAX;
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;

@@ -3,7 +3,7 @@
    where there are none. */
 
 /* Whether the slot of a batch may be filled again. */
-SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
@@ -15,7 +15,7 @@ SPIPE_API int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
 
 /* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
    drains the last batch himself. */
-SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
+SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
     spipe_priv_lock(p->sync);
@@ -26,7 +26,7 @@ SPIPE_API void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
 
 /* Asks for the workers that are missing which copies have ended, and posts the filling of slots
    that are free when their batch is done. */
-SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
@@ -42,8 +42,8 @@ SPIPE_API void spipe_priv_poll(spipe_priv_pipeline_t *p) {
 }
 
 /* Waits until *flag is at least value; the run's error when this batch is lost. */
-SPIPE_API cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag, size_t value,
-                                       size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
+                                             size_t value, size_t batch) {
     while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
         if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
@@ -102,7 +102,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
 }
 
 /* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
-SPIPE_API cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
+SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
 }
@@ -119,7 +119,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete_checkpoint(spipe_priv_pipeline_t
 }
 
 /* Records the end of some batches, and keeps the host from running too far ahead of the GPU. */
-SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = batch / every, row = batch % p->plan.depth;
     const size_t event = batch % every - p->program.checkpoint_from;
@@ -132,7 +132,7 @@ SPIPE_API cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size_t bat
 }
 
 /* Counts what is whole by now, where copies out tell. */
-SPIPE_API int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
         const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
         const int far = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;

@@ -6,8 +6,8 @@
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
 /* Lies down until there is work; called with the lock held. */
-SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
-                               spipe_priv_worker_t *w) {
+SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
+                                     spipe_priv_worker_t *w) {
     w->woken = 0;
     w->next = *list;
     *list = w;
@@ -15,7 +15,7 @@ SPIPE_API void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
 }
 
 /* Wakes the worker that parked last; called with the lock held. */
-SPIPE_API void spipe_priv_wake_one(spipe_priv_worker_t **list) {
+SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
     spipe_priv_worker_t *w = *list;
     if (!w) return;
     *list = w->next;
@@ -30,7 +30,8 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 
 /* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
    ended, and drained once its copy out has. Called with the lock held. */
-SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
+                                        const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
     const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (q->num_tasks == 0) return 0;
@@ -40,7 +41,8 @@ SPIPE_API int spipe_priv_is_ready(const spipe_priv_pipeline_t *p, const spipe_pr
 }
 
 /* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
-SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event, size_t batch) {
+SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
+                                          size_t batch) {
     const cudaError_t e = cudaEventQuery(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
@@ -50,7 +52,8 @@ SPIPE_API int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
 
 /* A caller who helps does the first batch to fill and the last one to drain himself: nobody comes
    sooner. */
-SPIPE_API int spipe_priv_is_callers(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
+                                          const spipe_priv_task_t *t) {
     if (!p->plan.caller_helps) return 0;
     return (t->what == SPIPE_PRIV_FILL && t->batch == 0) ||
            (t->what == SPIPE_PRIV_DRAIN && t->batch + 1 == p->run.num_batches);
@@ -58,14 +61,15 @@ SPIPE_API int spipe_priv_is_callers(const spipe_priv_pipeline_t *p, const spipe_
 
 /* Wakes a worker for the oldest task of a queue, if it can be done now. Called with the lock
    held. */
-SPIPE_API void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p,
+                                              spipe_priv_queue_t *q) {
     if (!spipe_priv_is_ready(p, q) || spipe_priv_is_callers(p, &q->tasks[q->head])) return;
     spipe_priv_wake_one(&q->parked);
 }
 
 /* Counts batches whose copies have ended that tasks of a kind wait for. Who asked among the workers
    does the task that may follow himself. */
-SPIPE_API void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
+SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
     spipe_priv_lock(p->sync);
@@ -77,7 +81,7 @@ SPIPE_API void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_
 /* Asks whether these copies have ended of one batch more; after an error, too, as then nobody
    drains. Returns whether they have. In a checked run the calling thread waits for each step
    itself, and meets its errors: before one, nobody asks. */
-SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
+SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
@@ -92,7 +96,8 @@ SPIPE_API int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
 
 /* Whether workers ask, or the calling thread does: CUDA takes long over a thread's first call,
    which only a long run repays. Called with the lock held. */
-SPIPE_API int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p, const spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
+                                           const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
     const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
     return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
@@ -101,7 +106,8 @@ SPIPE_API int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p, const spipe
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
    and others can sleep; before it does that task it wakes the next one to ask. *asked: whether it
    ever did. Called and returns with the lock held. */
-SPIPE_API void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q, int *asked) {
+SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                          int *asked) {
     const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
@@ -282,7 +288,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
 }
 
 /* Workers that may take tasks of this queue in this run. */
-SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
+SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
     return q->num_threads < q->limit ? q->num_threads : q->limit;
 }
 
@@ -291,7 +297,7 @@ SPIPE_API size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
    thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
    no worker: a source may wait for what a sink has had, and nobody else issues. Called with the
    lock held. */
-SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
+SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
     if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
@@ -299,7 +305,7 @@ SPIPE_API int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
 }
 
 /* A queue that it should help, and can; or NULL. */
-SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
         spipe_priv_queue_t *q = &p->workers.queues[i];
@@ -309,7 +315,7 @@ SPIPE_API spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p)
 }
 
 /* Does a task where one should be helped with; returns 0 where there is none. */
-SPIPE_API int spipe_priv_help(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
     spipe_priv_queue_t *q;
     spipe_priv_lock(p->sync);
     q = spipe_priv_queue_to_help(p);
@@ -318,7 +324,7 @@ SPIPE_API int spipe_priv_help(spipe_priv_pipeline_t *p) {
     return q != NULL;
 }
 
-SPIPE_API int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
     int i, busy = 0;
     spipe_priv_lock(p->sync);
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
