@@ -3116,9 +3116,9 @@ typedef struct spipe_priv_way {
     int caller_helps;
     int pageable_slots; /* nothing is pinned; CUDA's copies of the slots block */
     int replay;
+    int tries; /* runs measured */
     double predicted_s;
     double best_s; /* the least time measured; 0 = not run yet */
-    int tries;     /* runs measured */
 } spipe_priv_way_t;
 
 /* Seconds of each engine for one batch. */
@@ -5640,10 +5640,9 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
                                         const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
-    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-    if (q->num_tasks == 0) return 0;
+    if (q->num_tasks == 0) return 0; /* between runs the plan may be changing */
     if (t->what == SPIPE_PRIV_DRAIN) return t->batch < p->run.at.polled_out;
-    if (t->what != SPIPE_PRIV_FILL || !refills) return 1;
+    if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 

@@ -17,9 +17,9 @@ typedef struct spipe_priv_way {
     int caller_helps;
     int pageable_slots; /* nothing is pinned; CUDA's copies of the slots block */
     int replay;
+    int tries; /* runs measured */
     double predicted_s;
     double best_s; /* the least time measured; 0 = not run yet */
-    int tries;     /* runs measured */
 } spipe_priv_way_t;
 
 /* Seconds of each engine for one batch. */
