@@ -6668,7 +6668,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     size_t n = 0;
     if (!seen) return cudaErrorMemoryAllocation;
     memset(seen, SPIPE_PRIV_GUARD_BYTE, bytes);
-    e = cudaMemcpyAsync(look ? seen : at, look ? at : seen, bytes, cudaMemcpyDefault, stream);
+    if (look)
+        e = cudaMemcpyAsync(seen, at, bytes, cudaMemcpyDefault, stream);
+    else
+        e = cudaMemcpyAsync(at, seen, bytes, cudaMemcpyDefault, stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
     while (n < bytes && seen[n] == (unsigned char)(with ? with[n] : 0xA5)) ++n;
     *same = n == bytes;
@@ -7065,7 +7068,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
                                                     cudaError_t e) {
     const int copies = op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT;
     const char *way = op->step == SPIPE_PRIV_STEP_IN ? "copying in" : "copying out";
-    e = spipe_priv_check_step(p, e, copies ? -1 : op->stage, batch, copies ? way : NULL);
+    if (copies)
+        e = spipe_priv_check_step(p, e, -1, batch, way);
+    else
+        e = spipe_priv_check_step(p, e, op->stage, batch, NULL);
     return spipe_priv_end_early(p, e);
 }
 

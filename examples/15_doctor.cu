@@ -82,8 +82,9 @@ static int examine(const setup_t *s) {
     steps = ex_busy_steps(y, N, copy); /* as long as the copy: else noise of one hides the other */
     const double kernel = time_ms(s, KERNEL), hidden = copy + kernel - time_ms(s, COPY | KERNEL);
     const double part = hidden / (copy < kernel ? copy : kernel); /* of the shorter */
+    const char *overlaps = part > 0.5 ? "yes" : "no";
     printf("%-29s %7.3f ms %7.3f ms %7.3f ms %4.0f %%  %s\n", s->name, copy, kernel,
-           copy + kernel - hidden, part > 0 ? 100 * part : 0.0, part > 0.5 ? "yes" : "no");
+           copy + kernel - hidden, part > 0 ? 100 * part : 0.0, overlaps);
     int right = ask_doctor(s) && (s->reason == NONE) == (part > 0.5);
     SPIPE_CHECK(cudaMemcpy(s->host, y, BYTES, cudaMemcpyDeviceToHost));
     right &= ex_busy_right(s->host, steps, N);

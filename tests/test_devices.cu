@@ -144,7 +144,8 @@ static void test_wide_halo(void) {
         use(&d);
         int ok = spipe_run(&d, &r) == cudaSuccess && r.chunk >= 300;
         for (size_t i = 0; i < d.count; ++i) {
-            const unsigned char a = x[i < 2 ? 0 : i - 2], b = x[i + 1 < d.count ? i + 1 : i];
+            const unsigned char a = x[i < 2 ? 0 : i - 2];
+            const unsigned char b = x[i + 1 < d.count ? i + 1 : i];
             ok &= y[i] == (unsigned char)(a + 3 * x[i] + 5 * b);
         }
         ok &= y[d.count] == 0xEE;
@@ -658,9 +659,9 @@ static void test_sinks_stand_in(int source, int sinks, size_t threads, int faili
         }
         flow_free(&w);
     }
+    const char *from = source ? "a source" : "an array";
     tap_ok(good, "%d of the GPUs failed, %s, %d sinks, %s: each chunk once and in order: %s",
-           failing, source ? "a source" : "an array", sinks, threads ? "threads" : "no threads",
-           r.failure.message);
+           failing, from, sinks, threads ? "threads" : "no threads", r.failure.message);
 }
 
 /* The same where a source of so many elements, the last chunk half or whole, goes to an array. */

@@ -250,8 +250,9 @@ static void test_errors(int number, int writing, int short_calls) {
         if (!ok && good == k) tap_note("wanted %s: %s", at, w.r.failure.message);
         good += ok;
     }
-    tap_ok(good == k, "%s, %s%s: path and byte are said, and the file is not there",
-           writing ? "writing" : "reading", strerror(number), short_calls ? ", short calls" : "");
+    const char *doing = writing ? "writing" : "reading";
+    tap_ok(good == k, "%s, %s%s: path and byte are said, and the file is not there", doing,
+           strerror(number), short_calls ? ", short calls" : "");
 }
 
 static cudaError_t cut_stage(const spipe_chunk_t *c, void *user) {

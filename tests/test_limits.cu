@@ -397,11 +397,11 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     for (i = 0; i < LENGTH; ++i) wrong += y.at[i] != (unsigned char)(2 * (i * 5 + 1));
     named = e == cudaErrorInvalidValue && r.failure.stage == 0 && r.failure.chunk == 0 &&
             strstr(r.failure.message, "stage 'twice' wrote into buffer 0, an input, at chunk 0");
+    const char *does = in_place ? "works in place" : "writes its output alone";
     tap_ok(changed == 0 && (elementwise && in_place ? named : e == cudaSuccess && wrong == 0),
            "%s, checked, a stage that %s%s: the input stays as it is%s%s",
-           pipe_memory_names[memory], elementwise ? "is called elementwise and " : "",
-           in_place ? "works in place" : "writes its output alone", named ? "; " : "",
-           r.failure.message);
+           pipe_memory_names[memory], elementwise ? "is called elementwise and " : "", does,
+           named ? "; " : "", r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
 }

@@ -137,7 +137,7 @@ static void test_runs(spipe_schedule_t schedule) {
     const size_t step = 1;
 #endif
     for (k = 0; k < 4 * 4 * 4 * 3; k += step) {
-        int halo[2] = {k % 3 == 1 ? 2 : 0, k % 3 > 0 ? 3 : 0};
+        int halo[2] = {2 * (k % 3 == 1), 3 * (k % 3 > 0)};
         spipe_report_t r;
         world_new(&world, counts[k / 3 % 4]);
         if (world.count < 4) halo[0] = halo[1] = 0;
@@ -321,11 +321,11 @@ static void test_fails(spipe_schedule_t schedule, int sink, size_t threads) {
         }
         right += good;
     }
+    const char *many = threads == 0 ? "no" : "some";
     tap_ok(right * step == k,
            "%s, %s threads: a %s that fails in %d runs: the first chunk is named, and "
            "those before it are whole",
-           spipe_schedule_name(schedule), threads == 0 ? "no" : "some", sink ? "sink" : "source",
-           right);
+           spipe_schedule_name(schedule), many, sink ? "sink" : "source", right);
 }
 
 static void test_throws(int sink) {

@@ -90,7 +90,9 @@ static void test_line(spipe_schedule_t schedule, int *x, int *y) {
     spipe_add_temp(&d, sizeof *x);
     spipe_add_temp(&d, sizeof *x);
     for (k = 0; k < 12; ++k) {
-        const linear_t each = {k == 0 ? 0 : 2 + (k + 1) % 2, 0, k == 11 ? 1 : 2 + k % 2, 2, 1, k};
+        const int from = k == 0 ? 0 : 2 + (k + 1) % 2;
+        const int to = k == 11 ? 1 : 2 + k % 2;
+        const linear_t each = {from, 0, to, 2, 1, k};
         l[k] = each;
         snprintf(names[k], sizeof names[k], "s%d", k);
         spipe_add_stage(&d, names[k], linear_stage, &l[k]);

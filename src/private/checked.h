@@ -17,7 +17,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     size_t n = 0;
     if (!seen) return cudaErrorMemoryAllocation;
     memset(seen, SPIPE_PRIV_GUARD_BYTE, bytes);
-    e = cudaMemcpyAsync(look ? seen : at, look ? at : seen, bytes, cudaMemcpyDefault, stream);
+    if (look)
+        e = cudaMemcpyAsync(seen, at, bytes, cudaMemcpyDefault, stream);
+    else
+        e = cudaMemcpyAsync(at, seen, bytes, cudaMemcpyDefault, stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
     while (n < bytes && seen[n] == (unsigned char)(with ? with[n] : 0xA5)) ++n;
     *same = n == bytes;

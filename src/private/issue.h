@@ -185,7 +185,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
                                                     cudaError_t e) {
     const int copies = op->step == SPIPE_PRIV_STEP_IN || op->step == SPIPE_PRIV_STEP_OUT;
     const char *way = op->step == SPIPE_PRIV_STEP_IN ? "copying in" : "copying out";
-    e = spipe_priv_check_step(p, e, copies ? -1 : op->stage, batch, copies ? way : NULL);
+    if (copies)
+        e = spipe_priv_check_step(p, e, -1, batch, way);
+    else
+        e = spipe_priv_check_step(p, e, op->stage, batch, NULL);
     return spipe_priv_end_early(p, e);
 }
 

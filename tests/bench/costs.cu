@@ -622,7 +622,10 @@ static void work_until_stopped(hand_t *h) {
         const size_t k = w->next.fetch_add(1);
         char *const array = w->array + k * w->piece % PAGEABLE;
         char *const ring = w->ring + k * w->piece % w->ring_bytes;
-        copy_host(w->out ? array : ring, w->out ? ring : array, w->piece, w->stream);
+        if (w->out)
+            copy_host(array, ring, w->piece, w->stream);
+        else
+            copy_host(ring, array, w->piece, w->stream);
         moved += w->piece;
     }
     h->rate = (double)moved / (now_s() - begin);

@@ -505,7 +505,10 @@ int main(int argc, char **argv) {
         if (bytes <= 4 * BENCH_GIB) read_table(&w, hands, smoke ? 1 : 3);
         w.cold = 0;
     }
-    if (!sweep) pull_table(smoke ? BENCH_MIB : 512 * BENCH_MIB, smoke ? 1 : 15);
+    if (smoke)
+        pull_table(BENCH_MIB, 1);
+    else if (!sweep)
+        pull_table(512 * BENCH_MIB, 15);
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
     return 0;

@@ -105,6 +105,8 @@ static inline void fails_make(fails_scene_t *s, const unsigned char *data, size_
     if (s->what == FAILS_STOPPED && s->way == FUZZ_ENQUEUED) s->way = FUZZ_KEPT;
 }
 
+static inline const char *fails_word(int said, const char *word) { return said ? word : ""; }
+
 static inline void fails_print(const fails_scene_t *s) {
     fprintf(stderr,
             "  %s, way %d, %s, %zu elements of %zu bytes in %zu chunks of %zu, depth %zd, threads"
@@ -113,10 +115,11 @@ static inline void fails_print(const fails_scene_t *s) {
             s->what == FAILS_STOPPED ? "stopped" : "fails", s->way,
             spipe_schedule_name(s->schedule), s->count, s->elem_bytes, s->num_chunks, s->chunk,
             (ssize_t)s->depth, s->threads, (int)s->staging, s->ins[0], s->ins[1], s->num_ins,
-            s->outs[0], s->outs[1], s->num_outs, s->progress ? "progress, " : "",
-            s->checked ? "checked, " : "", s->open_ended ? "open end, " : "",
-            s->apart ? "apart, " : "", s->prompt ? "prompt, " : "", s->watched ? "watched, " : "",
-            s->fine_first ? "fine first, " : "", s->num_stages, s->bad, s->bad_stage, s->stop_at);
+            s->outs[0], s->outs[1], s->num_outs, fails_word(s->progress, "progress, "),
+            fails_word(s->checked, "checked, "), fails_word(s->open_ended, "open end, "),
+            fails_word(s->apart, "apart, "), fails_word(s->prompt, "prompt, "),
+            fails_word(s->watched, "watched, "), fails_word(s->fine_first, "fine first, "),
+            s->num_stages, s->bad, s->bad_stage, s->stop_at);
 }
 
 /* ---- how far the host gets ----------------------------------------------------------------- */

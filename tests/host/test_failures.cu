@@ -248,10 +248,11 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     hostcuda_fail_clear();
     hostcuda_set_prompt_errors(0);
     whole = r.failure.chunks_whole <= BAD && right(&w, r.failure.chunks_whole * CHUNK);
+    const char *told = prompt ? "prompt" : "late";
     tap_ok(e == cudaErrorIllegalAddress && r.failure.error == e && whole &&
                names(&r.failure, checked, strcmp(op, "copy") == 0 ? -1 : 0),
-           "a %s, %s, %s, %s%s: %s", op, names_of[what], pipe_memory_names[memory],
-           prompt ? "prompt" : "late", checked ? ", checked" : "", r.failure.message);
+           "a %s, %s, %s, %s%s: %s", op, names_of[what], pipe_memory_names[memory], told,
+           checked ? ", checked" : "", r.failure.message);
     pipe_free(&w.x);
     pipe_free(&w.y);
     (void)cudaDeviceReset();

@@ -283,7 +283,8 @@ static int told_fits(const scene_t *s, size_t byte, size_t chunk) {
     const int reading = s->kind != BAD_WRITE;
     const size_t skip = reading ? s->offset : (size_t)(HEADER * s->header);
     const size_t e = byte < skip ? SIZE_MAX / 2 : (byte - skip) / s->elem;
-    const size_t before = reading ? s->before : 0, after = reading ? s->after : 0;
+    const size_t before = reading ? s->before : 0;
+    const size_t after = reading ? s->after : 0;
     const size_t first = chunk * s->chunk, end = first + s->chunk;
     return e + before >= first && e < end + after && byte >= torture_system.least;
 }

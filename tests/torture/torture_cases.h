@@ -252,7 +252,8 @@ static void torture_shape(fuzz_scene_t *s, const torture_case_t *c) {
         const int carry = c->shape == SHAPE_CARRY;
         t = torture_buffer(s, SPIPE_RESIDENT, carry ? 4 : FUZZ_SHARED * 4, c->memory);
         s->buffers[t].how = SPIPE_DOWNLOAD | (carry ? SPIPE_UPLOAD : 0);
-        return torture_stage(s, x, y, 0, carry ? t : -1, carry ? -1 : t);
+        if (carry) return torture_stage(s, x, y, 0, t, -1);
+        return torture_stage(s, x, y, 0, -1, t);
     }
     torture_stage(s, x, y, 0, -1, -1);
     if (c->shape != SHAPE_HOST) return;

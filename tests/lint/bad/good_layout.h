@@ -19,7 +19,7 @@ static int good_call(int a, int b) { return a > 0 ? a : b; }
 
 static int good_all(const good_t *g, int n) {
     static const char *const text = "a = 1, b = 2; x ? 1 : y ? 2 : 3";
-    int i, sum = 0, list[] = {1, 2, 3};
+    int i, second, sum = 0, list[] = {1, 2, 3};
     const good_t *at = g, *end = g + n;
     for (i = 0, at = g; at < end; ++i, ++at) sum += at->first;
     switch (n) {
@@ -27,8 +27,9 @@ static int good_all(const good_t *g, int n) {
     case 2: sum = 2; return sum;
     default: break;
     }
-    /* Two arguments, each with a choice of its own. */
-    return good_call(n > 0 ? sum : list[0], n < 0 ? 1 : 2) + (text[0] == ';');
+    /* Two choices, the second with a name. */
+    second = n < 0 ? 1 : 2;
+    return good_call(n > 0 ? sum : list[0], second) + (text[0] == ';');
 }
 
 #ifdef __cplusplus
