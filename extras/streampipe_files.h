@@ -67,7 +67,8 @@ END EXAMPLE
 #include <sys/stat.h>
 #include <sys/types.h>
 #if defined(__linux__)
-#include <sys/uio.h> /* preadv2 */
+#include <sys/mman.h> /* mincore */
+#include <sys/uio.h>  /* preadv2 */
 #endif
 
 /* ============================================================================================
@@ -547,24 +548,43 @@ SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
 }
 
 /* ---- 1 files: adding ----------------------------------------------------------------------- */
+/* Whether the page cache holds one byte of a file: 1 = yes, 0 = no, -1 = past its end or not told.
+   A read that must not wait (RWF_NOWAIT) starts to read the page ahead where it is not there, so
+   asking changes the answer; mincore changes nothing, but says "yes" of a file of somebody else's.
+   So mincore is asked first, and only its "yes" is asked again. `map`: the file, mapped; NULL = it
+   could not be. */
+#if defined(RWF_NOWAIT)
+SPIPE_API int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_t page) {
+    unsigned char there = 1;
+    char byte;
+    struct iovec v;
+    ssize_t got;
+    v.iov_base = &byte;
+    v.iov_len = 1;
+    if (map && mincore(map + at / page * page, 1, &there) == 0 && !(there & 1)) return 0;
+    got = preadv2(fd, &v, 1, (off_t)at, RWF_NOWAIT);
+    if (got > 0) return 1;
+    return got < 0 && errno == EAGAIN ? 0 : -1;
+}
+#endif
+
 /* Whether the page cache holds most of a file: it is asked at some places, without waiting. Where
    it cannot be asked it does. */
 SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
 #if defined(RWF_NOWAIT)
     const size_t most = SPIPE_PRIV_FILE_SAMPLES, wanted = (f->bytes >> 20) + 1;
     const size_t samples = wanted < most ? wanted : most, step = f->bytes / samples;
+    const size_t end = f->offset + f->bytes, page = (size_t)sysconf(_SC_PAGESIZE);
+    void *map = end > 0 ? mmap(NULL, end, PROT_READ, MAP_SHARED, f->fd, 0) : MAP_FAILED;
+    unsigned char *bytes = map != MAP_FAILED ? (unsigned char *)map : NULL;
     size_t k;
     int there = 0, cold = 0;
-    char byte;
-    struct iovec v;
-    v.iov_base = &byte;
-    v.iov_len = 1;
     for (k = 0; k < samples && f->bytes > 0; ++k) {
-        const off_t at = (off_t)(f->offset + step * k);
-        const ssize_t got = preadv2(f->fd, &v, 1, at, RWF_NOWAIT);
-        there += got > 0;
-        cold += got < 0 && errno == EAGAIN;
+        const int has = spipe_priv_file_asked(f->fd, bytes, f->offset + step * k, page);
+        there += has == 1;
+        cold += has == 0;
     }
+    if (bytes) (void)munmap(map, end);
     return cold <= there;
 #else
     (void)f;
