@@ -59,7 +59,8 @@ END EXAMPLE
      11  >>plan       what a run will choose, and why
      12  >>report     what happened
      13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
-     14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
+     14  >>resources  what many runs share: memory, streams, threads
+     15  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
     WORDS
       element      the unit that count and chunk count: a float, a pixel, an image row, a record
@@ -729,6 +730,9 @@ typedef struct spipe_desc {
                                    what it did, see below; slow (default: 0) */
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void *progress_user;
+    struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
+    int no_wait;                     /* with resources: 1 = a run that would have to wait for
+                                        others returns cudaErrorNotReady at once (default: 0) */
     const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
     struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
     spipe_devices_t devices;         /* (default: the current one) */
@@ -982,6 +986,8 @@ typedef struct spipe_report {
     char costs[64];                    /* name of the costs it was planned with */
     size_t bytes_in, bytes_out;        /* moved host to device, device to host */
     size_t device_bytes, pinned_bytes; /* memory taken */
+    size_t runs_beside;                /* with resources: runs under way when this one began */
+    double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
     double wall_ms;                    /* first byte to last, set-up apart */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
@@ -1120,8 +1126,69 @@ SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);
 
+/* ---- src/public/api_resources.h ---- */
+/* ---- 14 >>resources ------------------------------------------------------------------------
+   What many runs on a device share: memory, streams, events and threads, made once. For servers
+   that run from many threads, and for programs that make and drop pipelines all day. */
+typedef struct spipe_resources spipe_resources_t;
+
+/* Begin with spipe_resources_limits_default, then assign what you want different. */
+typedef struct spipe_resources_limits {
+    size_t device_bytes;             /* device memory for slots and resident buffers, taken at once
+                                        (default: 512 MiB, a quarter of the device's at the most) */
+    size_t pinned_bytes;             /* pinned memory for staging, taken when a run first needs it
+                                        (default: 128 MiB) */
+    size_t threads;                  /* host threads that fill, drain and run host stages at the
+                                        same time, of all runs (default: SPIPE_AUTO, the CPUs) */
+    const struct spipe_costs *costs; /* of this machine (default: NULL, by device); copied */
+    size_t stamp;                    /* private: it was begun with _default */
+} spipe_resources_limits_t;
+
+/* What is in use now, and was at the most. */
+typedef struct spipe_resources_in_use {
+    size_t runs, most_runs;                 /* under way at once */
+    size_t waiting;                         /* of them, those that wait for memory */
+    size_t pipelines;                       /* kept ones, and runs */
+    size_t device_bytes, most_device_bytes; /* lent to runs */
+    size_t pinned_bytes, most_pinned_bytes;
+    size_t threads, streams, events; /* made so far; they stay until destroy */
+} spipe_resources_usage_t;
+
+/*  spipe_resources_limits_default -- the limits that create takes for NULL.
+    spipe_resources_create, spipe_resources_destroy -- resources of the current device.
+    spipe_resources_usage -- how much of them is in use.
+
+    Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
+    pipeline has memory only while it runs. A run plans with half of the memory that is free, so
+    that there is always some for the next; where that is less than a sixteenth of all it waits
+    until others have ended, in the order in which they came, those of a higher desc.priority
+    first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
+    by the runs under way. A pipeline that was enqueued keeps its memory until it is destroyed.
+
+    r          out/in  create: the resources, NULL on error; free them with destroy, which takes
+                       NULL, too. They must live as long as descriptions that name them are run.
+    limits     in      NULL for the default.
+    failure    out     why not, in words; may be NULL.
+    usage      out     at this moment.
+    Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
+               asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
+               and nothing is freed), cudaErrorInvalidValue (no resources); usage:
+               cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
+               it is alone; cudaErrorNotPermitted in a process that was forked.
+    Blocks     destroy: until the threads have ended. usage: no.
+    Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
+    Callback   no.   Capture  no.
+    Allocates  create: device_bytes. Later: pinned_bytes, streams, events, threads, as runs need
+               them; all freed by destroy. */
+SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void);
+SPIPE_API_RESULT cudaError_t spipe_resources_create(spipe_resources_t **r,
+                                                    const spipe_resources_limits_t *limits,
+                                                    spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage);
+
 /* ---- src/public/api_launch.h ---- */
-/* ---- 14 >>launch ---------------------------------------------------------------------------
+/* ---- 15 >>launch ---------------------------------------------------------------------------
    Launching kernels from a stage. C++ and .cu only, but for spipe_blocks. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 
@@ -2089,6 +2156,18 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
     return w->stamp == SPIPE_PRIV_STAMP;
 }
 
+/* What resources begin with. */
+typedef struct spipe_priv_shared {
+    const struct spipe_priv_provider *provider;
+    size_t stamp; /* SPIPE_PRIV_STAMP */
+} spipe_priv_shared_t;
+
+/* Whether resources were made, and not destroyed. */
+SPIPE_API int spipe_priv_lends(const struct spipe_resources *resources) {
+    const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
+    return s->stamp == SPIPE_PRIV_STAMP;
+}
+
 /* ---- src/private/describe.h ---- */
 /* ---- 9 describe ----------------------------------------------------------------------------
    Adding buffers and stages to a description; mistakes are kept for the check. */
@@ -2499,6 +2578,10 @@ enum {
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
+    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
+    SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
     SPIPE_PRIV_ARENA_SLACK =
@@ -2878,6 +2961,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
+                         "the resources are not made, or were destroyed");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get or "
                          "spipe_costs_measure",
@@ -2934,7 +3019,9 @@ enum {
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
     SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048       /* and so is the work of a split source, however long it takes */
+    SPIPE_PRIV_SPLIT = 2048,      /* and so is the work of a split source, however long it takes */
+    SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
+    SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -3079,6 +3166,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.flags |= SPIPE_PRIV_MAY_REGISTER;
     if (facts->host_page_tables) w.flags |= SPIPE_PRIV_PAGE_TABLES;
     if (kept) w.flags |= SPIPE_PRIV_KEPT;
+    if (d->resources) w.flags |= SPIPE_PRIV_LENT;
     w.num_stages = d->num_stages;
     w.num_segments = spipe_priv_num_segments(d);
     w.host_calls = spipe_priv_host_calls(d);
@@ -3246,7 +3334,7 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
     const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
+    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * (double)(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
@@ -3266,7 +3354,7 @@ SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const s
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * (double)y->depth * (double)y->chunk;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
+    if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
@@ -3280,7 +3368,7 @@ SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
     double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;
-    if (w->flags & SPIPE_PRIV_KEPT) setup = 0.0;
+    if (w->flags & SPIPE_PRIV_PAID) setup = 0.0;
     if (w->zero_copy_passes > 0) {
         one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
         one = spipe_priv_max(one, kernel);
@@ -3510,7 +3598,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     took = spipe_priv_consider(p, y);
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
     if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
-    if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
+    if ((w->flags & SPIPE_PRIV_PAID) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
@@ -3668,7 +3756,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_
 SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
                                                         spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const unsigned never = SPIPE_PRIV_KEPT | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
+    const unsigned never = SPIPE_PRIV_PAID | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
     if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
     if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
     if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
@@ -3685,7 +3773,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
     const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
-    const int paid = (w->flags & SPIPE_PRIV_KEPT) || shared;
+    const int paid = (w->flags & SPIPE_PRIV_PAID) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;
     } else if (p->desc->staging != SPIPE_STAGING_AUTO) {
@@ -3872,17 +3960,39 @@ typedef struct spipe_priv_request {
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
-    int kept;         /* 0 = a one-shot run */
-    int may_register; /* 0 = the system refused to pin an array */
-    int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
-    int apart;        /* 1 = a tool watches memory, by allocations */
-    int incomplete;   /* 1 = an array could not be set, so nothing may run */
-    int arrays_known; /* 1 = they are there, and none overlaps another that is written */
-    int pin_refusals; /* rings that the system refused to pin; from 3 on nothing is pinned */
-    size_t pin_limit; /* bytes that a ring may have after that; 0 = as many as it wants */
-    size_t cpus;      /* that may be used; 0 = not asked yet */
-    size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
+    int kept;            /* 0 = a one-shot run */
+    int may_register;    /* 0 = the system refused to pin an array */
+    int sanitized;       /* 1 = compute-sanitizer watches, which does not see copies in one call */
+    int apart;           /* 1 = a tool watches memory, by allocations */
+    int incomplete;      /* 1 = an array could not be set, so nothing may run */
+    int arrays_known;    /* 1 = they are there, and none overlaps another that is written */
+    int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
+    size_t pin_limit;    /* bytes that a ring may have after that; 0 = as many as it wants */
+    size_t cpus;         /* that may be used; 0 = not asked yet */
+    size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
+    size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
 } spipe_priv_request_t;
+
+/* Where a pipeline gets what it needs: made by CUDA for it alone (provider.h), or lent by resources
+   that it shares with others (resources.h). */
+typedef struct spipe_priv_provider {
+    /* What is known of the device, its costs, and how much a plan may take. */
+    cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
+    cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
+    cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
+    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
+    cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
+    cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
+    void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
+    void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
+    /* Before a run's first operation and after its last one; NULL = nothing is to be done. */
+    cudaError_t (*enter)(struct spipe_priv_pipeline *p);
+    void (*leave)(struct spipe_priv_pipeline *p);
+    /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
+       since. NULL = the run may have all that it wants. */
+    void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
+    int (*share_changed)(const struct spipe_priv_pipeline *p);
+} spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
 typedef enum spipe_priv_path {
@@ -4072,8 +4182,9 @@ typedef struct spipe_priv_workers {
     spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
-    int started;  /* threads were asked for once */
-    int all_cpus; /* they take all CPUs, so a waiting caller should help */
+    int started;   /* threads were asked for once */
+    size_t beside; /* runs that shared the threads when they were started last */
+    int all_cpus;  /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
 /* trial: the candidates of a kept pipeline, and what runs of them took. */
@@ -4086,8 +4197,9 @@ typedef struct spipe_priv_trial {
     double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
     cudaGraphExec_t graph; /* a run as a graph, or NULL */
     size_t graph_moved[2];
-    size_t graph_chunk; /* of the plan that it replays */
-    int graph_failed;   /* 1 = it cannot be captured */
+    size_t graph_chunk;                               /* of the plan that it replays */
+    int graph_failed;                                 /* 1 = it cannot be captured */
+    void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
     uint64_t
         work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
@@ -4150,8 +4262,12 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self;                    /* of a kept pipeline: where it was made */
-    int in_use;                          /* 1 = a call is at work on it; under sync's lock */
+    const void *self; /* of a kept pipeline: where it was made */
+    int in_use;       /* 1 = a call is at work on it; under sync's lock */
+    int attached;     /* 1 = the provider counts it */
+    int entered;      /* 1 = between the provider's enter and leave */
+    int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
     spipe_priv_note_t note;              /* of the stage that is being called */
@@ -4412,6 +4528,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
+/* Where a run gets what it needs; in provider.h. */
+SPIPE_PRIV_RARE const struct spipe_priv_provider *spipe_priv_provider_of(const spipe_desc_t *d);
+
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
@@ -4422,8 +4541,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
-    e = spipe_priv_device_facts(&r->facts, r->device);
-    r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
+    e = spipe_priv_provider_of(d)->facts(r, f);
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
     if (e == cudaSuccess || (f && f->error == e)) return e;
     (void)cudaGetLastError();
@@ -4456,6 +4574,9 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
     if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
+    if (r->device_limit > 0 && w.memory > (double)r->device_limit) {
+        w.memory = (double)r->device_limit;
+    }
     w.cache = (double)r->cache;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
@@ -4922,6 +5043,7 @@ SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
     int i;
+    if (p->request.desc.resources) return 0;
     if (!direct || !p->run.one_stream || p->request.desc.priority) return 0;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!p->request.desc.stages[i].replayable) return 0;
@@ -4930,35 +5052,25 @@ SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
            status == cudaStreamCaptureStatusNone;
 }
 
-/* All have the pipeline's priority: copies do not care. */
+/* The streams that the plan needs and that are not there yet. All have the pipeline's priority:
+   copies do not care. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
     if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
     if (p->plan.schedule == SPIPE_SERIAL) total = 1;
     if (p->run.one_stream && !p->request.kept) total = 1;
-    s->first_owned = spipe_priv_may_borrow(p);
-    if (s->first_owned > 0) s->streams[0] = cudaStreamPerThread;
-    for (s->num = s->first_owned; s->num < total; ++s->num) {
-        SPIPE_TRY(spipe_stream_create(&s->streams[s->num], p->request.desc.priority));
+    if (s->num == 0 && spipe_priv_may_borrow(p)) {
+        s->streams[s->num++] = cudaStreamPerThread;
+        s->first_owned = 1;
     }
+    for (; s->num < total; ++s->num) SPIPE_TRY(p->provider->stream(p, &s->streams[s->num]));
     return cudaSuccess;
 }
 
-/* More streams for a plan with more slots, where each slot has its own. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
-    spipe_priv_streams_t *s = &p->streams;
-    const int total = p->route.num_chains * (int)p->plan.depth;
-    if (!spipe_priv_stream_a_slot(&p->plan)) return cudaSuccess;
-    for (; s->num < total; ++s->num) {
-        SPIPE_TRY(spipe_stream_create(&s->streams[s->num], p->request.desc.priority));
-    }
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
-    SPIPE_TRY(spipe_event_create(event));
-    s->events[s->num_events++] = *event;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
+    SPIPE_TRY(p->provider->event(p, event));
+    p->streams.events[p->streams.num_events++] = *event;
     return cudaSuccess;
 }
 
@@ -4968,10 +5080,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     int i;
     for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
         spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
-        SPIPE_TRY(spipe_priv_new_event(s, &slot->out_done));
-        SPIPE_TRY(spipe_priv_new_event(s, &slot->in_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (i = 0; i < p->request.desc.num_stages; ++i) {
-            SPIPE_TRY(spipe_priv_new_event(s, &slot->stage_done[i]));
+            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
         }
     }
     return cudaSuccess;
@@ -4998,15 +5110,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
         p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY || spipe_priv_stream_a_slot(&p->plan);
     size_t k;
     if (p->request.kept || spipe_priv_has_resident(&p->request.desc)) {
-        SPIPE_TRY(spipe_priv_new_event(s, &s->sync_event));
+        SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
     }
-    if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(s, &s->end));
+    if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(p, &s->end));
     if (p->request.kept || many || p->request.desc.progress) {
         for (k = 0; k < SPIPE_PRIV_CHECKPOINTS; ++k) {
-            SPIPE_TRY(spipe_priv_new_event(s, &s->checkpoints[k]));
+            SPIPE_TRY(spipe_priv_new_event(p, &s->checkpoints[k]));
         }
     }
-    return spipe_priv_needs_events(p) ? spipe_priv_create_slot_events(p) : cudaSuccess;
+    return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
@@ -5014,7 +5126,8 @@ SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cuda
     for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
 }
 
-SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
+    const spipe_priv_streams_t *s = &p->streams;
     int i;
     for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     for (i = s->first_owned; i < s->num; ++i) {
@@ -5188,8 +5301,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_apart(spipe_priv_memory_t *m) {
     return e;
 }
 
-/* Frees both arenas. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
+/* Frees both arenas that were allocated for this pipeline alone. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = spipe_priv_free_apart(m);
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (!m->pinned_base)
@@ -5211,7 +5325,7 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
-    const size_t huge = (size_t)2 << 20; /* 512 times fewer pages to touch and to pin */
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
     const size_t page = bytes < huge / 2 ? 4096 : huge;
     m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (m->pinned_base) {
@@ -5238,30 +5352,40 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
+/* Arenas of these sizes from CUDA; the provider's way for a pipeline by itself. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                                       size_t pinned) {
+    spipe_priv_memory_t *m = &p->memory;
+    cudaError_t e = cudaSuccess;
+    if (device > 0) e = cudaMalloc((void **)&m->device, device);
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
+    m->device_bytes = device;
+    m->pinned_bytes = pinned;
+    e = spipe_priv_pin_ring(p, pinned);
+    if (e == cudaSuccess) return e;
+    m->pinned_bytes = 0;
+    m->refused = pinned;
+    return spipe_priv_no_memory(p, e, pinned, "pinned host",
+                                ", or leave staging and schedule to the library");
+}
+
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t wanted = pinned;
-    cudaError_t e = cudaSuccess;
+    cudaError_t e;
     m->refused = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
     if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
     if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
-    SPIPE_TRY(spipe_priv_free_arenas(m));
-    if (device > 0) e = cudaMalloc((void **)&m->device, device);
-    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
-    m->device_bytes = device;
+    SPIPE_TRY(p->provider->free_arenas(p));
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    m->pinned_bytes = pinned;
-    e = spipe_priv_pin_ring(p, pinned);
-    if (e == cudaSuccess) return e;
-    m->pinned_bytes = 0;
-    m->refused = wanted;
-    return spipe_priv_no_memory(p, e, pinned, "pinned host",
-                                ", or leave staging and schedule to the library");
+    e = p->provider->arenas(p, device, pinned);
+    if (m->refused > 0) m->refused = wanted;
+    return e;
 }
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.
@@ -5706,6 +5830,7 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
     const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
+    if (p->request.desc.resources) return 1; /* lent threads have called it before */
     return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
 }
 
@@ -5814,11 +5939,12 @@ SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, s
     if (next) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch + 1);
 }
 
-/* Threads that the plan wants of each kind. */
-SPIPE_PRIV_RARE void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
+/* Threads of each kind: what the plan wants, or the run's share of them. */
+SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t wanted[]) {
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
     wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
+    if (p->provider->share) p->provider->share(p, wanted);
 }
 
 /* Memory for the queues, once there is host work. */
@@ -5845,7 +5971,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
-        void *thread = spipe_priv_thread_start(spipe_priv_worker_thread, q);
+        void *thread = p->provider->start_thread(p, spipe_priv_worker_thread, q);
         if (!thread) break;
         spipe_priv_lock(p->sync);
         q->threads[q->num_threads++] = thread;
@@ -5868,7 +5994,9 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
-        p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
+        if (!p->request.desc.resources) {
+            p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
+        }
     }
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
@@ -5886,7 +6014,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         p->workers.quit = 1;
         spipe_priv_wake_all(q);
         spipe_priv_unlock(p->sync);
-        for (k = q->num_threads; k > 0;) spipe_priv_thread_join(q->threads[--k]);
+        for (k = q->num_threads; k > 0;) p->provider->join_thread(p, q->threads[--k]);
         q->num_threads = 0;
     }
     free(p->workers.block);
@@ -5939,6 +6067,69 @@ SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
     }
     spipe_priv_unlock(p->sync);
     return busy;
+}
+
+/* ---- src/private/provider.h ---- */
+/* ---- 13 execute: the provider --------------------------------------------------------------
+   Where a pipeline's memory, streams and threads come from. Here: made by CUDA and the system for
+   this pipeline alone. resources.h has the other one, which lends what runs share. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_own_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
+    (void)f;
+    SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
+    r->costs = r->desc.costs ? *r->desc.costs : spipe_priv_costs_for(r->facts.name);
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_own_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
+    return spipe_stream_create(stream, p->request.desc.priority);
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_own_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
+    (void)p;
+    return spipe_event_create(event);
+}
+
+SPIPE_PRIV_RARE void *spipe_priv_own_thread(spipe_priv_pipeline_t *p, void *(*fn)(void *arg),
+                                            void *arg) {
+    (void)p;
+    return spipe_priv_thread_start(fn, arg);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_own_join(spipe_priv_pipeline_t *p, void *thread) {
+    (void)p;
+    spipe_priv_thread_join(thread);
+}
+
+/* What resources begin with, too: whoever is given them finds their provider there. */
+SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_desc_t *d) {
+    static const spipe_priv_provider_t own = {spipe_priv_own_facts,
+                                              spipe_priv_own_stream,
+                                              spipe_priv_own_event,
+                                              spipe_priv_destroy_streams,
+                                              spipe_priv_allocate_arenas,
+                                              spipe_priv_free_arenas,
+                                              spipe_priv_own_thread,
+                                              spipe_priv_own_join,
+                                              NULL,
+                                              NULL,
+                                              NULL,
+                                              NULL};
+    const spipe_priv_shared_t *shared = (const spipe_priv_shared_t *)(const void *)d->resources;
+    return shared ? shared->provider : &own;
+}
+
+/* Takes part in what is shared, until check_out; may wait for others. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
+    if (p->entered || !p->provider->enter) return cudaSuccess;
+    SPIPE_TRY(p->provider->enter(p));
+    p->entered = 1;
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
+    if (!p->entered || p->stays) return;
+    p->entered = 0;
+    p->provider->leave(p);
 }
 
 /* ---- src/private/filling.h ---- */
@@ -6450,6 +6641,7 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
    that are free when their batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
+    if (p->provider->share && p->provider->share_changed(p)) spipe_priv_start_workers(p);
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
@@ -7319,22 +7511,6 @@ SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
-    const cudaStream_t base = p->streams.streams[0];
-    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
-    if (e == cudaSuccess) {
-        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
-        p->run.at.completed = p->run.num_batches;
-        return;
-    }
-    (void)cudaGetLastError();
-    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
-                          "the GPU reported an error in a replayed run: %s; set checked to learn "
-                          "which stage",
-                          cudaGetErrorString(e));
-}
-
 /* After the last batch: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
@@ -7372,7 +7548,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     p->run.began = spipe_priv_seconds();
     if (replayed)
-        spipe_priv_run_graph(p);
+        p->trial.run_graph(p);
     else
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
@@ -7454,7 +7630,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
     SPIPE_TRY(spipe_priv_create_queues(p));
-    SPIPE_TRY(spipe_priv_more_streams(p));
+    SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));
     SPIPE_TRY(spipe_priv_arrange_program(p));
@@ -7493,6 +7669,16 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     ++r->pin_refusals;
     r->pin_limit = spipe_priv_no_pins(r) ? 0 : p->memory.refused / 2;
     return 1;
+}
+
+/* Takes part in what is shared before a kept pipeline's run. Where its memory lies elsewhere than
+   before, what names addresses is written anew. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
+    const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
+    SPIPE_TRY(spipe_priv_check_in(p));
+    if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    return spipe_priv_arrange(p);
 }
 
 /* Makes room for the candidates, and arranges the best one. */
@@ -7845,6 +8031,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* Replays a run that was captured. */
+SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+    if (e == cudaSuccess) {
+        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
+        p->run.at.completed = p->run.num_batches;
+        return;
+    }
+    (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+                          "the GPU reported an error in a replayed run: %s; set checked to learn "
+                          "which stage",
+                          cudaGetErrorString(e));
+}
+
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
@@ -7860,6 +8063,7 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_chunk = p->plan.chunk;
     p->run.at.completed = completed;
     p->failure = failure;
+    t->run_graph = spipe_priv_run_graph;
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     (void)spipe_priv_drop_graph(t);
@@ -7982,7 +8186,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     cudaError_t e;
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
-    e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
+    e = spipe_priv_pick_up(p);
+    p->stays = p->entered; /* a graph of the run may be launched whenever the user likes */
+    if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (e == cudaSuccess && (at_once || p->route.host_work))
@@ -8043,8 +8249,14 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
    spipe_priv_pull_t. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
     memset(&p->pull, 0, sizeof p->pull);
-    SPIPE_TRY(spipe_priv_choose_way(p));
+    SPIPE_TRY(spipe_priv_pick_up(p));
+    e = spipe_priv_choose_way(p);
+    if (e != cudaSuccess) {
+        spipe_priv_check_out(p);
+        return e;
+    }
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     p->run.began = spipe_priv_seconds();
@@ -8066,6 +8278,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     p->report.replayed = 0;
     p->pull.active = 0;
+    spipe_priv_check_out(p);
 }
 
 /* Issues the copies in of the batches that follow, as far as slots are free and filled. */
@@ -8237,8 +8450,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
-    spipe_priv_keep_error(&e, spipe_priv_free_arenas(&p->memory)); /* streams end faster after it */
-    spipe_priv_destroy_streams(&p->streams, &e);
+    spipe_priv_keep_error(&e, p->provider->free_arenas(p)); /* streams end faster after it */
+    p->provider->end_streams(p, &e);
+    p->stays = 0;
+    spipe_priv_check_out(p);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
     }
@@ -8269,11 +8484,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
+    p->provider = spipe_priv_provider_of(d);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan_request(p));
     spipe_priv_route_stages(&p->route, d);
@@ -8284,11 +8501,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
         if (!p->run.positions) return cudaErrorMemoryAllocation;
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
-    *what = "creating streams";
-    SPIPE_TRY(spipe_priv_create_streams(p));
-    *what = "creating events";
+    *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
-    *what = "taking memory";
+    *what = "making streams, events of slots, memory";
     return spipe_priv_arrange_all(p);
 }
 
@@ -8316,11 +8531,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (failure) spipe_priv_failure_clear(failure);
     e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
     if (e != cudaSuccess || !d) return e;
-    if (d->hooks && d->hooks->run) {
-        return spipe_priv_refuse(failure, cudaErrorNotSupported,
-                                 "several devices are for spipe_run; of pipelines that are kept, "
-                                 "make one on each device");
-    }
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
@@ -8338,7 +8548,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         (void)spipe_priv_free(p);
         return e;
     }
-    if (kept) spipe_priv_begin(p);
+    if (kept) {
+        spipe_priv_begin(p);
+        spipe_priv_check_out(p);
+    }
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
@@ -8377,6 +8590,11 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
                                  "there is no pointer to put the pipeline into");
     }
     *pipeline = NULL;
+    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) {
+        return spipe_priv_refuse(failure, cudaErrorNotSupported,
+                                 "several devices are for spipe_run; of pipelines that are kept, "
+                                 "make one on each device");
+    }
     p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
     if (!p) {
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
@@ -8413,16 +8631,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
         return spipe_priv_refuse_call(report, e, p->failure.message);
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
-    e = spipe_priv_choose_way(p);
+    e = spipe_priv_pick_up(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
-    else
+    else if (p->failure.error != e)
         e = spipe_priv_refuse(&p->failure, e, "arranging the run failed: %s",
                               cudaGetErrorString(e));
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
+    spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
 }
@@ -8443,11 +8663,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
     do {
-        SPIPE_TRY(spipe_priv_plan_request(p));
+        e = spipe_priv_plan_request(p);
+        if (e != cudaSuccess) break;
         p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    spipe_priv_check_out(p);
     return e;
 }
 
@@ -8589,8 +8812,747 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
     return cudaSuccess;
 }
 
+/* ---- src/private/space.h ---- */
+/* ---- 14 resources: space -------------------------------------------------------------------
+   Parts of a block of memory, lent and given back: the first gap that is large enough. Knows
+   addresses only; nothing of CUDA or locks. */
+typedef struct spipe_priv_range {
+    size_t at, bytes;
+} spipe_priv_range_t;
+
+typedef struct spipe_priv_space {
+    unsigned char *base; /* NULL = there is no block yet */
+    size_t bytes, used, most;
+    spipe_priv_range_t *ranges; /* those lent, by address */
+    size_t num, capacity;
+} spipe_priv_space_t;
+
+/* Puts a range before number k. 0: there is no memory to write that down. */
+SPIPE_PRIV_RARE int spipe_priv_space_insert(spipe_priv_space_t *s, size_t k, size_t at,
+                                            size_t bytes) {
+    if (s->num == s->capacity) {
+        const size_t capacity = s->capacity > 0 ? 2 * s->capacity : 16;
+        void *more = realloc((void *)s->ranges, capacity * sizeof *s->ranges);
+        if (!more) return 0;
+        s->ranges = (spipe_priv_range_t *)more;
+        s->capacity = capacity;
+    }
+    memmove(&s->ranges[k + 1], &s->ranges[k], (s->num - k) * sizeof *s->ranges);
+    s->ranges[k].at = at;
+    s->ranges[k].bytes = bytes;
+    ++s->num;
+    s->used += bytes;
+    if (s->most < s->used) s->most = s->used;
+    return 1;
+}
+
+/* Lends a part; NULL: there is no gap so large. The part that was had before, where it is free:
+   what names its addresses stays right. */
+SPIPE_PRIV_RARE unsigned char *spipe_priv_space_take(spipe_priv_space_t *s, size_t bytes,
+                                                     const unsigned char *before) {
+    const size_t align = 512, wanted = before ? (size_t)(before - s->base) : SIZE_MAX;
+    size_t k, from = 0, at = SIZE_MAX, place = 0;
+    bytes = (bytes + align - 1) / align * align;
+    for (k = 0; k <= s->num; ++k) {
+        const size_t to = k < s->num ? s->ranges[k].at : s->bytes;
+        const int fits = to - from >= bytes;
+        if (fits && wanted >= from && wanted < to && to - wanted >= bytes) {
+            at = wanted;
+            place = k;
+            break;
+        }
+        if (fits && at == SIZE_MAX) {
+            at = from;
+            place = k;
+        }
+        if (k < s->num) from = to + s->ranges[k].bytes;
+    }
+    if (at == SIZE_MAX || !spipe_priv_space_insert(s, place, at, bytes)) return NULL;
+    return s->base + at;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_space_give(spipe_priv_space_t *s, const unsigned char *part) {
+    size_t k = 0;
+    while (k < s->num && s->base + s->ranges[k].at != part) ++k;
+    if (k == s->num) return;
+    s->used -= s->ranges[k].bytes;
+    --s->num;
+    memmove(&s->ranges[k], &s->ranges[k + 1], (s->num - k) * sizeof *s->ranges);
+}
+
+/* ---- src/private/lending.h ---- */
+/* ---- 14 resources: threads, streams and events ----------------------------------------------
+   Made when a run needs more of them than are idle; afterwards they wait for the next run. */
+
+/* A thread that runs one function after the other. */
+typedef struct spipe_priv_lent_thread {
+    struct spipe_priv_lending *owner;
+    void *thread;
+    void *(*fn)(void *arg); /* NULL = it has returned */
+    void *arg;
+    spipe_priv_cond_t work, done;
+    struct spipe_priv_lent_thread *next_idle, *next;
+} spipe_priv_lent_thread_t;
+
+/* Streams of one priority, or events, that nobody uses. */
+typedef struct spipe_priv_idle {
+    void **items;
+    size_t num, capacity, made;
+} spipe_priv_idle_t;
+
+enum {
+    SPIPE_PRIV_NUM_PRIORITIES = SPIPE_PRIORITY_HIGH + 1
+};
+
+typedef struct spipe_priv_lending {
+    spipe_priv_sync_t *sync; /* the resources' lock */
+    spipe_priv_lent_thread_t *idle, *all;
+    size_t num_threads;
+    int quit;
+    spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
+} spipe_priv_lending_t;
+
+SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
+    spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
+    spipe_priv_sync_t *s = t->owner->sync;
+    spipe_priv_lock(s);
+    while (!t->owner->quit) {
+        if (!t->fn) {
+            spipe_priv_cond_wait(&t->work, &s->lock);
+            continue;
+        }
+        spipe_priv_unlock(s);
+        (void)t->fn(t->arg); /* nobody writes these before it has returned */
+        spipe_priv_lock(s);
+        t->fn = NULL;
+        spipe_priv_cond_signal(&t->done);
+    }
+    spipe_priv_unlock(s);
+    return NULL;
+}
+
+SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
+    spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->owner = l;
+    spipe_priv_cond_create(&t->work);
+    spipe_priv_cond_create(&t->done);
+    t->thread = spipe_priv_thread_start(spipe_priv_lent_main, t);
+    if (t->thread) {
+        t->next = l->all;
+        l->all = t;
+        ++l->num_threads;
+        return t;
+    }
+    spipe_priv_cond_destroy(&t->work);
+    spipe_priv_cond_destroy(&t->done);
+    free(t);
+    return NULL;
+}
+
+/* Has a function run on an idle thread, or a new one; NULL: none can be had. */
+SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
+                                             void *arg) {
+    spipe_priv_lent_thread_t *t;
+    spipe_priv_lock(l->sync);
+    t = l->idle;
+    if (t)
+        l->idle = t->next_idle;
+    else
+        t = spipe_priv_new_thread(l);
+    if (t) {
+        t->arg = arg;
+        t->fn = fn;
+        spipe_priv_cond_signal(&t->work);
+    }
+    spipe_priv_unlock(l->sync);
+    return t;
+}
+
+/* Waits until its function has returned. */
+SPIPE_PRIV_RARE void spipe_priv_take_thread_back(spipe_priv_lending_t *l, void *thread) {
+    spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)thread;
+    spipe_priv_lock(l->sync);
+    while (t->fn) spipe_priv_cond_wait(&t->done, &l->sync->lock);
+    t->next_idle = l->idle;
+    l->idle = t;
+    spipe_priv_unlock(l->sync);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
+    spipe_priv_lent_thread_t *t;
+    spipe_priv_lock(l->sync);
+    l->quit = 1;
+    for (t = l->all; t; t = t->next) spipe_priv_cond_signal(&t->work);
+    spipe_priv_unlock(l->sync);
+    while (l->all) {
+        t = l->all;
+        l->all = t->next;
+        spipe_priv_thread_join(t->thread);
+        spipe_priv_cond_destroy(&t->work);
+        spipe_priv_cond_destroy(&t->done);
+        free(t);
+    }
+    l->idle = NULL;
+}
+
+/* One that is idle, or NULL. */
+SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
+    void *item = NULL;
+    spipe_priv_lock(l->sync);
+    if (idle->num > 0) item = idle->items[--idle->num];
+    idle->made += item == NULL;
+    spipe_priv_unlock(l->sync);
+    return item;
+}
+
+/* Keeps one for the next run. 0: there is no memory to write it down, so it has to be destroyed. */
+SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                        void *item) {
+    int kept;
+    spipe_priv_lock(l->sync);
+    if (idle->num == idle->capacity) {
+        const size_t capacity = idle->capacity > 0 ? 2 * idle->capacity : 16;
+        void *more = realloc((void *)idle->items, capacity * sizeof *idle->items);
+        if (more) {
+            idle->items = (void **)more;
+            idle->capacity = capacity;
+        }
+    }
+    kept = idle->num < idle->capacity;
+    if (kept)
+        idle->items[idle->num++] = item;
+    else
+        --idle->made;
+    spipe_priv_unlock(l->sync);
+    return kept;
+}
+
+/* One could not be made, or was destroyed. */
+SPIPE_PRIV_RARE void spipe_priv_one_less(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
+    spipe_priv_lock(l->sync);
+    --idle->made;
+    spipe_priv_unlock(l->sync);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t *e) {
+    size_t k;
+    int i;
+    spipe_priv_end_threads(l);
+    for (k = 0; k < l->events.num; ++k) {
+        spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events.items[k]));
+    }
+    free((void *)l->events.items);
+    for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) {
+        spipe_priv_idle_t *idle = &l->streams[i];
+        for (k = 0; k < idle->num; ++k) {
+            spipe_priv_keep_error(e, cudaStreamDestroy((cudaStream_t)idle->items[k]));
+        }
+        free((void *)idle->items);
+    }
+}
+
+/* ---- src/private/lent.h ---- */
+/* ---- 14 resources: the provider -------------------------------------------------------------
+   The provider of pipelines whose description names resources: memory, streams, events and threads
+   are lent, not made. Everything here is under one lock. */
+#if defined(SPIPE_NO_THREADS)
+#define SPIPE_PRIV_LOAD(x) (x)
+#else
+#define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
+#endif
+
+/* A run that waits for memory. */
+typedef struct spipe_priv_waiter {
+    int rank;
+    struct spipe_priv_waiter *next;
+} spipe_priv_waiter_t;
+
+struct spipe_resources {
+    spipe_priv_shared_t shared; /* first: it says whose provider to take */
+    spipe_device_t facts;
+    spipe_costs_t costs;
+    size_t limit_pinned, limit_threads;
+    size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
+    size_t returning; /* runs that have memory, and give it back when they end */
+    long process;
+    spipe_priv_space_t device, pinned;
+    unsigned char *pinned_block; /* what malloc gave */
+    int pin_failed;
+    spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
+    spipe_priv_lending_t lending;
+};
+
+SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
+    return d->resources;
+}
+
+/* A number of this process: what CUDA made cannot be used in one that was forked. */
+SPIPE_PRIV_RARE long spipe_priv_process(void) {
+#if defined(_WIN32)
+    return 0;
+#else
+    return (long)getpid();
+#endif
+}
+
+/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
+   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
+ */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, size_t bytes, int kept) {
+    const size_t least = bytes / SPIPE_PRIV_LEAST_SHARE;
+    const size_t half = (kept ? bytes : bytes - s->used) / 2;
+    return half > least ? half : least;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
+    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    size_t resident = 0, share, pinned;
+    int i;
+    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
+                         "the resources are of device %d, and device %d is the current one",
+                         s->facts.device, r->device);
+    if (s->process != spipe_priv_process()) {
+        return spipe_priv_refuse(f, cudaErrorNotPermitted,
+                                 "the resources were made before this process was forked; CUDA "
+                                 "works in the process that began with it");
+    }
+    r->facts = s->facts;
+    r->costs = r->desc.costs ? *r->desc.costs : s->costs;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+    }
+    spipe_priv_lock(s->lending.sync);
+    share = spipe_priv_share_of(&s->device, s->device.bytes, r->kept);
+    pinned = spipe_priv_share_of(&s->pinned, s->limit_pinned, r->kept);
+    spipe_priv_unlock(s->lending.sync);
+    r->device_limit = share > resident ? share - resident : 1;
+    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    return cudaSuccess;
+}
+
+/* Pins the memory for staging, once. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r) {
+    const size_t bytes = r->limit_pinned, page = (size_t)SPIPE_PRIV_HUGE_PAGE;
+    unsigned char *at;
+    if (r->pinned.base || r->pin_failed || bytes == 0) return;
+    r->pin_failed = 1; /* until it has not */
+    r->pinned_block = (unsigned char *)malloc(bytes + page);
+    if (!r->pinned_block) return;
+    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+    (void)madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+    memset(at, 0, bytes);
+    if (spipe_pin(at, bytes) == cudaSuccess) {
+        r->pinned.base = at;
+        r->pinned.bytes = bytes;
+        r->pin_failed = 0;
+        return;
+    }
+    (void)cudaGetLastError();
+    free(r->pinned_block);
+    r->pinned_block = NULL;
+}
+
+/* Who waits for memory: those of a higher priority first, else in the order in which they came. */
+SPIPE_PRIV_RARE void spipe_priv_queue_up(spipe_resources_t *r, spipe_priv_waiter_t *w,
+                                         spipe_priority_t priority) {
+    spipe_priv_waiter_t **at = &r->waiters;
+    w->rank = (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
+    while (*at && (*at)->rank >= w->rank) at = &(*at)->next;
+    w->next = *at;
+    *at = w;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_step_out(spipe_resources_t *r, const spipe_priv_waiter_t *w) {
+    spipe_priv_waiter_t **at = &r->waiters;
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+    spipe_priv_wake(r->lending.sync); /* the next one may be served */
+}
+
+/* Takes both memories of a pipeline, or none. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_resources_t *r, spipe_priv_memory_t *m,
+                                         size_t device, size_t pinned) {
+    unsigned char *dev = NULL, *pin = NULL;
+    if (device > 0) dev = spipe_priv_space_take(&r->device, device, m->device);
+    if (device > 0 && !dev) return 0;
+    if (pinned > 0) pin = spipe_priv_space_take(&r->pinned, pinned, m->pinned);
+    if (pinned > 0 && !pin) {
+        if (dev) spipe_priv_space_give(&r->device, dev);
+        return 0;
+    }
+    m->device = dev;
+    if (!m->pinned_base) m->pinned = pin;
+    return 1;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_t device,
+                                                 size_t pinned) {
+    const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    return spipe_priv_refuse(&p->failure, cudaErrorMemoryAllocation,
+                             "%zu bytes of device memory and %zu of pinned memory (%zu slots of "
+                             "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
+                             "and %zu are kept by others; lower chunk or depth, or make larger "
+                             "resources",
+                             device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
+}
+
+/* Waits until the memory is free, if others who will end have it. Called with the lock held. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p, size_t device,
+                                                       size_t pinned) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const double began = spipe_priv_seconds();
+    spipe_priv_waiter_t me;
+    cudaError_t e = cudaErrorNotReady;
+    spipe_priv_queue_up(r, &me, p->request.desc.priority);
+    while (e == cudaErrorNotReady) {
+        const int first = r->waiters == &me;
+        if (first && spipe_priv_take_both(r, &p->memory, device, pinned)) {
+            e = cudaSuccess;
+        } else if (first && r->returning == 0) {
+            e = spipe_priv_too_large(p, device, pinned);
+        } else if (p->request.desc.no_wait) {
+            break;
+        } else {
+            spipe_priv_wait(r->lending.sync);
+        }
+    }
+    spipe_priv_step_out(r, &me);
+    if (e == cudaErrorNotReady) {
+        return spipe_priv_refuse(&p->failure, e,
+                                 "other runs have the resources' memory: %zu of %zu bytes on the "
+                                 "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
+                                 r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
+    if (e == cudaSuccess && !p->stays) ++r->returning;
+    return e;
+}
+
+/* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_memory_t *m = &p->memory;
+    if (m->device) spipe_priv_space_give(&r->device, m->device);
+    if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
+    if (!p->stays) --r->returning;
+    spipe_priv_wake(r->lending.sync);
+}
+
+/* Whether a pipeline has memory, or had when it ran last. */
+SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
+    return m->device_bytes > 0 || m->pinned_bytes > 0;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                                   size_t pinned) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_memory_t *m = &p->memory;
+    const int own = p->plan.pageable_slots; /* nothing can be pinned */
+    cudaError_t e = cudaSuccess;
+    if (device == 0 && pinned == 0) return e;
+    spipe_priv_lock(r->lending.sync);
+    if (pinned > 0 && !own) spipe_priv_pin_space(r);
+    if (pinned > r->pinned.bytes && !own) {
+        m->refused = pinned;
+        e = spipe_priv_too_large(p, device, pinned);
+    }
+    if (e == cudaSuccess) e = spipe_priv_wait_for_memory(p, device, own ? 0 : pinned);
+    spipe_priv_unlock(r->lending.sync);
+    if (e != cudaSuccess) return e;
+    m->device_bytes = device;
+    m->pinned_bytes = pinned;
+    m->pageable = own;
+    if (own && pinned > 0) e = spipe_priv_pin_ring(p, pinned);
+    if (e == cudaSuccess) return e;
+    return spipe_priv_no_memory(p, e, pinned, "host", "");
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_memory_t *m = &p->memory;
+    const cudaError_t e = spipe_priv_free_apart(m);
+    if (p->entered && spipe_priv_has_memory(m)) {
+        spipe_priv_lock(r->lending.sync);
+        spipe_priv_give_both(p);
+        spipe_priv_unlock(r->lending.sync);
+    }
+    free(m->pinned_base);
+    m->device = m->pinned = m->pinned_base = NULL;
+    m->device_bytes = m->pinned_bytes = 0;
+    return e;
+}
+
+/* The number of runs is read without the lock, too. */
+SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
+#if defined(SPIPE_NO_THREADS)
+    r->num_runs += one_more ? 1 : SIZE_MAX;
+#else
+    (void)__atomic_add_fetch(&r->num_runs, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
+#endif
+    if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_memory_t *m = &p->memory;
+    cudaError_t e = cudaSuccess;
+    spipe_priv_lock(r->lending.sync);
+    if (!p->attached) ++r->num_pipelines;
+    p->attached = 1;
+    p->report.runs_beside = r->num_runs;
+    p->report.waited_ms = 0.0;
+    spipe_priv_count_run(r, 1);
+    if (spipe_priv_has_memory(m)) {
+        e = spipe_priv_wait_for_memory(p, m->device_bytes, m->pinned_base ? 0 : m->pinned_bytes);
+    }
+    if (e != cudaSuccess) spipe_priv_count_run(r, 0);
+    spipe_priv_unlock(r->lending.sync);
+    return e;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lock(r->lending.sync);
+    if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
+    spipe_priv_count_run(r, 0);
+    spipe_priv_unlock(r->lending.sync);
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    const spipe_priority_t priority = p->request.desc.priority;
+    cudaError_t e;
+    *stream = (cudaStream_t)spipe_priv_take_idle(l, &l->streams[priority]);
+    if (*stream) return cudaSuccess;
+    e = spipe_stream_create(stream, priority);
+    if (e != cudaSuccess) spipe_priv_one_less(l, &l->streams[priority]);
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    cudaError_t e;
+    *event = (cudaEvent_t)spipe_priv_take_idle(l, &l->events);
+    if (*event) return cudaSuccess;
+    e = spipe_event_create(event);
+    if (e != cudaSuccess) spipe_priv_one_less(l, &l->events);
+    return e;
+}
+
+/* Streams and events go back for the next run, but not those of a run that failed: a stage may have
+   left a capture in a stream. */
+SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lending_t *l = &r->lending;
+    spipe_priv_idle_t *idle = &l->streams[p->request.desc.priority];
+    const spipe_priv_streams_t *s = &p->streams;
+    int i;
+    for (i = 0; i < s->num_events; ++i) {
+        if (p->run.failed) {
+            spipe_priv_one_less(l, &l->events);
+            spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
+        } else if (!spipe_priv_put_idle(l, &l->events, (void *)s->events[i])) {
+            spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
+        }
+    }
+    for (i = s->first_owned; i < s->num; ++i) {
+        if (p->run.failed) {
+            spipe_priv_one_less(l, idle);
+            spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
+        } else if (!spipe_priv_put_idle(l, idle, (void *)s->streams[i])) {
+            spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
+        }
+    }
+    spipe_priv_lock(l->sync);
+    if (p->attached) --r->num_pipelines;
+    spipe_priv_unlock(l->sync);
+}
+
+SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_priv_pipeline_t *p, void *(*fn)(void *arg),
+                                            void *arg) {
+    return spipe_priv_lend_thread(&spipe_priv_resources_of(&p->request.desc)->lending, fn, arg);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread) {
+    spipe_priv_take_thread_back(&spipe_priv_resources_of(&p->request.desc)->lending, thread);
+}
+
+/* The runs under way have equal shares of the threads, but each has one of each kind. */
+SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
+    const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
+    size_t all = 0;
+    int i;
+    p->workers.beside = runs;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
+        if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
+    }
+}
+
+SPIPE_PRIV_RARE int spipe_priv_lent_share_changed(const spipe_priv_pipeline_t *p) {
+    const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    return SPIPE_PRIV_LOAD(r->num_runs) != p->workers.beside;
+}
+
+SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
+    static const spipe_priv_provider_t provider = {
+        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_share,  spipe_priv_lent_share_changed};
+    return &provider;
+}
+
+/* ---- src/private/resources.h ---- */
+/* ---- 14 resources -------------------------------------------------------------------------
+   Making, freeing and asking what runs share. */
+SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void) {
+    spipe_resources_limits_t l;
+    memset(&l, 0, sizeof l);
+    l.device_bytes = SPIPE_AUTO;
+    l.pinned_bytes = SPIPE_PRIV_LENT_PINNED;
+    l.threads = SPIPE_AUTO;
+    l.stamp = SPIPE_PRIV_STAMP;
+    return l;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits_t *l,
+                                                    spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(l->stamp != SPIPE_PRIV_STAMP,
+                         "the limits were not begun; begin with spipe_resources_limits_default()");
+    SPIPE_PRIV_REFUSE_IF(l->device_bytes == 0, "resources need device_bytes of 1 or more");
+    SPIPE_PRIV_REFUSE_IF(l->threads == 0, "resources need 1 thread or more");
+    SPIPE_PRIV_REFUSE_IF(l->pinned_bytes == SPIPE_AUTO, "pinned_bytes is not a number of bytes");
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
+                                                      const spipe_resources_limits_t *l,
+                                                      spipe_failure_t *failure) {
+    size_t device = l->device_bytes;
+    cudaError_t e = spipe_device_get(&r->facts, -1);
+    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    r->costs = l->costs ? *l->costs : spipe_priv_costs_for(r->facts.name);
+    if (device == SPIPE_AUTO) {
+        const size_t quarter = r->facts.memory_bytes / 4;
+        device =
+            quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
+    }
+    r->limit_pinned = l->pinned_bytes;
+    r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
+    r->process = spipe_priv_process();
+    e = cudaMalloc((void **)&r->device.base, device);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",
+                                 device);
+    }
+    r->device.bytes = device;
+    r->lending.sync = spipe_priv_sync_create();
+    if (!r->lending.sync) {
+        (void)cudaFree(r->device.base);
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
+    }
+    r->shared.provider = spipe_priv_lender();
+    r->shared.stamp = SPIPE_PRIV_STAMP;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
+                                             const spipe_resources_limits_t *limits,
+                                             spipe_failure_t *failure) {
+    const spipe_resources_limits_t own = spipe_resources_limits_default();
+    const spipe_resources_limits_t *l = limits ? limits : &own;
+    spipe_resources_t *r;
+    cudaError_t e;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!resources) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "there is no pointer to put the resources into");
+    }
+    *resources = NULL;
+    SPIPE_TRY(spipe_priv_check_limits(l, failure));
+    r = (spipe_resources_t *)calloc(1, sizeof *r);
+    if (!r) {
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
+    }
+    e = spipe_priv_fill_resources(r, l, failure);
+    if (e == cudaSuccess)
+        *resources = r;
+    else
+        free(r);
+    return e;
+}
+
+/* Whether these are resources that nobody uses; then nobody may begin to. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
+    size_t runs, pipelines;
+    SPIPE_PRIV_REFUSE_IF(r->shared.stamp != SPIPE_PRIV_STAMP,
+                         "these are no resources, or they were destroyed");
+    spipe_priv_lock(r->lending.sync);
+    runs = r->num_runs;
+    pipelines = r->num_pipelines;
+    if (runs == 0 && pipelines == 0) r->shared.stamp = 0;
+    spipe_priv_unlock(r->lending.sync);
+    if (runs == 0 && pipelines == 0) return cudaSuccess;
+    return spipe_priv_refuse(f, cudaErrorNotPermitted,
+                             "%zu pipelines and runs still use the resources; destroy them first",
+                             pipelines);
+}
+
+SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
+    cudaError_t e = cudaSuccess;
+    int before = 0;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!r) return e;
+    SPIPE_TRY(spipe_priv_close_resources(r, failure));
+    if (r->process != spipe_priv_process()) return e; /* all of it is the other process's */
+    spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
+    spipe_priv_end_lending(&r->lending, &e);
+    spipe_priv_keep_error(&e, cudaFree(r->device.base));
+    if (r->pinned.base) spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
+    free(r->pinned_block);
+    free((void *)r->device.ranges);
+    free((void *)r->pinned.ranges);
+    spipe_priv_sync_destroy(r->lending.sync);
+    free(r);
+    (void)cudaSetDevice(before);
+    if (e == cudaSuccess) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));
+}
+
+SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage) {
+    const spipe_priv_waiter_t *w;
+    int i;
+    if (!usage) return cudaErrorInvalidValue;
+    memset(usage, 0, sizeof *usage);
+    if (!r || r->shared.stamp != SPIPE_PRIV_STAMP) return cudaErrorInvalidValue;
+    spipe_priv_lock(r->lending.sync);
+    usage->runs = r->num_runs;
+    usage->most_runs = r->most_runs;
+    for (w = r->waiters; w; w = w->next) ++usage->waiting;
+    usage->pipelines = r->num_pipelines;
+    usage->device_bytes = r->device.used;
+    usage->most_device_bytes = r->device.most;
+    usage->pinned_bytes = r->pinned.used;
+    usage->most_pinned_bytes = r->pinned.most;
+    usage->threads = r->lending.num_threads;
+    for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) usage->streams += r->lending.streams[i].made;
+    usage->events = r->lending.events.made;
+    spipe_priv_unlock(r->lending.sync);
+    return cudaSuccess;
+}
+
 /* ---- src/private/launch.h ---- */
-/* ---- 14 launch -----------------------------------------------------------------------------
+/* ---- 15 launch -----------------------------------------------------------------------------
    Grid sizes, and the launch behind SPIPE_LAUNCH. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;
@@ -8615,7 +9577,7 @@ SPIPE_API cudaError_t spipe_priv_launch(dim3 grid, dim3 block, size_t shared_byt
 #endif
 
 /* ---- src/private/licence.h ---- */
-/* ---- 14 launch: the end, and the licence ---------------------------------------------------- */
+/* ---- 15 launch: the end, and the licence ---------------------------------------------------- */
 #endif /* STREAMPIPE_H */
 
 /*  MIT License. Copyright (c) 2026 The streampipe authors.

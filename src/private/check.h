@@ -191,6 +191,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
+    SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
+                         "the resources are not made, or were destroyed");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get or "
                          "spipe_costs_measure",

@@ -95,6 +95,10 @@ enum {
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
+    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
+    SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
     SPIPE_PRIV_ARENA_SLACK =

@@ -33,6 +33,23 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* Replays a run that was captured. */
+SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
+    const cudaStream_t base = p->streams.streams[0];
+    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+    if (e == cudaSuccess) {
+        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
+        p->run.at.completed = p->run.num_batches;
+        return;
+    }
+    (void)cudaGetLastError();
+    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+                          "the GPU reported an error in a replayed run: %s; set checked to learn "
+                          "which stage",
+                          cudaGetErrorString(e));
+}
+
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
@@ -48,6 +65,7 @@ SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     t->graph_chunk = p->plan.chunk;
     p->run.at.completed = completed;
     p->failure = failure;
+    t->run_graph = spipe_priv_run_graph;
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     (void)spipe_priv_drop_graph(t);
@@ -170,7 +188,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     cudaError_t e;
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
-    e = cudaStreamIsCapturing(stream, &status); /* stream 0 may be the thread's own */
+    e = spipe_priv_pick_up(p);
+    p->stays = p->entered; /* a graph of the run may be launched whenever the user likes */
+    if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (e == cudaSuccess && (at_once || p->route.host_work))

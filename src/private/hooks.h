@@ -33,3 +33,15 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
     const spipe_priv_watcher_t *w = (const spipe_priv_watcher_t *)(const void *)timeline;
     return w->stamp == SPIPE_PRIV_STAMP;
 }
+
+/* What resources begin with. */
+typedef struct spipe_priv_shared {
+    const struct spipe_priv_provider *provider;
+    size_t stamp; /* SPIPE_PRIV_STAMP */
+} spipe_priv_shared_t;
+
+/* Whether resources were made, and not destroyed. */
+SPIPE_API int spipe_priv_lends(const struct spipe_resources *resources) {
+    const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
+    return s->stamp == SPIPE_PRIV_STAMP;
+}

@@ -1,4 +1,4 @@
-/* ---- 14 launch -----------------------------------------------------------------------------
+/* ---- 15 launch -----------------------------------------------------------------------------
    Grid sizes, and the launch behind SPIPE_LAUNCH. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads) {
     const size_t t = threads > 0 ? threads : 1;

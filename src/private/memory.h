@@ -163,8 +163,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_apart(spipe_priv_memory_t *m) {
     return e;
 }
 
-/* Frees both arenas. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_memory_t *m) {
+/* Frees both arenas that were allocated for this pipeline alone. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
+    spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = spipe_priv_free_apart(m);
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (!m->pinned_base)
@@ -186,7 +187,7 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
-    const size_t huge = (size_t)2 << 20; /* 512 times fewer pages to touch and to pin */
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
     const size_t page = bytes < huge / 2 ? 4096 : huge;
     m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (m->pinned_base) {
@@ -213,30 +214,40 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
+/* Arenas of these sizes from CUDA; the provider's way for a pipeline by itself. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
+                                                       size_t pinned) {
+    spipe_priv_memory_t *m = &p->memory;
+    cudaError_t e = cudaSuccess;
+    if (device > 0) e = cudaMalloc((void **)&m->device, device);
+    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
+    m->device_bytes = device;
+    m->pinned_bytes = pinned;
+    e = spipe_priv_pin_ring(p, pinned);
+    if (e == cudaSuccess) return e;
+    m->pinned_bytes = 0;
+    m->refused = pinned;
+    return spipe_priv_no_memory(p, e, pinned, "pinned host",
+                                ", or leave staging and schedule to the library");
+}
+
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t wanted = pinned;
-    cudaError_t e = cudaSuccess;
+    cudaError_t e;
     m->refused = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
     if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
     if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
-    SPIPE_TRY(spipe_priv_free_arenas(m));
-    if (device > 0) e = cudaMalloc((void **)&m->device, device);
-    if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
-    m->device_bytes = device;
+    SPIPE_TRY(p->provider->free_arenas(p));
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    m->pinned_bytes = pinned;
-    e = spipe_priv_pin_ring(p, pinned);
-    if (e == cudaSuccess) return e;
-    m->pinned_bytes = 0;
-    m->refused = wanted;
-    return spipe_priv_no_memory(p, e, pinned, "pinned host",
-                                ", or leave staging and schedule to the library");
+    e = p->provider->arenas(p, device, pinned);
+    if (m->refused > 0) m->refused = wanted;
+    return e;
 }
 
 /* What stages on the device see of each slot; only count and position change from batch to batch.

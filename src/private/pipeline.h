@@ -8,8 +8,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
-    spipe_priv_keep_error(&e, spipe_priv_free_arenas(&p->memory)); /* streams end faster after it */
-    spipe_priv_destroy_streams(&p->streams, &e);
+    spipe_priv_keep_error(&e, p->provider->free_arenas(p)); /* streams end faster after it */
+    p->provider->end_streams(p, &e);
+    p->stays = 0;
+    spipe_priv_check_out(p);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
     }
@@ -40,11 +42,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
+    p->provider = spipe_priv_provider_of(d);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
     *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan_request(p));
     spipe_priv_route_stages(&p->route, d);
@@ -55,11 +59,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
         if (!p->run.positions) return cudaErrorMemoryAllocation;
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
-    *what = "creating streams";
-    SPIPE_TRY(spipe_priv_create_streams(p));
-    *what = "creating events";
+    *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
-    *what = "taking memory";
+    *what = "making streams, events of slots, memory";
     return spipe_priv_arrange_all(p);
 }
 
@@ -87,11 +89,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (failure) spipe_priv_failure_clear(failure);
     e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
     if (e != cudaSuccess || !d) return e;
-    if (d->hooks && d->hooks->run) {
-        return spipe_priv_refuse(failure, cudaErrorNotSupported,
-                                 "several devices are for spipe_run; of pipelines that are kept, "
-                                 "make one on each device");
-    }
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
@@ -109,7 +106,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         (void)spipe_priv_free(p);
         return e;
     }
-    if (kept) spipe_priv_begin(p);
+    if (kept) {
+        spipe_priv_begin(p);
+        spipe_priv_check_out(p);
+    }
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }
@@ -148,6 +148,11 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
                                  "there is no pointer to put the pipeline into");
     }
     *pipeline = NULL;
+    if (spipe_priv_begun(d) && d->hooks && d->hooks->run) {
+        return spipe_priv_refuse(failure, cudaErrorNotSupported,
+                                 "several devices are for spipe_run; of pipelines that are kept, "
+                                 "make one on each device");
+    }
     p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
     if (!p) {
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
@@ -184,16 +189,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
         return spipe_priv_refuse_call(report, e, p->failure.message);
     }
     SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
-    e = spipe_priv_choose_way(p);
+    e = spipe_priv_pick_up(p);
+    if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
-    else
+    else if (p->failure.error != e)
         e = spipe_priv_refuse(&p->failure, e, "arranging the run failed: %s",
                               cudaGetErrorString(e));
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
+    spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
 }
@@ -214,11 +221,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
     do {
-        SPIPE_TRY(spipe_priv_plan_request(p));
+        e = spipe_priv_plan_request(p);
+        if (e != cudaSuccess) break;
         p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    spipe_priv_check_out(p);
     return e;
 }
 

@@ -31,6 +31,7 @@ SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
     int i;
+    if (p->request.desc.resources) return 0;
     if (!direct || !p->run.one_stream || p->request.desc.priority) return 0;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!p->request.desc.stages[i].replayable) return 0;
@@ -39,35 +40,25 @@ SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
            status == cudaStreamCaptureStatusNone;
 }
 
-/* All have the pipeline's priority: copies do not care. */
+/* The streams that the plan needs and that are not there yet. All have the pipeline's priority:
+   copies do not care. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
     if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
     if (p->plan.schedule == SPIPE_SERIAL) total = 1;
     if (p->run.one_stream && !p->request.kept) total = 1;
-    s->first_owned = spipe_priv_may_borrow(p);
-    if (s->first_owned > 0) s->streams[0] = cudaStreamPerThread;
-    for (s->num = s->first_owned; s->num < total; ++s->num) {
-        SPIPE_TRY(spipe_stream_create(&s->streams[s->num], p->request.desc.priority));
+    if (s->num == 0 && spipe_priv_may_borrow(p)) {
+        s->streams[s->num++] = cudaStreamPerThread;
+        s->first_owned = 1;
     }
+    for (; s->num < total; ++s->num) SPIPE_TRY(p->provider->stream(p, &s->streams[s->num]));
     return cudaSuccess;
 }
 
-/* More streams for a plan with more slots, where each slot has its own. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_more_streams(spipe_priv_pipeline_t *p) {
-    spipe_priv_streams_t *s = &p->streams;
-    const int total = p->route.num_chains * (int)p->plan.depth;
-    if (!spipe_priv_stream_a_slot(&p->plan)) return cudaSuccess;
-    for (; s->num < total; ++s->num) {
-        SPIPE_TRY(spipe_stream_create(&s->streams[s->num], p->request.desc.priority));
-    }
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_streams_t *s, cudaEvent_t *event) {
-    SPIPE_TRY(spipe_event_create(event));
-    s->events[s->num_events++] = *event;
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
+    SPIPE_TRY(p->provider->event(p, event));
+    p->streams.events[p->streams.num_events++] = *event;
     return cudaSuccess;
 }
 
@@ -77,10 +68,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     int i;
     for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
         spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
-        SPIPE_TRY(spipe_priv_new_event(s, &slot->out_done));
-        SPIPE_TRY(spipe_priv_new_event(s, &slot->in_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
         for (i = 0; i < p->request.desc.num_stages; ++i) {
-            SPIPE_TRY(spipe_priv_new_event(s, &slot->stage_done[i]));
+            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
         }
     }
     return cudaSuccess;
@@ -107,15 +98,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
         p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY || spipe_priv_stream_a_slot(&p->plan);
     size_t k;
     if (p->request.kept || spipe_priv_has_resident(&p->request.desc)) {
-        SPIPE_TRY(spipe_priv_new_event(s, &s->sync_event));
+        SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
     }
-    if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(s, &s->end));
+    if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(p, &s->end));
     if (p->request.kept || many || p->request.desc.progress) {
         for (k = 0; k < SPIPE_PRIV_CHECKPOINTS; ++k) {
-            SPIPE_TRY(spipe_priv_new_event(s, &s->checkpoints[k]));
+            SPIPE_TRY(spipe_priv_new_event(p, &s->checkpoints[k]));
         }
     }
-    return spipe_priv_needs_events(p) ? spipe_priv_create_slot_events(p) : cudaSuccess;
+    return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cudaError_t *e) {
@@ -123,7 +114,8 @@ SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cuda
     for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
 }
 
-SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_streams_t *s, cudaError_t *e) {
+SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
+    const spipe_priv_streams_t *s = &p->streams;
     int i;
     for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     for (i = s->first_owned; i < s->num; ++i) {

@@ -8,17 +8,39 @@ typedef struct spipe_priv_request {
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
-    int kept;         /* 0 = a one-shot run */
-    int may_register; /* 0 = the system refused to pin an array */
-    int sanitized;    /* 1 = compute-sanitizer watches, which does not see copies in one call */
-    int apart;        /* 1 = a tool watches memory, by allocations */
-    int incomplete;   /* 1 = an array could not be set, so nothing may run */
-    int arrays_known; /* 1 = they are there, and none overlaps another that is written */
-    int pin_refusals; /* rings that the system refused to pin; from 3 on nothing is pinned */
-    size_t pin_limit; /* bytes that a ring may have after that; 0 = as many as it wants */
-    size_t cpus;      /* that may be used; 0 = not asked yet */
-    size_t cache;     /* bytes of the last-level cache; 0 = not known, or not asked */
+    int kept;            /* 0 = a one-shot run */
+    int may_register;    /* 0 = the system refused to pin an array */
+    int sanitized;       /* 1 = compute-sanitizer watches, which does not see copies in one call */
+    int apart;           /* 1 = a tool watches memory, by allocations */
+    int incomplete;      /* 1 = an array could not be set, so nothing may run */
+    int arrays_known;    /* 1 = they are there, and none overlaps another that is written */
+    int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
+    size_t pin_limit;    /* bytes that a ring may have after that; 0 = as many as it wants */
+    size_t cpus;         /* that may be used; 0 = not asked yet */
+    size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
+    size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
 } spipe_priv_request_t;
+
+/* Where a pipeline gets what it needs: made by CUDA for it alone (provider.h), or lent by resources
+   that it shares with others (resources.h). */
+typedef struct spipe_priv_provider {
+    /* What is known of the device, its costs, and how much a plan may take. */
+    cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
+    cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
+    cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
+    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
+    cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
+    cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
+    void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
+    void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
+    /* Before a run's first operation and after its last one; NULL = nothing is to be done. */
+    cudaError_t (*enter)(struct spipe_priv_pipeline *p);
+    void (*leave)(struct spipe_priv_pipeline *p);
+    /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
+       since. NULL = the run may have all that it wants. */
+    void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
+    int (*share_changed)(const struct spipe_priv_pipeline *p);
+} spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
 typedef enum spipe_priv_path {
@@ -208,8 +230,9 @@ typedef struct spipe_priv_workers {
     spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
-    int started;  /* threads were asked for once */
-    int all_cpus; /* they take all CPUs, so a waiting caller should help */
+    int started;   /* threads were asked for once */
+    size_t beside; /* runs that shared the threads when they were started last */
+    int all_cpus;  /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
 /* trial: the candidates of a kept pipeline, and what runs of them took. */
@@ -222,8 +245,9 @@ typedef struct spipe_priv_trial {
     double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
     cudaGraphExec_t graph; /* a run as a graph, or NULL */
     size_t graph_moved[2];
-    size_t graph_chunk; /* of the plan that it replays */
-    int graph_failed;   /* 1 = it cannot be captured */
+    size_t graph_chunk;                               /* of the plan that it replays */
+    int graph_failed;                                 /* 1 = it cannot be captured */
+    void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
     uint64_t
         work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
@@ -286,8 +310,12 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self;                    /* of a kept pipeline: where it was made */
-    int in_use;                          /* 1 = a call is at work on it; under sync's lock */
+    const void *self; /* of a kept pipeline: where it was made */
+    int in_use;       /* 1 = a call is at work on it; under sync's lock */
+    int attached;     /* 1 = the provider counts it */
+    int entered;      /* 1 = between the provider's enter and leave */
+    int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
     spipe_priv_note_t note;              /* of the stage that is being called */

@@ -71,7 +71,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     took = spipe_priv_consider(p, y);
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
     if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
-    if ((w->flags & SPIPE_PRIV_KEPT) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
+    if ((w->flags & SPIPE_PRIV_PAID) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
     for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
@@ -229,7 +229,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_
 SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
                                                         spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const unsigned never = SPIPE_PRIV_KEPT | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
+    const unsigned never = SPIPE_PRIV_PAID | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
     if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
     if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
     if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
@@ -246,7 +246,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
     const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
-    const int paid = (w->flags & SPIPE_PRIV_KEPT) || shared;
+    const int paid = (w->flags & SPIPE_PRIV_PAID) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;
     } else if (p->desc->staging != SPIPE_STAGING_AUTO) {

@@ -147,7 +147,7 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
     const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
     const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
+    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * (double)(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
@@ -167,7 +167,7 @@ SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const s
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * (double)y->depth * (double)y->chunk;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_KEPT) once = 0.0;
+    if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
@@ -181,7 +181,7 @@ SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
     double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;
-    if (w->flags & SPIPE_PRIV_KEPT) setup = 0.0;
+    if (w->flags & SPIPE_PRIV_PAID) setup = 0.0;
     if (w->zero_copy_passes > 0) {
         one = spipe_priv_max(in, out) + (w->zero_copy_passes - 1) * out;
         one = spipe_priv_max(one, kernel);

@@ -3,8 +3,14 @@
    spipe_priv_pull_t. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
     memset(&p->pull, 0, sizeof p->pull);
-    SPIPE_TRY(spipe_priv_choose_way(p));
+    SPIPE_TRY(spipe_priv_pick_up(p));
+    e = spipe_priv_choose_way(p);
+    if (e != cudaSuccess) {
+        spipe_priv_check_out(p);
+        return e;
+    }
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     p->run.began = spipe_priv_seconds();
@@ -26,6 +32,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     p->report.replayed = 0;
     p->pull.active = 0;
+    spipe_priv_check_out(p);
 }
 
 /* Issues the copies in of the batches that follow, as far as slots are free and filled. */

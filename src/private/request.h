@@ -54,6 +54,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
+/* Where a run gets what it needs; in provider.h. */
+SPIPE_PRIV_RARE const struct spipe_priv_provider *spipe_priv_provider_of(const spipe_desc_t *d);
+
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
@@ -64,8 +67,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
-    e = spipe_priv_device_facts(&r->facts, r->device);
-    r->costs = d->costs ? *d->costs : spipe_priv_costs_for(r->facts.name);
+    e = spipe_priv_provider_of(d)->facts(r, f);
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
     if (e == cudaSuccess || (f && f->error == e)) return e;
     (void)cudaGetLastError();
@@ -98,6 +100,9 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
     if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
+    if (r->device_limit > 0 && w.memory > (double)r->device_limit) {
+        w.memory = (double)r->device_limit;
+    }
     w.cache = (double)r->cache;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;

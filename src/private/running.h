@@ -199,22 +199,6 @@ SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_let_end(p);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
-    const cudaStream_t base = p->streams.streams[0];
-    cudaError_t e = cudaGraphLaunch(p->trial.graph, base);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(base);
-    if (e == cudaSuccess) {
-        memcpy(p->run.moved, p->trial.graph_moved, sizeof p->run.moved);
-        p->run.at.completed = p->run.num_batches;
-        return;
-    }
-    (void)cudaGetLastError();
-    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
-                          "the GPU reported an error in a replayed run: %s; set checked to learn "
-                          "which stage",
-                          cudaGetErrorString(e));
-}
-
 /* After the last batch: resident buffers out, and the failure completed. */
 SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
@@ -252,7 +236,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
     p->run.began = spipe_priv_seconds();
     if (replayed)
-        spipe_priv_run_graph(p);
+        p->trial.run_graph(p);
     else
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);

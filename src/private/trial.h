@@ -68,7 +68,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
     SPIPE_TRY(spipe_priv_create_queues(p));
-    SPIPE_TRY(spipe_priv_more_streams(p));
+    SPIPE_TRY(spipe_priv_create_streams(p));
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));
     SPIPE_TRY(spipe_priv_arrange_program(p));
@@ -107,6 +107,16 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     ++r->pin_refusals;
     r->pin_limit = spipe_priv_no_pins(r) ? 0 : p->memory.refused / 2;
     return 1;
+}
+
+/* Takes part in what is shared before a kept pipeline's run. Where its memory lies elsewhere than
+   before, what names addresses is written anew. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
+    const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
+    SPIPE_TRY(spipe_priv_check_in(p));
+    if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
+    SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
+    return spipe_priv_arrange(p);
 }
 
 /* Makes room for the candidates, and arranges the best one. */

@@ -22,7 +22,9 @@ enum {
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
     SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048       /* and so is the work of a split source, however long it takes */
+    SPIPE_PRIV_SPLIT = 2048,      /* and so is the work of a split source, however long it takes */
+    SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
+    SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
 /* Bytes are of one element unless said otherwise. */
@@ -167,6 +169,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.flags |= SPIPE_PRIV_MAY_REGISTER;
     if (facts->host_page_tables) w.flags |= SPIPE_PRIV_PAGE_TABLES;
     if (kept) w.flags |= SPIPE_PRIV_KEPT;
+    if (d->resources) w.flags |= SPIPE_PRIV_LENT;
     w.num_stages = d->num_stages;
     w.num_segments = spipe_priv_num_segments(d);
     w.host_calls = spipe_priv_host_calls(d);

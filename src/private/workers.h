@@ -99,6 +99,7 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
     const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
+    if (p->request.desc.resources) return 1; /* lent threads have called it before */
     return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
 }
 
@@ -207,11 +208,12 @@ SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, s
     if (next) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch + 1);
 }
 
-/* Threads that the plan wants of each kind. */
-SPIPE_PRIV_RARE void spipe_priv_wanted_threads(const spipe_priv_pipeline_t *p, size_t wanted[]) {
+/* Threads of each kind: what the plan wants, or the run's share of them. */
+SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t wanted[]) {
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
     wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
+    if (p->provider->share) p->provider->share(p, wanted);
 }
 
 /* Memory for the queues, once there is host work. */
@@ -238,7 +240,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
-        void *thread = spipe_priv_thread_start(spipe_priv_worker_thread, q);
+        void *thread = p->provider->start_thread(p, spipe_priv_worker_thread, q);
         if (!thread) break;
         spipe_priv_lock(p->sync);
         q->threads[q->num_threads++] = thread;
@@ -261,7 +263,9 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
-        p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
+        if (!p->request.desc.resources) {
+            p->request.facts.numa_node = spipe_priv_numa_node(p->request.device);
+        }
     }
     if (p->request.cpus == 0) p->request.cpus = spipe_priv_num_cpus();
     p->workers.all_cpus = wanted[0] + wanted[1] >= p->request.cpus;
@@ -279,7 +283,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         p->workers.quit = 1;
         spipe_priv_wake_all(q);
         spipe_priv_unlock(p->sync);
-        for (k = q->num_threads; k > 0;) spipe_priv_thread_join(q->threads[--k]);
+        for (k = q->num_threads; k > 0;) p->provider->join_thread(p, q->threads[--k]);
         q->num_threads = 0;
     }
     free(p->workers.block);

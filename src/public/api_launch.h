@@ -1,4 +1,4 @@
-/* ---- 14 >>launch ---------------------------------------------------------------------------
+/* ---- 15 >>launch ---------------------------------------------------------------------------
    Launching kernels from a stage. C++ and .cu only, but for spipe_blocks. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 

@@ -19,6 +19,8 @@ typedef struct spipe_report {
     char costs[64];                    /* name of the costs it was planned with */
     size_t bytes_in, bytes_out;        /* moved host to device, device to host */
     size_t device_bytes, pinned_bytes; /* memory taken */
+    size_t runs_beside;                /* with resources: runs under way when this one began */
+    double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
     double wall_ms;                    /* first byte to last, set-up apart */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */

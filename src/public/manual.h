@@ -59,7 +59,8 @@ END EXAMPLE
      11  >>plan       what a run will choose, and why
      12  >>report     what happened
      13  >>execute    spipe_run, the kept pipeline, runs in a stream's order, chunk by chunk
-     14  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
+     14  >>resources  what many runs share: memory, streams, threads
+     15  >>launch     SPIPE_LAUNCH and stage macros (C++ and .cu only)
 
     WORDS
       element      the unit that count and chunk count: a float, a pixel, an image row, a record

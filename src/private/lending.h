@@ -1,0 +1,170 @@
+/* ---- 14 resources: threads, streams and events ----------------------------------------------
+   Made when a run needs more of them than are idle; afterwards they wait for the next run. */
+
+/* A thread that runs one function after the other. */
+typedef struct spipe_priv_lent_thread {
+    struct spipe_priv_lending *owner;
+    void *thread;
+    void *(*fn)(void *arg); /* NULL = it has returned */
+    void *arg;
+    spipe_priv_cond_t work, done;
+    struct spipe_priv_lent_thread *next_idle, *next;
+} spipe_priv_lent_thread_t;
+
+/* Streams of one priority, or events, that nobody uses. */
+typedef struct spipe_priv_idle {
+    void **items;
+    size_t num, capacity, made;
+} spipe_priv_idle_t;
+
+enum {
+    SPIPE_PRIV_NUM_PRIORITIES = SPIPE_PRIORITY_HIGH + 1
+};
+
+typedef struct spipe_priv_lending {
+    spipe_priv_sync_t *sync; /* the resources' lock */
+    spipe_priv_lent_thread_t *idle, *all;
+    size_t num_threads;
+    int quit;
+    spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
+} spipe_priv_lending_t;
+
+SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
+    spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
+    spipe_priv_sync_t *s = t->owner->sync;
+    spipe_priv_lock(s);
+    while (!t->owner->quit) {
+        if (!t->fn) {
+            spipe_priv_cond_wait(&t->work, &s->lock);
+            continue;
+        }
+        spipe_priv_unlock(s);
+        (void)t->fn(t->arg); /* nobody writes these before it has returned */
+        spipe_priv_lock(s);
+        t->fn = NULL;
+        spipe_priv_cond_signal(&t->done);
+    }
+    spipe_priv_unlock(s);
+    return NULL;
+}
+
+SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
+    spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->owner = l;
+    spipe_priv_cond_create(&t->work);
+    spipe_priv_cond_create(&t->done);
+    t->thread = spipe_priv_thread_start(spipe_priv_lent_main, t);
+    if (t->thread) {
+        t->next = l->all;
+        l->all = t;
+        ++l->num_threads;
+        return t;
+    }
+    spipe_priv_cond_destroy(&t->work);
+    spipe_priv_cond_destroy(&t->done);
+    free(t);
+    return NULL;
+}
+
+/* Has a function run on an idle thread, or a new one; NULL: none can be had. */
+SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
+                                             void *arg) {
+    spipe_priv_lent_thread_t *t;
+    spipe_priv_lock(l->sync);
+    t = l->idle;
+    if (t)
+        l->idle = t->next_idle;
+    else
+        t = spipe_priv_new_thread(l);
+    if (t) {
+        t->arg = arg;
+        t->fn = fn;
+        spipe_priv_cond_signal(&t->work);
+    }
+    spipe_priv_unlock(l->sync);
+    return t;
+}
+
+/* Waits until its function has returned. */
+SPIPE_PRIV_RARE void spipe_priv_take_thread_back(spipe_priv_lending_t *l, void *thread) {
+    spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)thread;
+    spipe_priv_lock(l->sync);
+    while (t->fn) spipe_priv_cond_wait(&t->done, &l->sync->lock);
+    t->next_idle = l->idle;
+    l->idle = t;
+    spipe_priv_unlock(l->sync);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
+    spipe_priv_lent_thread_t *t;
+    spipe_priv_lock(l->sync);
+    l->quit = 1;
+    for (t = l->all; t; t = t->next) spipe_priv_cond_signal(&t->work);
+    spipe_priv_unlock(l->sync);
+    while (l->all) {
+        t = l->all;
+        l->all = t->next;
+        spipe_priv_thread_join(t->thread);
+        spipe_priv_cond_destroy(&t->work);
+        spipe_priv_cond_destroy(&t->done);
+        free(t);
+    }
+    l->idle = NULL;
+}
+
+/* One that is idle, or NULL. */
+SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
+    void *item = NULL;
+    spipe_priv_lock(l->sync);
+    if (idle->num > 0) item = idle->items[--idle->num];
+    idle->made += item == NULL;
+    spipe_priv_unlock(l->sync);
+    return item;
+}
+
+/* Keeps one for the next run. 0: there is no memory to write it down, so it has to be destroyed. */
+SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                        void *item) {
+    int kept;
+    spipe_priv_lock(l->sync);
+    if (idle->num == idle->capacity) {
+        const size_t capacity = idle->capacity > 0 ? 2 * idle->capacity : 16;
+        void *more = realloc((void *)idle->items, capacity * sizeof *idle->items);
+        if (more) {
+            idle->items = (void **)more;
+            idle->capacity = capacity;
+        }
+    }
+    kept = idle->num < idle->capacity;
+    if (kept)
+        idle->items[idle->num++] = item;
+    else
+        --idle->made;
+    spipe_priv_unlock(l->sync);
+    return kept;
+}
+
+/* One could not be made, or was destroyed. */
+SPIPE_PRIV_RARE void spipe_priv_one_less(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
+    spipe_priv_lock(l->sync);
+    --idle->made;
+    spipe_priv_unlock(l->sync);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t *e) {
+    size_t k;
+    int i;
+    spipe_priv_end_threads(l);
+    for (k = 0; k < l->events.num; ++k) {
+        spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events.items[k]));
+    }
+    free((void *)l->events.items);
+    for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) {
+        spipe_priv_idle_t *idle = &l->streams[i];
+        for (k = 0; k < idle->num; ++k) {
+            spipe_priv_keep_error(e, cudaStreamDestroy((cudaStream_t)idle->items[k]));
+        }
+        free((void *)idle->items);
+    }
+}

@@ -1,0 +1,139 @@
+/* ---- 14 resources -------------------------------------------------------------------------
+   Making, freeing and asking what runs share. */
+SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void) {
+    spipe_resources_limits_t l;
+    memset(&l, 0, sizeof l);
+    l.device_bytes = SPIPE_AUTO;
+    l.pinned_bytes = SPIPE_PRIV_LENT_PINNED;
+    l.threads = SPIPE_AUTO;
+    l.stamp = SPIPE_PRIV_STAMP;
+    return l;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits_t *l,
+                                                    spipe_failure_t *f) {
+    SPIPE_PRIV_REFUSE_IF(l->stamp != SPIPE_PRIV_STAMP,
+                         "the limits were not begun; begin with spipe_resources_limits_default()");
+    SPIPE_PRIV_REFUSE_IF(l->device_bytes == 0, "resources need device_bytes of 1 or more");
+    SPIPE_PRIV_REFUSE_IF(l->threads == 0, "resources need 1 thread or more");
+    SPIPE_PRIV_REFUSE_IF(l->pinned_bytes == SPIPE_AUTO, "pinned_bytes is not a number of bytes");
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
+                                                      const spipe_resources_limits_t *l,
+                                                      spipe_failure_t *failure) {
+    size_t device = l->device_bytes;
+    cudaError_t e = spipe_device_get(&r->facts, -1);
+    if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    r->costs = l->costs ? *l->costs : spipe_priv_costs_for(r->facts.name);
+    if (device == SPIPE_AUTO) {
+        const size_t quarter = r->facts.memory_bytes / 4;
+        device =
+            quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
+    }
+    r->limit_pinned = l->pinned_bytes;
+    r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
+    r->process = spipe_priv_process();
+    e = cudaMalloc((void **)&r->device.base, device);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return spipe_priv_refuse(failure, e, "no room for resources of %zu bytes on the device",
+                                 device);
+    }
+    r->device.bytes = device;
+    r->lending.sync = spipe_priv_sync_create();
+    if (!r->lending.sync) {
+        (void)cudaFree(r->device.base);
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
+    }
+    r->shared.provider = spipe_priv_lender();
+    r->shared.stamp = SPIPE_PRIV_STAMP;
+    return cudaSuccess;
+}
+
+SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
+                                             const spipe_resources_limits_t *limits,
+                                             spipe_failure_t *failure) {
+    const spipe_resources_limits_t own = spipe_resources_limits_default();
+    const spipe_resources_limits_t *l = limits ? limits : &own;
+    spipe_resources_t *r;
+    cudaError_t e;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!resources) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "there is no pointer to put the resources into");
+    }
+    *resources = NULL;
+    SPIPE_TRY(spipe_priv_check_limits(l, failure));
+    r = (spipe_resources_t *)calloc(1, sizeof *r);
+    if (!r) {
+        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for resources");
+    }
+    e = spipe_priv_fill_resources(r, l, failure);
+    if (e == cudaSuccess)
+        *resources = r;
+    else
+        free(r);
+    return e;
+}
+
+/* Whether these are resources that nobody uses; then nobody may begin to. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
+    size_t runs, pipelines;
+    SPIPE_PRIV_REFUSE_IF(r->shared.stamp != SPIPE_PRIV_STAMP,
+                         "these are no resources, or they were destroyed");
+    spipe_priv_lock(r->lending.sync);
+    runs = r->num_runs;
+    pipelines = r->num_pipelines;
+    if (runs == 0 && pipelines == 0) r->shared.stamp = 0;
+    spipe_priv_unlock(r->lending.sync);
+    if (runs == 0 && pipelines == 0) return cudaSuccess;
+    return spipe_priv_refuse(f, cudaErrorNotPermitted,
+                             "%zu pipelines and runs still use the resources; destroy them first",
+                             pipelines);
+}
+
+SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
+    cudaError_t e = cudaSuccess;
+    int before = 0;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!r) return e;
+    SPIPE_TRY(spipe_priv_close_resources(r, failure));
+    if (r->process != spipe_priv_process()) return e; /* all of it is the other process's */
+    spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
+    spipe_priv_end_lending(&r->lending, &e);
+    spipe_priv_keep_error(&e, cudaFree(r->device.base));
+    if (r->pinned.base) spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
+    free(r->pinned_block);
+    free((void *)r->device.ranges);
+    free((void *)r->pinned.ranges);
+    spipe_priv_sync_destroy(r->lending.sync);
+    free(r);
+    (void)cudaSetDevice(before);
+    if (e == cudaSuccess) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(failure, e, "freeing the resources failed: %s", cudaGetErrorString(e));
+}
+
+SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage) {
+    const spipe_priv_waiter_t *w;
+    int i;
+    if (!usage) return cudaErrorInvalidValue;
+    memset(usage, 0, sizeof *usage);
+    if (!r || r->shared.stamp != SPIPE_PRIV_STAMP) return cudaErrorInvalidValue;
+    spipe_priv_lock(r->lending.sync);
+    usage->runs = r->num_runs;
+    usage->most_runs = r->most_runs;
+    for (w = r->waiters; w; w = w->next) ++usage->waiting;
+    usage->pipelines = r->num_pipelines;
+    usage->device_bytes = r->device.used;
+    usage->most_device_bytes = r->device.most;
+    usage->pinned_bytes = r->pinned.used;
+    usage->most_pinned_bytes = r->pinned.most;
+    usage->threads = r->lending.num_threads;
+    for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) usage->streams += r->lending.streams[i].made;
+    usage->events = r->lending.events.made;
+    spipe_priv_unlock(r->lending.sync);
+    return cudaSuccess;
+}

@@ -1,0 +1,59 @@
+/* ---- 14 >>resources ------------------------------------------------------------------------
+   What many runs on a device share: memory, streams, events and threads, made once. For servers
+   that run from many threads, and for programs that make and drop pipelines all day. */
+typedef struct spipe_resources spipe_resources_t;
+
+/* Begin with spipe_resources_limits_default, then assign what you want different. */
+typedef struct spipe_resources_limits {
+    size_t device_bytes;             /* device memory for slots and resident buffers, taken at once
+                                        (default: 512 MiB, a quarter of the device's at the most) */
+    size_t pinned_bytes;             /* pinned memory for staging, taken when a run first needs it
+                                        (default: 128 MiB) */
+    size_t threads;                  /* host threads that fill, drain and run host stages at the
+                                        same time, of all runs (default: SPIPE_AUTO, the CPUs) */
+    const struct spipe_costs *costs; /* of this machine (default: NULL, by device); copied */
+    size_t stamp;                    /* private: it was begun with _default */
+} spipe_resources_limits_t;
+
+/* What is in use now, and was at the most. */
+typedef struct spipe_resources_in_use {
+    size_t runs, most_runs;                 /* under way at once */
+    size_t waiting;                         /* of them, those that wait for memory */
+    size_t pipelines;                       /* kept ones, and runs */
+    size_t device_bytes, most_device_bytes; /* lent to runs */
+    size_t pinned_bytes, most_pinned_bytes;
+    size_t threads, streams, events; /* made so far; they stay until destroy */
+} spipe_resources_usage_t;
+
+/*  spipe_resources_limits_default -- the limits that create takes for NULL.
+    spipe_resources_create, spipe_resources_destroy -- resources of the current device.
+    spipe_resources_usage -- how much of them is in use.
+
+    Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
+    pipeline has memory only while it runs. A run plans with half of the memory that is free, so
+    that there is always some for the next; where that is less than a sixteenth of all it waits
+    until others have ended, in the order in which they came, those of a higher desc.priority
+    first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
+    by the runs under way. A pipeline that was enqueued keeps its memory until it is destroyed.
+
+    r          out/in  create: the resources, NULL on error; free them with destroy, which takes
+                       NULL, too. They must live as long as descriptions that name them are run.
+    limits     in      NULL for the default.
+    failure    out     why not, in words; may be NULL.
+    usage      out     at this moment.
+    Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
+               asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
+               and nothing is freed), cudaErrorInvalidValue (no resources); usage:
+               cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
+               it is alone; cudaErrorNotPermitted in a process that was forked.
+    Blocks     destroy: until the threads have ended. usage: no.
+    Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
+    Callback   no.   Capture  no.
+    Allocates  create: device_bytes. Later: pinned_bytes, streams, events, threads, as runs need
+               them; all freed by destroy. */
+SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void);
+SPIPE_API_RESULT cudaError_t spipe_resources_create(spipe_resources_t **r,
+                                                    const spipe_resources_limits_t *limits,
+                                                    spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure);
+SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage);
