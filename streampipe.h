@@ -4262,10 +4262,12 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* of a kept pipeline: where it was made */
-    int in_use;       /* 1 = a call is at work on it; under sync's lock */
-    int attached;     /* 1 = the provider counts it */
-    int entered;      /* 1 = between the provider's enter and leave */
+    const void *self;                        /* of a kept pipeline: where it was made */
+    int in_use;                              /* 1 = a call is at work on it; under sync's lock */
+    int attached;                            /* 1 = the provider counts it */
+    uintptr_t thread;                        /* that has it run, of those below */
+    struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
+    int entered;                             /* 1 = between the provider's enter and leave */
     int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
@@ -8816,30 +8818,30 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *pipeline,
 /* ---- 14 resources: space -------------------------------------------------------------------
    Parts of a block of memory, lent and given back: the first gap that is large enough. Knows
    addresses only; nothing of CUDA or locks. */
-typedef struct spipe_priv_range {
+typedef struct spipe_priv_span {
     size_t at, bytes;
-} spipe_priv_range_t;
+} spipe_priv_span_t;
 
 typedef struct spipe_priv_space {
     unsigned char *base; /* NULL = there is no block yet */
     size_t bytes, used, most;
-    spipe_priv_range_t *ranges; /* those lent, by address */
+    spipe_priv_span_t *spans; /* those lent, by address */
     size_t num, capacity;
 } spipe_priv_space_t;
 
-/* Puts a range before number k. 0: there is no memory to write that down. */
+/* Puts a span before number k. 0: there is no memory to write that down. */
 SPIPE_PRIV_RARE int spipe_priv_space_insert(spipe_priv_space_t *s, size_t k, size_t at,
                                             size_t bytes) {
     if (s->num == s->capacity) {
         const size_t capacity = s->capacity > 0 ? 2 * s->capacity : 16;
-        void *more = realloc((void *)s->ranges, capacity * sizeof *s->ranges);
+        void *more = realloc((void *)s->spans, capacity * sizeof *s->spans);
         if (!more) return 0;
-        s->ranges = (spipe_priv_range_t *)more;
+        s->spans = (spipe_priv_span_t *)more;
         s->capacity = capacity;
     }
-    memmove(&s->ranges[k + 1], &s->ranges[k], (s->num - k) * sizeof *s->ranges);
-    s->ranges[k].at = at;
-    s->ranges[k].bytes = bytes;
+    memmove(&s->spans[k + 1], &s->spans[k], (s->num - k) * sizeof *s->spans);
+    s->spans[k].at = at;
+    s->spans[k].bytes = bytes;
     ++s->num;
     s->used += bytes;
     if (s->most < s->used) s->most = s->used;
@@ -8854,7 +8856,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_space_take(spipe_priv_space_t *s, size
     size_t k, from = 0, at = SIZE_MAX, place = 0;
     bytes = (bytes + align - 1) / align * align;
     for (k = 0; k <= s->num; ++k) {
-        const size_t to = k < s->num ? s->ranges[k].at : s->bytes;
+        const size_t to = k < s->num ? s->spans[k].at : s->bytes;
         const int fits = to - from >= bytes;
         if (fits && wanted >= from && wanted < to && to - wanted >= bytes) {
             at = wanted;
@@ -8865,7 +8867,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_space_take(spipe_priv_space_t *s, size
             at = from;
             place = k;
         }
-        if (k < s->num) from = to + s->ranges[k].bytes;
+        if (k < s->num) from = to + s->spans[k].bytes;
     }
     if (at == SIZE_MAX || !spipe_priv_space_insert(s, place, at, bytes)) return NULL;
     return s->base + at;
@@ -8873,11 +8875,11 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_space_take(spipe_priv_space_t *s, size
 
 SPIPE_PRIV_RARE void spipe_priv_space_give(spipe_priv_space_t *s, const unsigned char *part) {
     size_t k = 0;
-    while (k < s->num && s->base + s->ranges[k].at != part) ++k;
+    while (k < s->num && s->base + s->spans[k].at != part) ++k;
     if (k == s->num) return;
-    s->used -= s->ranges[k].bytes;
+    s->used -= s->spans[k].bytes;
     --s->num;
-    memmove(&s->ranges[k], &s->ranges[k + 1], (s->num - k) * sizeof *s->ranges);
+    memmove(&s->spans[k], &s->spans[k + 1], (s->num - k) * sizeof *s->spans);
 }
 
 /* ---- src/private/lending.h ---- */
@@ -9074,7 +9076,7 @@ struct spipe_resources {
     spipe_costs_t costs;
     size_t limit_pinned, limit_threads;
     size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
-    size_t returning; /* runs that have memory, and give it back when they end */
+    spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     long process;
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block; /* what malloc gave */
@@ -9198,7 +9200,41 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
                              device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
+                             r->device.bytes, r->limit_pinned, r->device.used, r->pinned.used);
+}
+
+/* A number of the calling thread. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
+#if defined(SPIPE_NO_THREADS)
+    return 0;
+#else
+    return (uintptr_t)pthread_self();
+#endif
+}
+
+/* Whether another thread's run will give memory back. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_others_return(const spipe_resources_t *r) {
+    const spipe_priv_pipeline_t *h = r->holders;
+    while (h && h->thread == spipe_priv_this_thread()) h = h->next_holder;
+    return h != NULL;
+}
+
+/* Why a run does not wait any longer. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first,
+                                                   size_t device, size_t pinned) {
+    const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    if (p->request.desc.no_wait && (r->holders || !first)) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+                                 "other runs have the resources' memory: %zu of %zu bytes on the "
+                                 "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
+                                 r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    if (r->holders) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                                 "a run in a stage wants memory that the run around it has, so it "
+                                 "would wait for itself; make larger resources, or give it others");
+    }
+    return spipe_priv_too_large(p, device, pinned);
 }
 
 /* Waits until the memory is free, if others who will end have it. Called with the lock held. */
@@ -9213,23 +9249,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
         const int first = r->waiters == &me;
         if (first && spipe_priv_take_both(r, &p->memory, device, pinned)) {
             e = cudaSuccess;
-        } else if (first && r->returning == 0) {
-            e = spipe_priv_too_large(p, device, pinned);
-        } else if (p->request.desc.no_wait) {
+        } else if (p->request.desc.no_wait || (first && !spipe_priv_others_return(r))) {
+            e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
             spipe_priv_wait(r->lending.sync);
+            p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
     spipe_priv_step_out(r, &me);
-    if (e == cudaErrorNotReady) {
-        return spipe_priv_refuse(&p->failure, e,
-                                 "other runs have the resources' memory: %zu of %zu bytes on the "
-                                 "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
-                                 r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
-    }
-    p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
-    if (e == cudaSuccess && !p->stays) ++r->returning;
+    if (e != cudaSuccess || p->stays) return e;
+    p->thread = spipe_priv_this_thread();
+    p->next_holder = r->holders;
+    r->holders = p;
     return e;
 }
 
@@ -9237,9 +9269,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_memory_t *m = &p->memory;
+    spipe_priv_pipeline_t **at = &r->holders;
     if (m->device) spipe_priv_space_give(&r->device, m->device);
     if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
-    if (!p->stays) --r->returning;
+    while (*at && *at != p) at = &(*at)->next_holder;
+    if (*at) *at = p->next_holder;
     spipe_priv_wake(r->lending.sync);
 }
 
@@ -9519,8 +9553,8 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_keep_error(&e, cudaFree(r->device.base));
     if (r->pinned.base) spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
     free(r->pinned_block);
-    free((void *)r->device.ranges);
-    free((void *)r->pinned.ranges);
+    free((void *)r->device.spans);
+    free((void *)r->pinned.spans);
     spipe_priv_sync_destroy(r->lending.sync);
     free(r);
     (void)cudaSetDevice(before);

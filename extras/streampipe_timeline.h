@@ -1777,6 +1777,8 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, pinned_bytes);
     SPIPE_PRIV_MEMBER(double, predicted_ms);
     SPIPE_PRIV_MEMBER(text, costs);
+    SPIPE_PRIV_MEMBER(size, runs_beside);
+    SPIPE_PRIV_MEMBER(double, waited_ms);
     SPIPE_PRIV_MEMBER(double, setup_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms);
     SPIPE_PRIV_MEMBER(int, failure.stage);

@@ -19,7 +19,7 @@ struct spipe_resources {
     spipe_costs_t costs;
     size_t limit_pinned, limit_threads;
     size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
-    size_t returning; /* runs that have memory, and give it back when they end */
+    spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     long process;
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block; /* what malloc gave */
@@ -143,7 +143,41 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
                              device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
+                             r->device.bytes, r->limit_pinned, r->device.used, r->pinned.used);
+}
+
+/* A number of the calling thread. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
+#if defined(SPIPE_NO_THREADS)
+    return 0;
+#else
+    return (uintptr_t)pthread_self();
+#endif
+}
+
+/* Whether another thread's run will give memory back. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_others_return(const spipe_resources_t *r) {
+    const spipe_priv_pipeline_t *h = r->holders;
+    while (h && h->thread == spipe_priv_this_thread()) h = h->next_holder;
+    return h != NULL;
+}
+
+/* Why a run does not wait any longer. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first,
+                                                   size_t device, size_t pinned) {
+    const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    if (p->request.desc.no_wait && (r->holders || !first)) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+                                 "other runs have the resources' memory: %zu of %zu bytes on the "
+                                 "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
+                                 r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    if (r->holders) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                                 "a run in a stage wants memory that the run around it has, so it "
+                                 "would wait for itself; make larger resources, or give it others");
+    }
+    return spipe_priv_too_large(p, device, pinned);
 }
 
 /* Waits until the memory is free, if others who will end have it. Called with the lock held. */
@@ -158,23 +192,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
         const int first = r->waiters == &me;
         if (first && spipe_priv_take_both(r, &p->memory, device, pinned)) {
             e = cudaSuccess;
-        } else if (first && r->returning == 0) {
-            e = spipe_priv_too_large(p, device, pinned);
-        } else if (p->request.desc.no_wait) {
+        } else if (p->request.desc.no_wait || (first && !spipe_priv_others_return(r))) {
+            e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
             spipe_priv_wait(r->lending.sync);
+            p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
     spipe_priv_step_out(r, &me);
-    if (e == cudaErrorNotReady) {
-        return spipe_priv_refuse(&p->failure, e,
-                                 "other runs have the resources' memory: %zu of %zu bytes on the "
-                                 "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
-                                 r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
-    }
-    p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
-    if (e == cudaSuccess && !p->stays) ++r->returning;
+    if (e != cudaSuccess || p->stays) return e;
+    p->thread = spipe_priv_this_thread();
+    p->next_holder = r->holders;
+    r->holders = p;
     return e;
 }
 
@@ -182,9 +212,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_memory_t *m = &p->memory;
+    spipe_priv_pipeline_t **at = &r->holders;
     if (m->device) spipe_priv_space_give(&r->device, m->device);
     if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
-    if (!p->stays) --r->returning;
+    while (*at && *at != p) at = &(*at)->next_holder;
+    if (*at) *at = p->next_holder;
     spipe_priv_wake(r->lending.sync);
 }
 

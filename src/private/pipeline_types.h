@@ -310,10 +310,12 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* of a kept pipeline: where it was made */
-    int in_use;       /* 1 = a call is at work on it; under sync's lock */
-    int attached;     /* 1 = the provider counts it */
-    int entered;      /* 1 = between the provider's enter and leave */
+    const void *self;                        /* of a kept pipeline: where it was made */
+    int in_use;                              /* 1 = a call is at work on it; under sync's lock */
+    int attached;                            /* 1 = the provider counts it */
+    uintptr_t thread;                        /* that has it run, of those below */
+    struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
+    int entered;                             /* 1 = between the provider's enter and leave */
     int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */

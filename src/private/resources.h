@@ -106,8 +106,8 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_keep_error(&e, cudaFree(r->device.base));
     if (r->pinned.base) spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
     free(r->pinned_block);
-    free((void *)r->device.ranges);
-    free((void *)r->pinned.ranges);
+    free((void *)r->device.spans);
+    free((void *)r->pinned.spans);
     spipe_priv_sync_destroy(r->lending.sync);
     free(r);
     (void)cudaSetDevice(before);

@@ -745,6 +745,31 @@ static inline void fuzz_refused(fuzz_world_t *w, const spipe_desc_t *d) {
                "refused, but only after %ld calls of the runtime", hostcuda_calls(NULL));
 }
 
+/* Every other scene on one GPU has its memory, streams and threads from resources. */
+static inline spipe_resources_t *fuzz_resources(const fuzz_world_t *w, spipe_desc_t *d) {
+    const fuzz_scene_t *s = w->scene;
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_failure_t f;
+    if (s->salt % 2 || s->devices || s->damage || s->refused) return NULL;
+    l.device_bytes = (size_t)4 << 20;
+    l.pinned_bytes = (size_t)4 << 20;
+    l.threads = 1 + s->salt / 4 % 8;
+    const cudaError_t e = spipe_resources_create(&d->resources, &l, &f);
+    FUZZ_CHECK(w, e == cudaSuccess, "resources: %s", f.message);
+    return d->resources;
+}
+
+static inline void fuzz_resources_end(const fuzz_world_t *w, spipe_resources_t *r) {
+    spipe_resources_usage_t u;
+    spipe_failure_t f;
+    SPIPE_CHECK(spipe_resources_usage(r, &u));
+    FUZZ_CHECK(w, u.runs + u.waiting + u.pipelines + u.device_bytes + u.pinned_bytes == 0,
+               "%zu runs, %zu pipelines, %zu bytes were left in the resources", u.runs, u.pipelines,
+               u.device_bytes + u.pinned_bytes);
+    const cudaError_t e = spipe_resources_destroy(r, &f);
+    FUZZ_CHECK(w, e == cudaSuccess, "resources: %s", f.message);
+}
+
 /* One scene from its bytes to its end. */
 static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
     static fuzz_world_t fresh;
@@ -753,7 +778,8 @@ static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
     int i;
     w->scene = s;
     fuzz_make(s, data, size);
-    const spipe_desc_t d = fuzz_describe(w);
+    spipe_desc_t d = fuzz_describe(w);
+    spipe_resources_t *shared = fuzz_resources(w, &d);
     if (s->damage || s->refused)
         fuzz_refused(w, &d);
     else if (s->way == FUZZ_ONE_SHOT)
@@ -766,6 +792,7 @@ static inline void fuzz_pipeline(const unsigned char *data, size_t size) {
         if (w->arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w->arrays[i]));
     }
     SPIPE_CHECK(cudaDeviceSynchronize());
+    if (shared) fuzz_resources_end(w, shared);
     FUZZ_CHECK(w, hostcuda_leaks(NULL) == 0 && cudaGetLastError() == cudaSuccess,
                "%d things were left alive", hostcuda_leaks(stderr));
     delete w;

@@ -1,0 +1,772 @@
+/*  test_resources.cu -- what runs share: results are those of runs without, nothing is set up twice,
+    memory is had in turn, and every refusal is in words. */
+#include "pipe_common.h"
+
+#include <stdexcept>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
+
+enum {
+    COUNT = 40000,
+    THREADS = 6
+};
+
+static __global__ void add_kernel(const unsigned *x, unsigned *y, size_t n, size_t first,
+                                  unsigned *sum) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    y[i] = 3 * x[i] + (unsigned)(first + i);
+    if (sum) atomicAdd(sum, x[i]);
+}
+
+/* What one thread runs: a description, its arrays, and what a stage does beside its work. */
+typedef struct world {
+    spipe_desc_t d;
+    spipe_report_t r;
+    spipe_failure_t f;
+    unsigned *x, *y, sum;
+    size_t count, taken;
+    int resident;
+    size_t fail_at; /* chunk */
+    int throws;
+    void (*during)(struct world *w); /* called in the first chunk's stage, or NULL */
+    cudaError_t got;
+    spipe_resources_t *other;
+} world_t;
+
+static cudaError_t add(const spipe_chunk_t *c, void *user) {
+    world_t *w = (world_t *)user;
+    if (c->index == w->fail_at && w->throws) throw std::runtime_error("the stage gave up");
+    if (c->index == w->fail_at) return spipe_chunk_fail(c, "the stage gave up");
+    if (c->index == 0 && w->during) w->during(w);
+    return SPIPE_LAUNCH(add_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count,
+                        c->first, w->resident ? SPIPE_BUF(c, 2, unsigned) : NULL);
+}
+
+static cudaError_t give(void *dst, size_t most, size_t *count, void *user) {
+    world_t *w = (world_t *)user;
+    *count = w->count - w->taken < most ? w->count - w->taken : most;
+    memcpy(dst, w->x + w->taken, *count * 4);
+    w->taken += *count;
+    return cudaSuccess;
+}
+
+static cudaError_t take_at(const void *src, size_t first, size_t count, void *user) {
+    memcpy(((world_t *)user)->y + first, src, count * 4);
+    return cudaSuccess;
+}
+
+typedef enum kind {
+    PAGEABLE,
+    PINNED,
+    HOSTED,
+    RESIDENT,
+    NUM_KINDS
+} kind_t;
+
+static const char *const kind_names[] = {"pageable", "pinned", "source and sink", "resident"};
+
+static void world_new(world_t *w, spipe_resources_t *r, kind_t kind, size_t count) {
+    size_t i;
+    memset((void *)w, 0, sizeof *w);
+    w->count = count;
+    w->fail_at = SIZE_MAX;
+    w->resident = kind == RESIDENT;
+    if (kind == PINNED) {
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&w->x, COUNT * 4));
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&w->y, COUNT * 4));
+    } else {
+        w->x = (unsigned *)malloc(COUNT * 4);
+        w->y = (unsigned *)malloc(COUNT * 4);
+        if (!w->x || !w->y) exit(99);
+    }
+    for (i = 0; i < COUNT; ++i) w->x[i] = (unsigned)(i * 2654435761u) + 1u;
+    memset(w->y, 0xA5, COUNT * 4);
+    w->d = spipe_desc_default();
+    w->d.resources = r;
+    if (kind == HOSTED) {
+        w->d.count = count;
+        spipe_add_source(&w->d, give, w, 4);
+        spipe_add_sink_at(&w->d, take_at, w, 4);
+    } else {
+        w->d.count = count;
+        spipe_add_input(&w->d, w->x, 4);
+        spipe_add_output(&w->d, w->y, 4);
+    }
+    if (w->resident) spipe_add_resident(&w->d, &w->sum, 4, SPIPE_DOWNLOAD);
+    spipe_add_stage(&w->d, "add", add, w);
+}
+
+static int pinned_is(const world_t *w) { return w->d.buffers[0].kind == SPIPE_INPUT; }
+
+static void world_free(world_t *w, kind_t kind) {
+    if (kind == PINNED) {
+        SPIPE_CHECK(spipe_pinned_free(w->x));
+        SPIPE_CHECK(spipe_pinned_free(w->y));
+        return;
+    }
+    free(w->x);
+    free(w->y);
+}
+
+/* Whether the output is right, and poisons it for the next run. */
+static int right(world_t *w) {
+    unsigned sum = 0;
+    size_t i, wrong = 0;
+    for (i = 0; i < w->count; ++i) {
+        wrong += w->y[i] != 3 * w->x[i] + (unsigned)i;
+        sum += w->x[i];
+    }
+    for (; i < COUNT; ++i) wrong += w->y[i] != 0xA5A5A5A5u;
+    if (w->resident) wrong += w->sum != sum;
+    memset(w->y, 0xA5, COUNT * 4);
+    w->sum = 0;
+    w->taken = 0;
+    return wrong == 0;
+}
+
+static spipe_resources_t *resources_new(size_t device, size_t pinned) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r = NULL;
+    spipe_failure_t f;
+    l.device_bytes = device;
+    l.pinned_bytes = pinned;
+    l.threads = 8;
+    if (spipe_resources_create(&r, &l, &f) != cudaSuccess) {
+        printf("# %s\n", f.message);
+        exit(99);
+    }
+    return r;
+}
+
+static spipe_resources_usage_t usage_of(spipe_resources_t *r) {
+    spipe_resources_usage_t u;
+    SPIPE_CHECK(spipe_resources_usage(r, &u));
+    return u;
+}
+
+static int idle(spipe_resources_t *r) {
+    const spipe_resources_usage_t u = usage_of(r);
+    return u.runs == 0 && u.waiting == 0 && u.device_bytes == 0 && u.pinned_bytes == 0;
+}
+
+static void resources_end(spipe_resources_t *r) {
+    spipe_failure_t f;
+    const cudaError_t e = spipe_resources_destroy(r, &f);
+    tap_ok(e == cudaSuccess, "and the resources are freed: %s", f.message);
+}
+
+/* ---- Once ------------------------------------------------------------------------------------ */
+static void test_once(void) {
+    static const size_t counts[] = {0, 1, 31, 1000, COUNT};
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    int kind, k, wrong = 0;
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        for (k = 0; k < 10; ++k) {
+            world_t w;
+            world_new(&w, r, (kind_t)kind, counts[k % 5]);
+            if (k >= 5) w.d.chunk = 700;
+            SPIPE_CHECK_RUN(&w.d, &w.r);
+            wrong += !right(&w) || w.r.waited_ms > 0.0 || w.r.runs_beside != 0;
+            world_free(&w, (kind_t)kind);
+        }
+        tap_ok(wrong == 0 && idle(r), "once, %s: right, and all is given back", kind_names[kind]);
+    }
+    resources_end(r);
+}
+
+/* After the first runs nothing is allocated, created or started any more. */
+static void test_sets_up_nothing(void) {
+#if defined(__HOSTCUDA__)
+    static const char *const calls[] = {"cudaMalloc",        "cudaFree",
+                                        "cudaHostRegister",  "cudaHostUnregister",
+                                        "cudaHostAlloc",     "cudaStreamCreateWithPriority",
+                                        "cudaStreamDestroy", "cudaEventCreateWithFlags",
+                                        "cudaEventDestroy",  "cudaGetDeviceProperties"};
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    spipe_resources_usage_t before, after;
+    size_t i;
+    long made = 0;
+    int k, wrong = 0;
+    world_t w;
+    world_new(&w, r, PAGEABLE, COUNT);
+    w.d.chunk = 1000;
+    w.d.threads = pipe_threads() ? 2 : SPIPE_AUTO;
+    for (k = 0; k < 2; ++k) SPIPE_CHECK_RUN(&w.d, &w.r);
+    before = usage_of(r);
+    hostcuda_calls_reset();
+    for (k = 0; k < 5; ++k) {
+        SPIPE_CHECK_RUN(&w.d, &w.r);
+        wrong += !right(&w);
+    }
+    for (i = 0; i < sizeof calls / sizeof *calls; ++i) made += hostcuda_calls(calls[i]);
+    after = usage_of(r);
+    tap_ok(wrong == 0 && made == 0, "a run once sets nothing up: %ld calls that make things", made);
+    tap_ok(after.threads == before.threads && after.streams == before.streams &&
+               after.events == before.events,
+           "nor more threads (%zu), streams (%zu) or events (%zu)", after.threads, after.streams,
+           after.events);
+    tap_ok(!pipe_threads() || (before.threads == 4 && w.r.fill_threads == 2),
+           "two threads fill and two drain");
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+#else
+    tap_skip("a run once sets nothing up", "counting calls needs hostcuda");
+#endif
+}
+
+/* ---- Kept ------------------------------------------------------------------------------------ */
+static void test_kept(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    spipe_pipeline_t *p[NUM_KINDS];
+    world_t w[NUM_KINDS];
+    int kind, k, wrong = 0;
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        world_new(&w[kind], r, (kind_t)kind, COUNT - (size_t)kind);
+        SPIPE_CHECK(spipe_pipeline_create(&p[kind], &w[kind].d, &w[kind].f));
+        wrong += !idle(r);
+    }
+    tap_ok(wrong == 0, "a kept pipeline has no memory until it runs");
+    tap_ok(usage_of(r).pipelines == NUM_KINDS, "%zu pipelines use them", usage_of(r).pipelines);
+    for (k = 0; k < 30; ++k) {
+        kind = (int)(pipe_random() % NUM_KINDS);
+        if (pinned_is(&w[kind]) && pipe_random() % 4 == 0) {
+            w[kind].count = pipe_random() % COUNT;
+            SPIPE_CHECK(spipe_pipeline_set_count(p[kind], w[kind].count));
+        }
+        SPIPE_CHECK(spipe_pipeline_run(p[kind], &w[kind].r));
+        wrong += !right(&w[kind]) || !idle(r);
+    }
+    tap_ok(wrong == 0, "pipelines that take turns with the same memory are right");
+    tap_ok(spipe_resources_destroy(r, &w[0].f) == cudaErrorNotPermitted,
+           "resources in use are not freed: %s", w[0].f.message);
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        SPIPE_CHECK(spipe_pipeline_destroy(p[kind]));
+        world_free(&w[kind], (kind_t)kind);
+    }
+    resources_end(r);
+}
+
+/* A pipeline whose memory lies elsewhere in each run: another holds what it had. */
+static world_t *inner;
+static spipe_pipeline_t *inner_pipeline;
+
+static void run_inner(world_t *w) {
+    (void)w;
+    inner->got = spipe_pipeline_run(inner_pipeline, &inner->r);
+}
+
+static void test_moved(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    world_t a, b;
+    spipe_pipeline_t *p, *q;
+    int k, wrong = 0;
+    world_new(&a, r, PINNED, COUNT);
+    world_new(&b, r, PINNED, COUNT / 2);
+    a.d.chunk = b.d.chunk = 1000;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &a.d, NULL));
+    SPIPE_CHECK(spipe_pipeline_create(&q, &b.d, NULL));
+    inner = &b;
+    inner_pipeline = q;
+    for (k = 0; k < 8; ++k) {
+        a.during = k % 2 ? run_inner : NULL; /* so the other one runs where this one was, or not */
+        SPIPE_CHECK(spipe_pipeline_run(p, &a.r));
+        if (!a.during) SPIPE_CHECK(spipe_pipeline_run(q, &b.r));
+        wrong += !right(&a) || !right(&b) || b.got != cudaSuccess;
+        wrong += b.r.runs_beside != (size_t)(k % 2);
+    }
+    tap_ok(wrong == 0, "a pipeline's memory may lie elsewhere in each run");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(spipe_pipeline_destroy(q));
+    world_free(&a, PINNED);
+    world_free(&b, PINNED);
+    resources_end(r);
+}
+
+/* ---- What does not fit ------------------------------------------------------------------------ */
+static void test_too_large(void) {
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    spipe_pipeline_t *p = NULL;
+    world_t w;
+    world_new(&w, r, PINNED, COUNT);
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.r.device_bytes <= 64 << 10, "a plan fits: %zu bytes of %d",
+           w.r.device_bytes, 64 << 10);
+    w.d.chunk = 10000;
+    w.d.depth = 2;
+    tap_ok(spipe_run(&w.d, &w.r) == cudaErrorMemoryAllocation &&
+               strstr(w.r.failure.message, "do not fit into resources"),
+           "one that was asked for and does not: %s", w.r.failure.message);
+    tap_ok(spipe_pipeline_create(&p, &w.d, &w.f) == cudaErrorMemoryAllocation && !p && idle(r),
+           "nor kept: %s", w.f.message);
+    w.d.chunk = w.d.depth = SPIPE_AUTO;
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && idle(r), "and the next one runs");
+    world_free(&w, PINNED);
+    resources_end(r);
+}
+
+/* No pinned memory in them: pageable arrays are left to CUDA. */
+static void test_nothing_pinned(void) {
+    spipe_resources_t *r = resources_new(1 << 20, 0);
+    world_t w;
+    world_new(&w, r, PAGEABLE, COUNT);
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.r.pinned_bytes == 0, "with no pinned memory: %s", w.r.why_staging);
+    world_free(&w, PAGEABLE);
+    world_new(&w, r, HOSTED, COUNT);
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.r.pinned_bytes == 0, "nor for a source: %s", w.r.why_staging);
+    world_free(&w, HOSTED);
+    resources_end(r);
+}
+
+static int no_wait;
+
+static void run_no_wait(world_t *w) {
+    world_t v;
+    world_new(&v, w->d.resources, PAGEABLE, 1000);
+    v.d.chunk = 2000;
+    v.d.no_wait = no_wait;
+    w->got = spipe_run(&v.d, &v.r);
+    w->f = v.r.failure;
+    world_free(&v, PAGEABLE);
+}
+
+/* Inside a stage of the run that has all there is: to wait would be to wait for itself. */
+static void test_no_wait(void) {
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    world_t w;
+    world_new(&w, r, PINNED, COUNT);
+    w.d.chunk = 4000;
+    w.d.depth = 2; /* 64,000 bytes: all there is */
+    w.during = run_no_wait;
+    no_wait = 1;
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.got == cudaErrorNotReady && strstr(w.f.message, "no_wait"),
+           "a run that would have to wait, and may not: %s", w.f.message);
+    no_wait = 0;
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.got == cudaErrorNotPermitted && strstr(w.f.message, "itself"),
+           "nor does one wait for the run that it is in: %s", w.f.message);
+    world_free(&w, PINNED);
+    resources_end(r);
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------------- */
+#if !defined(SPIPE_NO_THREADS)
+static int order[THREADS], num_ended;
+static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void wait_for_waiters(world_t *w) {
+    while (usage_of(w->d.resources).waiting < THREADS) usleep(200);
+}
+
+static void note_order(world_t *w) {
+    pthread_mutex_lock(&order_lock);
+    order[num_ended++] = (int)w->d.priority;
+    pthread_mutex_unlock(&order_lock);
+}
+
+static void *run_world(void *arg) {
+    world_t *w = (world_t *)arg;
+    w->got = spipe_run(&w->d, &w->r);
+    return NULL;
+}
+
+/* One run has all the memory until as many wait as there are threads; then they come by priority. */
+static void test_waiting(void) {
+    static const spipe_priority_t priorities[THREADS] = {
+        SPIPE_PRIORITY_LOW,  SPIPE_PRIORITY_HIGH,   SPIPE_PRIORITY_DEFAULT,
+        SPIPE_PRIORITY_HIGH, SPIPE_PRIORITY_MEDIUM, SPIPE_PRIORITY_LOW};
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    world_t first, w[THREADS];
+    pthread_t threads[THREADS], holder;
+    int k, wrong = 0, high;
+    world_new(&first, r, PINNED, COUNT);
+    first.d.chunk = 4000;
+    first.d.depth = 2;
+    first.during = wait_for_waiters;
+    num_ended = 0;
+    pthread_create(&holder, NULL, run_world, &first);
+    while (usage_of(r).device_bytes == 0) usleep(200);
+    for (k = 0; k < THREADS; ++k) {
+        world_new(&w[k], r, PINNED, COUNT);
+        w[k].d.chunk = 4000;
+        w[k].d.depth = 2;
+        w[k].d.priority = priorities[k];
+        w[k].during = note_order;
+        pthread_create(&threads[k], NULL, run_world, &w[k]);
+    }
+    pthread_join(holder, NULL);
+    for (k = 0; k < THREADS; ++k) pthread_join(threads[k], NULL);
+    wrong = first.got != cudaSuccess || !right(&first);
+    for (k = 0; k < THREADS; ++k) {
+        wrong += w[k].got != cudaSuccess || !right(&w[k]) || !(w[k].r.waited_ms > 0.0);
+        wrong += w[k].r.runs_beside == 0;
+        world_free(&w[k], PINNED);
+    }
+    tap_ok(wrong == 0 && idle(r), "runs that wait for memory get it, and are right");
+    high = order[0] == SPIPE_PRIORITY_HIGH && order[1] == SPIPE_PRIORITY_HIGH;
+    tap_ok(high && order[2] == SPIPE_PRIORITY_MEDIUM, "those of a higher priority first");
+    tap_ok(usage_of(r).most_runs == THREADS + 1, "%zu runs at once", usage_of(r).most_runs);
+    world_free(&first, PINNED);
+    resources_end(r);
+}
+
+/* Many threads, all kinds of work, some of which fails or throws. */
+static void *run_many(void *arg) {
+    world_t *w = (world_t *)arg;
+    spipe_resources_t *r = w->other;
+    unsigned seed = (unsigned)w->count;
+    int k;
+    w->got = cudaSuccess;
+    for (k = 0; k < 12; ++k) {
+        world_t v;
+        spipe_pipeline_t *p;
+        cudaError_t e;
+        kind_t kind;
+        seed = seed * 1664525u + 1013904223u;
+        kind = (kind_t)((seed >> 20) % NUM_KINDS);
+        world_new(&v, r, kind, (seed >> 8) % COUNT);
+        if (seed & 64) v.d.chunk = 500 + (seed >> 16) % 3000;
+        if (seed & 128) v.fail_at = 1;
+        v.d.priority = (spipe_priority_t)((seed >> 24) % 4);
+        if (seed & 256) {
+            e = spipe_pipeline_create(&p, &v.d, &v.f);
+            if (e == cudaSuccess) {
+                e = spipe_pipeline_run(p, &v.r);
+                if (e == cudaSuccess && !right(&v)) w->got = cudaErrorUnknown;
+                if (e == cudaSuccess) e = spipe_pipeline_run(p, &v.r);
+                SPIPE_CHECK(spipe_pipeline_destroy(p));
+            }
+        } else {
+            e = spipe_run(&v.d, &v.r);
+        }
+        if (e == cudaSuccess && !right(&v)) w->got = cudaErrorUnknown;
+        if (e != cudaSuccess && v.fail_at != 1) w->got = e;
+        world_free(&v, kind);
+    }
+    return NULL;
+}
+
+static void test_many(void) {
+    spipe_resources_t *r = resources_new(1 << 20, 512 << 10);
+    world_t w[THREADS];
+    pthread_t threads[THREADS];
+    int k, wrong = 0;
+    memset((void *)w, 0, sizeof w);
+    for (k = 0; k < THREADS; ++k) {
+        w[k].other = r;
+        w[k].count = (size_t)(pipe_random() + (unsigned)k);
+        pthread_create(&threads[k], NULL, run_many, &w[k]);
+    }
+    for (k = 0; k < THREADS; ++k) {
+        pthread_join(threads[k], NULL);
+        wrong += w[k].got != cudaSuccess;
+    }
+    tap_ok(wrong == 0 && idle(r) && usage_of(r).pipelines == 0,
+           "%d threads run, keep, fail and destroy at once: all right, and all given back",
+           (int)THREADS);
+    resources_end(r);
+}
+
+/* With others beside it a run has fewer threads, and more again when they have ended. */
+static size_t threads_beside;
+
+static void run_beside(world_t *w) {
+    world_t v;
+    world_new(&v, w->d.resources, PAGEABLE, COUNT);
+    v.d.chunk = 1000;
+    v.d.threads = 4;
+    v.got = spipe_run(&v.d, &v.r);
+    w->got = v.got;
+    threads_beside = v.r.fill_threads;
+    if (!right(&v)) w->got = cudaErrorUnknown;
+    world_free(&v, PAGEABLE);
+}
+
+static void test_threads(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 4 << 20);
+    world_t w;
+    world_new(&w, r, PAGEABLE, COUNT);
+    w.d.chunk = 1000;
+    w.d.threads = 4;
+    w.during = run_beside;
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.got == cudaSuccess, "a run inside another's stage: right");
+    if (pipe_threads()) {
+        tap_ok(threads_beside == 2 && w.r.fill_threads == 4,
+               "of 8 threads it has %zu each way, its share of two runs; alone a run has %zu",
+               threads_beside, w.r.fill_threads);
+    }
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+}
+#endif
+
+/* ---- Failures ---------------------------------------------------------------------------------- */
+static void test_failures(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    int kind, kept, throws, wrong = 0;
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        for (kept = 0; kept < 2; ++kept) {
+            for (throws = 0; throws < 2; ++throws) {
+                spipe_pipeline_t *p = NULL;
+                cudaError_t e = cudaSuccess;
+                int caught = 0;
+                world_t w;
+                world_new(&w, r, (kind_t)kind, COUNT);
+                w.d.chunk = 1000;
+                w.d.depth = 4; /* or several chunks were one batch */
+                w.fail_at = 3;
+                w.throws = throws;
+                if (kept) SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+                try {
+                    e = kept ? spipe_pipeline_run(p, &w.r) : spipe_run(&w.d, &w.r);
+                } catch (const std::runtime_error &) {
+                    caught = 1;
+                }
+                wrong += caught != throws || (!throws && e == cudaSuccess);
+                wrong += !throws && w.r.failure.chunks_whole != 3;
+                memset(w.y, 0xA5, COUNT * 4);
+                w.taken = 0;
+                w.fail_at = SIZE_MAX;
+                if (kept)
+                    SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
+                else
+                    SPIPE_CHECK_RUN(&w.d, &w.r);
+                wrong += !right(&w) || !idle(r);
+                SPIPE_CHECK(spipe_pipeline_destroy(p));
+                world_free(&w, (kind_t)kind);
+            }
+        }
+    }
+    tap_ok(wrong == 0, "after a stage has failed or thrown, the next run is right");
+    resources_end(r);
+}
+
+static void test_refused(void) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r = resources_new(1 << 20, 1 << 20), *none = NULL;
+    size_t garbage[64] = {1, 2, 3};
+    spipe_failure_t f;
+    spipe_plan_t plan;
+    world_t w;
+    tap_ok(spipe_resources_create(NULL, NULL, &f) == cudaErrorInvalidValue, "%s", f.message);
+    l.device_bytes = 0;
+    tap_ok(spipe_resources_create(&none, &l, &f) == cudaErrorInvalidValue && !none, "%s",
+           f.message);
+    l.device_bytes = (size_t)1 << 60;
+    tap_ok(spipe_resources_create(&none, &l, &f) == cudaErrorMemoryAllocation && !none, "%s",
+           f.message);
+    memset((void *)&l, 0, sizeof l);
+    tap_ok(spipe_resources_create(&none, &l, &f) == cudaErrorInvalidValue && !none, "%s",
+           f.message);
+    world_new(&w, (spipe_resources_t *)(void *)garbage, PAGEABLE, COUNT);
+    tap_ok(spipe_run(&w.d, &w.r) == cudaErrorInvalidValue, "%s", w.r.failure.message);
+    tap_ok(spipe_resources_destroy((spipe_resources_t *)(void *)garbage, &f) ==
+               cudaErrorInvalidValue,
+           "%s", f.message);
+    w.d.resources = r;
+    SPIPE_CHECK(spipe_plan(&w.d, 0, &plan, NULL));
+    tap_ok(plan.chunk > 0 && idle(r), "a plan takes nothing");
+    tap_ok(spipe_resources_usage(NULL, NULL) == cudaErrorInvalidValue &&
+               spipe_resources_destroy(NULL, NULL) == cudaSuccess,
+           "NULL is no resources");
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+}
+
+static void test_other_device(void) {
+    spipe_resources_t *r;
+    world_t w;
+    int devices = 0;
+    SPIPE_CHECK(cudaGetDeviceCount(&devices));
+    if (devices < 2) {
+        tap_skip("resources of another device are refused", "needs two devices");
+        return;
+    }
+    r = resources_new(1 << 20, 1 << 20);
+    world_new(&w, r, PAGEABLE, COUNT);
+    SPIPE_CHECK(cudaSetDevice(1));
+    tap_ok(spipe_run(&w.d, &w.r) == cudaErrorInvalidValue, "%s", w.r.failure.message);
+    SPIPE_CHECK(cudaSetDevice(0));
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+}
+
+/* ---- In a stream's order, chunk by chunk -------------------------------------------------------- */
+static void test_enqueued(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    world_t w, v;
+    int k, wrong = 0;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    w.d.chunk = 3000;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    SPIPE_CHECK(spipe_pipeline_enqueue(p, stream));
+    SPIPE_CHECK(cudaStreamEndCapture(stream, &graph));
+    SPIPE_CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    tap_ok(usage_of(r).device_bytes > 0, "an enqueued pipeline keeps its memory");
+    for (k = 0; k < 3; ++k) {
+        SPIPE_CHECK(cudaGraphLaunch(exec, stream));
+        SPIPE_CHECK_RUN(&v.d, &v.r); /* beside it */
+        SPIPE_CHECK(cudaStreamSynchronize(stream));
+        wrong += !right(&w) || !right(&v);
+        SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
+        wrong += !right(&w);
+        SPIPE_CHECK(spipe_pipeline_enqueue(p, stream));
+        SPIPE_CHECK(spipe_pipeline_wait(p, &w.r));
+        wrong += !right(&w);
+    }
+    tap_ok(wrong == 0, "captured, run and enqueued by turns, with others beside it: right");
+    SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    tap_ok(idle(r), "destroyed, it gives it back");
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+
+static void test_pulled(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    spipe_chunk_t c;
+    world_t w;
+    int k, wrong = 0;
+    world_new(&w, r, PAGEABLE, COUNT);
+    w.d.num_stages = 0;
+    w.d.chunk = 3000;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    for (k = 0; k < 3; ++k) {
+        SPIPE_CHECK(spipe_next(p, stream, &c));
+        wrong += idle(r);
+        while (c.count > 0) {
+            c.stream = stream;
+            SPIPE_CHECK(add(&c, &w));
+            SPIPE_CHECK(spipe_release(p, stream));
+            SPIPE_CHECK(spipe_next(p, stream, &c));
+        }
+        wrong += !right(&w) || !idle(r);
+    }
+    tap_ok(wrong == 0, "chunk by chunk: right, and given back at the end");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+}
+
+/* ---- A forked process --------------------------------------------------------------------------- */
+static void test_fork(void) {
+    spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
+    int status = -1;
+    world_t w;
+    pid_t child;
+    world_new(&w, r, PAGEABLE, COUNT);
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    child = fork();
+    if (child == 0) {
+        const cudaError_t e = spipe_run(&w.d, &w.r);
+        _exit(e == cudaErrorNotPermitted && strstr(w.r.failure.message, "forked") ? 0 : 1);
+    }
+    (void)waitpid(child, &status, 0);
+    tap_ok(status == 0, "a forked process is told that it cannot use them");
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w), "and here they go on");
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+}
+
+/* ---- Space ---------------------------------------------------------------------------------------- */
+/* Parts lent at random: none overlap, and what is free in one piece can be had. */
+static void test_space(void) {
+    enum {
+        BLOCKS = 64,
+        PARTS = 24
+    };
+
+    static unsigned char block[BLOCKS * 512];
+    unsigned char *parts[PARTS] = {NULL}, owner[BLOCKS];
+    size_t sizes[PARTS] = {0};
+    spipe_priv_space_t s;
+    int step, wrong = 0;
+    memset(&s, 0, sizeof s);
+    memset(owner, 0, sizeof owner);
+    s.base = block;
+    s.bytes = sizeof block;
+    for (step = 0; step < 20000; ++step) {
+        const unsigned k = pipe_random() % PARTS;
+        size_t i, at, longest = 0, gap = 0;
+        if (parts[k]) {
+            spipe_priv_space_give(&s, parts[k]);
+            at = (size_t)(parts[k] - block) / 512;
+            for (i = 0; i < sizes[k]; ++i) owner[at + i] = 0;
+            if (pipe_random() % 2) parts[k] = NULL;
+            if (!parts[k]) continue;
+            sizes[k] = (size_t)(parts[k] - block); /* asks for the same place */
+        }
+        for (i = 0; i < BLOCKS; ++i) {
+            gap = owner[i] ? 0 : gap + 1;
+            if (gap > longest) longest = gap;
+        }
+        {
+            const unsigned char *before = parts[k];
+            const size_t bytes = 1 + pipe_random() % (512 * 9);
+            const size_t place = before ? sizes[k] / 512 : 0;
+            sizes[k] = (bytes + 511) / 512;
+            for (i = 0, gap = 0; before && place + i < BLOCKS && !owner[place + i]; ++i) ++gap;
+            parts[k] = spipe_priv_space_take(&s, bytes, before);
+            wrong += (parts[k] != NULL) != (longest >= sizes[k]);
+            wrong += before && gap >= sizes[k] && parts[k] != before;
+        }
+        if (!parts[k]) continue;
+        at = (size_t)(parts[k] - block) / 512;
+        for (i = 0; i < sizes[k]; ++i) {
+            wrong += owner[at + i] != 0;
+            owner[at + i] = 1;
+        }
+        for (i = 0, gap = 0; i < BLOCKS; ++i) gap += owner[i];
+        wrong += s.used != gap * 512;
+    }
+    tap_ok(wrong == 0, "parts of a space never overlap, and what fits is had");
+    free((void *)s.spans);
+}
+
+int main(void) {
+    test_space();
+    test_once();
+    test_sets_up_nothing();
+    test_kept();
+    test_moved();
+    test_too_large();
+    test_nothing_pinned();
+    test_no_wait();
+#if !defined(SPIPE_NO_THREADS)
+    test_waiting();
+    test_many();
+    test_threads();
+#endif
+    test_failures();
+    test_refused();
+    test_other_device();
+    test_enqueued();
+    test_pulled();
+    test_fork();
+    return tap_done();
+}
