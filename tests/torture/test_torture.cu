@@ -185,6 +185,32 @@ static void enqueued(fuzz_world_t *w, const spipe_desc_t *d, const fault_t &f) {
     (void)cudaStreamDestroy(stream);
 }
 
+/* 1 = memory, streams and threads come from resources; the faults then hit what these take when a
+   run first needs it. */
+static int lent;
+
+static void lend(spipe_desc_t *d, int device) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    l.device_bytes = l.pinned_bytes = (size_t)1 << 20;
+    l.threads = 8;
+    if (!lent) return;
+    SPIPE_CHECK(cudaSetDevice(device));
+    SPIPE_CHECK(spipe_resources_create(&d->resources, &l, NULL));
+    SPIPE_CHECK(cudaSetDevice(0));
+}
+
+/* Once no fault is armed any more. */
+static void take_back(const fuzz_world_t *w, const spipe_desc_t *d) {
+    spipe_resources_usage_t u;
+    if (!d->resources) return;
+    SPIPE_CHECK(spipe_resources_usage(d->resources, &u));
+    FUZZ_CHECK(w, u.runs + u.waiting + u.pipelines + u.device_bytes + u.pinned_bytes == 0,
+               "%zu runs, %zu pipelines, %zu bytes were left in the resources", u.runs, u.pipelines,
+               u.device_bytes + u.pinned_bytes);
+    const cudaError_t e = spipe_resources_destroy(d->resources, NULL);
+    FUZZ_CHECK(w, e == cudaSuccess || broken, "resources: %s", cudaGetErrorName(e));
+}
+
 static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) {
     static fuzz_world_t fresh;
     fuzz_scene_t s = fuzz_scene_t();
@@ -193,7 +219,8 @@ static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) 
     int i;
     w.scene = &s;
     torture_scene(&s, c);
-    const spipe_desc_t d = fuzz_describe(&w);
+    spipe_desc_t d = fuzz_describe(&w);
+    lend(&d, c->way == WAY_RUN || c->way == WAY_ENQUEUED ? 0 : OTHER_DEVICE);
     if (c->way == WAY_RUN) {
         fuzz_start(&w, COUNT);
         poison(&r);
@@ -206,6 +233,7 @@ static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) 
         kept(&w, &d, f, c->way);
     }
     *fired = disarm();
+    take_back(&w, &d);
     for (i = 0; i < s.num_buffers; ++i) {
         if (w.arrays[i].base) (void)fuzz_array_free(&w.arrays[i]);
     }
@@ -215,8 +243,8 @@ static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) 
 static int attempt(const torture_case_t *c, const fault_t &f) {
     const fault_t none = {FAULT_NONE, "", 0, cudaSuccess};
     long fired, again;
-    what_now = std::string("\n  ") + c->name + ": " + sort_names[f.sort] + " " + f.what +
-               " number " + std::to_string(f.k);
+    what_now = std::string("\n  ") + c->name + (lent ? ", lent: " : ": ") + sort_names[f.sort] +
+               " " + f.what + " number " + std::to_string(f.k);
     fuzz_what = what_now.c_str();
     attempt_one(c, f, &fired);
     check_clean(c, f, fired);
@@ -265,13 +293,15 @@ static void attempt_user(const torture_case_t *c, int number, size_t at) {
     }
     s.num_runs = 2; /* the second is right */
     s.fixed = 0;    /* a stage that fails at times is not fixed */
-    const spipe_desc_t d = fuzz_describe(&w);
+    spipe_desc_t d = fuzz_describe(&w);
+    lend(&d, 0);
     if (c->way == WAY_RUN)
         fuzz_one_shot(&w, &d);
     else if (c->way == WAY_ENQUEUED)
         fuzz_enqueued(&w, &d);
     else
         fuzz_kept(&w, &d);
+    take_back(&w, &d);
     for (i = 0; i < s.num_buffers; ++i) {
         if (w.arrays[i].base) SPIPE_CHECK(fuzz_array_free(&w.arrays[i]));
     }
@@ -336,10 +366,10 @@ static void torture(const torture_case_t *c) {
     num_faults += all;
     /* calls that were not made to fail are the test's own: its arrays, its waiting */
     tap_ok(all > 0,
-           "%s: %ld faults (%ld of %ld calls of %zu functions, %ld on the GPU, "
+           "%s%s: %ld faults (%ld of %ld calls of %zu functions, %ld on the GPU, "
            "%ld mallocs, %ld threads, %ld of the user's)",
-           c->name, all, tried[FAULT_CALL], calls, names.size(), tried[FAULT_WORK],
-           tried[FAULT_MALLOC], tried[FAULT_THREAD], tried[FAULT_USER]);
+           c->name, lent ? ", lent" : "", all, tried[FAULT_CALL], calls, names.size(),
+           tried[FAULT_WORK], tried[FAULT_MALLOC], tried[FAULT_THREAD], tried[FAULT_USER]);
 }
 
 int main(int argc, char **argv) {
@@ -361,8 +391,11 @@ int main(int argc, char **argv) {
     SPIPE_CHECK(cudaFree(0));
     std::thread([] {}).join(); /* a sanitizer starts its own beside the first */
     num_threads_idle = torture_num_threads();
-    for (i = 0; i < NUM_CASES; ++i) {
-        if (!only || strcmp(only, torture_cases[i].name) == 0) torture(&torture_cases[i]);
+    for (i = 0; i < 2 * NUM_CASES; ++i) {
+        const torture_case_t *c = &torture_cases[i / 2];
+        lent = i % 2;
+        if (lent && step > 1 && i % 3) continue;
+        if (!only || strcmp(only, c->name) == 0) torture(c);
     }
     tap_note("%ld faults in all, and after each of them the same pipeline ran right", num_faults);
     (void)tap_done();
