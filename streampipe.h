@@ -731,11 +731,11 @@ typedef struct spipe_desc {
     spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
     void *progress_user;
     struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
-    int no_wait;                     /* with resources: 1 = a run that would have to wait for
+    int no_wait;                       /* with resources: 1 = a run that would have to wait for
                                         others returns cudaErrorNotReady at once (default: 0) */
-    const struct spipe_costs *costs; /* of this machine, see >>costs (default: NULL, by device) */
-    struct spipe_timeline *timeline; /* see streampipe_timeline.h (default: NULL) */
-    spipe_devices_t devices;         /* (default: the current one) */
+    const struct spipe_costs *costs;   /* of this machine, see >>costs (default: NULL, by device) */
+    struct spipe_timeline *timeline;   /* see streampipe_timeline.h (default: NULL) */
+    spipe_devices_t devices;           /* (default: the current one) */
     const struct spipe_priv_hooks *hooks; /* private: other headers of the library, tests */
     int num_buffers, num_stages;
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];

@@ -1,5 +1,5 @@
-/*  test_resources.cu -- what runs share: results are those of runs without, nothing is set up twice,
-    memory is had in turn, and every refusal is in words. */
+/*  test_resources.cu -- what runs share: results are those of runs without, nothing is set up
+    twice, memory is had in turn, and every refusal is in words. */
 #include "pipe_common.h"
 
 #include <stdexcept>
@@ -161,7 +161,7 @@ static void resources_end(spipe_resources_t *r) {
     tap_ok(e == cudaSuccess, "and the resources are freed: %s", f.message);
 }
 
-/* ---- Once ------------------------------------------------------------------------------------ */
+/* ---- Once ----------------------------------------------------------------------------------- */
 static void test_once(void) {
     static const size_t counts[] = {0, 1, 31, 1000, COUNT};
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
@@ -220,7 +220,7 @@ static void test_sets_up_nothing(void) {
 #endif
 }
 
-/* ---- Kept ------------------------------------------------------------------------------------ */
+/* ---- Kept ----------------------------------------------------------------------------------- */
 static void test_kept(void) {
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
     spipe_pipeline_t *p[NUM_KINDS];
@@ -288,7 +288,7 @@ static void test_moved(void) {
     resources_end(r);
 }
 
-/* ---- What does not fit ------------------------------------------------------------------------ */
+/* ---- What does not fit ---------------------------------------------------------------------- */
 static void test_too_large(void) {
     spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
     spipe_pipeline_t *p = NULL;
@@ -358,7 +358,7 @@ static void test_no_wait(void) {
     resources_end(r);
 }
 
-/* ---- Waiting ----------------------------------------------------------------------------------- */
+/* ---- Waiting -------------------------------------------------------------------------------- */
 #if !defined(SPIPE_NO_THREADS)
 static int order[THREADS], num_ended;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -510,7 +510,7 @@ static void test_threads(void) {
 }
 #endif
 
-/* ---- Failures ---------------------------------------------------------------------------------- */
+/* ---- Failures ------------------------------------------------------------------------------- */
 static void test_failures(void) {
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
     int kind, kept, throws, wrong = 0;
@@ -601,7 +601,7 @@ static void test_other_device(void) {
     resources_end(r);
 }
 
-/* ---- In a stream's order, chunk by chunk -------------------------------------------------------- */
+/* ---- In a stream's order, chunk by chunk ---------------------------------------------------- */
 static void test_enqueued(void) {
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
     spipe_pipeline_t *p;
@@ -672,7 +672,7 @@ static void test_pulled(void) {
     resources_end(r);
 }
 
-/* ---- A forked process --------------------------------------------------------------------------- */
+/* ---- A forked process ----------------------------------------------------------------------- */
 static void test_fork(void) {
     spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
     int status = -1;
@@ -693,7 +693,7 @@ static void test_fork(void) {
     resources_end(r);
 }
 
-/* ---- Space ---------------------------------------------------------------------------------------- */
+/* ---- Space ---------------------------------------------------------------------------------- */
 /* Parts lent at random: none overlap, and what is free in one piece can be had. */
 static void test_space(void) {
     enum {
