@@ -379,7 +379,8 @@ static void *run_world(void *arg) {
     return NULL;
 }
 
-/* One run has all the memory until as many wait as there are threads; then they come by priority. */
+/* One run has all the memory until as many wait as there are threads; then it is their turn, by
+   priority. */
 static void test_waiting(void) {
     static const spipe_priority_t priorities[THREADS] = {
         SPIPE_PRIORITY_LOW,  SPIPE_PRIORITY_HIGH,   SPIPE_PRIORITY_DEFAULT,
