@@ -117,7 +117,7 @@ SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh)
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files multicopy_sample kernels model multi steps versus))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
@@ -403,6 +403,9 @@ bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts bes
 bench-files: $(BUILD)/tests/bench/files ## on a GPU: files to the GPU beside threads by hand, cached and cold; BENCH_ARGS=--quick, --folder F
 	@$(BUILD)/tests/bench/files $(BENCH_ARGS) || [ $$? = 77 ]
 
+bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once, with and without resources, and by hand; BENCH_ARGS=--quick
+	@$(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ]
+
 bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
 	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
 
@@ -413,7 +416,11 @@ bench-host: ## with no GPU: seconds and bytes that a call of spipe_run costs to 
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices test_torture_files)
-.PHONY: torture fuzz mutate
+.PHONY: torture fuzz mutate soak
+MINUTES ?= 60
+soak: $(BUILD)/tests/test_soak ## MINUTES=60: threads run, fail and destroy pipelines on one resources object; BACKEND, SAN
+	@$(UNSCATTERED) $(BUILD)/tests/test_soak --minutes $(MINUTES)
+
 torture: ## every call, allocation, thread and GPU operation of 89 pipelines fails once; files (4 to 8 min)
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
 	@for program in $(TORTURE); do $$program --all || exit 1; done

@@ -1174,7 +1174,8 @@ typedef struct spipe_resources_in_use {
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources); usage:
                cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
-               it is alone; cudaErrorNotPermitted in a process that was forked.
+               it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               cudaErrorInvalidValue in a process that was forked.
     Blocks     destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
     Callback   no.   Capture  no.
@@ -2160,12 +2161,22 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
 typedef struct spipe_priv_shared {
     const struct spipe_priv_provider *provider;
     size_t stamp; /* SPIPE_PRIV_STAMP */
+    long process; /* what CUDA made cannot be used in a process that was forked */
 } spipe_priv_shared_t;
 
-/* Whether resources were made, and not destroyed. */
+/* A number of this process. */
+SPIPE_API long spipe_priv_process(void) {
+#if defined(_WIN32)
+    return 0;
+#else
+    return (long)getpid();
+#endif
+}
+
+/* Whether resources were made here, and not destroyed. */
 SPIPE_API int spipe_priv_lends(const struct spipe_resources *resources) {
     const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
-    return s->stamp == SPIPE_PRIV_STAMP;
+    return s->stamp == SPIPE_PRIV_STAMP && s->process == spipe_priv_process();
 }
 
 /* ---- src/private/describe.h ---- */
@@ -2962,7 +2973,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
     SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
-                         "the resources are not made, or were destroyed");
+                         "the resources are not made, were destroyed, or are another process's");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
                          "costs: %s is not a positive number; begin with spipe_costs_get or "
                          "spipe_costs_measure",
@@ -8505,7 +8516,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     SPIPE_TRY(spipe_priv_create_slots(p));
     *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
-    *what = "making streams, events of slots, memory";
+    *what = "making streams and memory";
     return spipe_priv_arrange_all(p);
 }
 
@@ -9077,7 +9088,6 @@ struct spipe_resources {
     size_t limit_pinned, limit_threads;
     size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
-    long process;
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block; /* what malloc gave */
     int pin_failed;
@@ -9087,15 +9097,6 @@ struct spipe_resources {
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
     return d->resources;
-}
-
-/* A number of this process: what CUDA made cannot be used in one that was forked. */
-SPIPE_PRIV_RARE long spipe_priv_process(void) {
-#if defined(_WIN32)
-    return 0;
-#else
-    return (long)getpid();
-#endif
 }
 
 /* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
@@ -9114,11 +9115,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
                          "the resources are of device %d, and device %d is the current one",
                          s->facts.device, r->device);
-    if (s->process != spipe_priv_process()) {
-        return spipe_priv_refuse(f, cudaErrorNotPermitted,
-                                 "the resources were made before this process was forked; CUDA "
-                                 "works in the process that began with it");
-    }
     r->facts = s->facts;
     r->costs = r->desc.costs ? *r->desc.costs : s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -9481,7 +9477,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     }
     r->limit_pinned = l->pinned_bytes;
     r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
-    r->process = spipe_priv_process();
+    r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -9547,7 +9543,7 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
-    if (r->process != spipe_priv_process()) return e; /* all of it is the other process's */
+    if (r->shared.process != spipe_priv_process()) return e; /* all of it is the other process's */
     spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
     spipe_priv_end_lending(&r->lending, &e);
     spipe_priv_keep_error(&e, cudaFree(r->device.base));

@@ -511,6 +511,41 @@ static void test_threads(void) {
 }
 #endif
 
+#if defined(__HOSTCUDA__) && !defined(SPIPE_NO_THREADS)
+/* The device breaks while threads run, and wait for memory: each run ends, and says why. */
+static void *run_until_lost(void *arg) {
+    world_t *w = (world_t *)arg;
+    do {
+        w->got = spipe_run(&w->d, &w->r);
+    } while (w->got == cudaSuccess);
+    return NULL;
+}
+
+static void test_lost(void) {
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    world_t w[THREADS];
+    pthread_t threads[THREADS];
+    int k, wrong = 0;
+    for (k = 0; k < THREADS; ++k) {
+        world_new(&w[k], r, k % 2 ? PINNED : PAGEABLE, COUNT);
+        pthread_create(&threads[k], NULL, run_until_lost, &w[k]);
+    }
+    usleep(20000);
+    hostcuda_break_device(cudaErrorIllegalAddress);
+    for (k = 0; k < THREADS; ++k) {
+        pthread_join(threads[k], NULL);
+        wrong += w[k].got != cudaErrorIllegalAddress || !w[k].r.failure.message[0];
+    }
+    tap_ok(wrong == 0 && idle(r), "a device that is lost ends all runs: %s",
+           w[0].r.failure.message);
+    tap_ok(spipe_resources_destroy(r, &w[0].f) == cudaErrorIllegalAddress, "%s", w[0].f.message);
+    SPIPE_CHECK(cudaDeviceReset());
+    for (k = 0; k < THREADS; ++k) {
+        if (k % 2 == 0) world_free(&w[k], PAGEABLE); /* what was pinned went with the device */
+    }
+}
+#endif
+
 /* ---- Failures ------------------------------------------------------------------------------- */
 static void test_failures(void) {
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
@@ -684,7 +719,7 @@ static void test_fork(void) {
     child = fork();
     if (child == 0) {
         const cudaError_t e = spipe_run(&w.d, &w.r);
-        _exit(e == cudaErrorNotPermitted && strstr(w.r.failure.message, "forked") ? 0 : 1);
+        _exit(e == cudaErrorInvalidValue && strstr(w.r.failure.message, "process") ? 0 : 1);
     }
     (void)waitpid(child, &status, 0);
     tap_ok(status == 0, "a forked process is told that it cannot use them");
@@ -769,5 +804,8 @@ int main(void) {
     test_enqueued();
     test_pulled();
     test_fork();
+#if defined(__HOSTCUDA__) && !defined(SPIPE_NO_THREADS)
+    test_lost(); /* last */
+#endif
     return tap_done();
 }

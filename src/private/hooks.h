@@ -38,10 +38,20 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
 typedef struct spipe_priv_shared {
     const struct spipe_priv_provider *provider;
     size_t stamp; /* SPIPE_PRIV_STAMP */
+    long process; /* what CUDA made cannot be used in a process that was forked */
 } spipe_priv_shared_t;
 
-/* Whether resources were made, and not destroyed. */
+/* A number of this process. */
+SPIPE_API long spipe_priv_process(void) {
+#if defined(_WIN32)
+    return 0;
+#else
+    return (long)getpid();
+#endif
+}
+
+/* Whether resources were made here, and not destroyed. */
 SPIPE_API int spipe_priv_lends(const struct spipe_resources *resources) {
     const spipe_priv_shared_t *s = (const spipe_priv_shared_t *)(const void *)resources;
-    return s->stamp == SPIPE_PRIV_STAMP;
+    return s->stamp == SPIPE_PRIV_STAMP && s->process == spipe_priv_process();
 }

@@ -20,7 +20,6 @@ struct spipe_resources {
     size_t limit_pinned, limit_threads;
     size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
-    long process;
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block; /* what malloc gave */
     int pin_failed;
@@ -30,15 +29,6 @@ struct spipe_resources {
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
     return d->resources;
-}
-
-/* A number of this process: what CUDA made cannot be used in one that was forked. */
-SPIPE_PRIV_RARE long spipe_priv_process(void) {
-#if defined(_WIN32)
-    return 0;
-#else
-    return (long)getpid();
-#endif
 }
 
 /* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
@@ -57,11 +47,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
                          "the resources are of device %d, and device %d is the current one",
                          s->facts.device, r->device);
-    if (s->process != spipe_priv_process()) {
-        return spipe_priv_refuse(f, cudaErrorNotPermitted,
-                                 "the resources were made before this process was forked; CUDA "
-                                 "works in the process that began with it");
-    }
     r->facts = s->facts;
     r->costs = r->desc.costs ? *r->desc.costs : s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {

@@ -61,7 +61,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     SPIPE_TRY(spipe_priv_create_slots(p));
     *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
-    *what = "making streams, events of slots, memory";
+    *what = "making streams and memory";
     return spipe_priv_arrange_all(p);
 }
 

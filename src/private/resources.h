@@ -34,7 +34,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     }
     r->limit_pinned = l->pinned_bytes;
     r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
-    r->process = spipe_priv_process();
+    r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -100,7 +100,7 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
-    if (r->process != spipe_priv_process()) return e; /* all of it is the other process's */
+    if (r->shared.process != spipe_priv_process()) return e; /* all of it is the other process's */
     spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
     spipe_priv_end_lending(&r->lending, &e);
     spipe_priv_keep_error(&e, cudaFree(r->device.base));

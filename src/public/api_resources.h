@@ -45,7 +45,8 @@ typedef struct spipe_resources_in_use {
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources); usage:
                cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
-               it is alone; cudaErrorNotPermitted in a process that was forked.
+               it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               cudaErrorInvalidValue in a process that was forked.
     Blocks     destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
     Callback   no.   Capture  no.

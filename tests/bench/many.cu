@@ -1,0 +1,319 @@
+/*  many.cu -- many threads run at once: streampipe with resources that they share, without, and by
+    hand; a small run beside large ones; what a run takes to set up.
+
+    usage: many [--quick] [--only rates|latency|setup] [--threads N] [--smoke]
+    By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
+    the whole out; kept: with buffers made once, else made and freed each time. Every thread has
+    arrays of its own, and every output is compared. GB/s: both directions together, the median of
+    the rounds; the ways take turns.                                                             */
+#include "bench_common.h"
+
+#include <atomic>
+#include <mutex>
+
+enum {
+    HAND,
+    ALONE,  /* each pipeline makes what it needs */
+    SHARED, /* resources */
+    NUM_WAYS
+};
+
+static const char *const way_names[NUM_WAYS] = {"by hand", "alone", "shared"};
+
+static __global__ void scale(const float *x, float *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i] + 1.0f;
+}
+
+SPIPE_MAP_STAGE(scale_stage, scale, float, float)
+
+typedef struct job {
+    int way, kept, pinned;
+    size_t n; /* elements */
+    spipe_priority_t priority;
+    spipe_resources_t *resources;
+} job_t;
+
+/* What one thread has. */
+typedef struct hand {
+    bench_array_t x, y;
+    spipe_pipeline_t *p;
+    spipe_desc_t d;
+    cudaStream_t stream;
+    float *dx, *dy;
+    size_t runs, wrong;
+    std::vector<double> ms, setup_ms;
+} hand_t;
+
+static void describe(hand_t *h, const job_t *j) {
+    h->d = spipe_desc_default();
+    h->d.count = j->n;
+    h->d.priority = j->priority;
+    h->d.resources = j->way == SHARED ? j->resources : NULL;
+    spipe_add_input(&h->d, h->x.at, sizeof(float));
+    spipe_add_output(&h->d, h->y.at, sizeof(float));
+    spipe_stage_elementwise(&h->d, spipe_add_stage(&h->d, "scale", scale_stage, NULL));
+}
+
+static void hand_make(hand_t *h) {
+    SPIPE_CHECK(cudaStreamCreateWithFlags(&h->stream, cudaStreamNonBlocking));
+    SPIPE_CHECK(cudaMalloc((void **)&h->dx, h->x.bytes));
+    SPIPE_CHECK(cudaMalloc((void **)&h->dy, h->y.bytes));
+}
+
+static void hand_drop(hand_t *h) {
+    SPIPE_CHECK(cudaStreamDestroy(h->stream));
+    SPIPE_CHECK(cudaFree(h->dx));
+    SPIPE_CHECK(cudaFree(h->dy));
+}
+
+static void hand_run(hand_t *h, size_t n) {
+    const size_t bytes = n * sizeof(float);
+    SPIPE_CHECK(cudaMemcpyAsync(h->dx, h->x.at, bytes, cudaMemcpyDefault, h->stream));
+    SPIPE_CHECK(SPIPE_LAUNCH(scale, spipe_blocks(n, 256), 256, 0, h->stream, h->dx, h->dy, n));
+    SPIPE_CHECK(cudaMemcpyAsync(h->y.at, h->dy, bytes, cudaMemcpyDefault, h->stream));
+    SPIPE_CHECK(cudaStreamSynchronize(h->stream));
+}
+
+static void begin(hand_t *h, const job_t *j) {
+    const size_t bytes = j->n * sizeof(float);
+    SPIPE_CHECK(bench_array_need(&h->x, bytes, j->pinned));
+    SPIPE_CHECK(bench_array_need(&h->y, bytes, j->pinned));
+    for (size_t i = 0; i < j->n; ++i) ((float *)h->x.at)[i] = (float)(i % 8191);
+    memset(h->y.at, 0xFF, bytes);
+    h->runs = h->wrong = 0;
+    h->ms.clear();
+    h->setup_ms.clear();
+    h->p = NULL;
+    describe(h, j);
+    if (j->way == HAND && j->kept) hand_make(h);
+    if (j->way != HAND && j->kept) SPIPE_CHECK(spipe_pipeline_create(&h->p, &h->d, NULL));
+}
+
+static void run_once(hand_t *h, const job_t *j) {
+    spipe_report_t r;
+    if (j->way == HAND) {
+        if (!j->kept) hand_make(h);
+        hand_run(h, j->n);
+        if (!j->kept) hand_drop(h);
+    } else if (j->kept) {
+        SPIPE_CHECK(spipe_pipeline_run(h->p, NULL));
+    } else {
+        SPIPE_CHECK_RUN(&h->d, &r);
+        h->setup_ms.push_back(r.setup_ms);
+    }
+    ++h->runs;
+}
+
+static void end(hand_t *h, const job_t *j) {
+    const float *y = (const float *)h->y.at;
+    for (size_t i = 0; i < j->n; ++i) h->wrong += y[i] != 2.0f * (float)(i % 8191) + 1.0f;
+    if (j->way == HAND && j->kept) hand_drop(h);
+    SPIPE_CHECK(spipe_pipeline_destroy(h->p));
+    if (h->wrong == 0) return;
+    fprintf(stderr, "%zu of %zu elements are wrong (%s)\n", h->wrong, j->n, way_names[j->way]);
+    exit(1);
+}
+
+/* Threads that begin together and run until a time is over, each to the end of its run. */
+static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, double seconds) {
+    std::vector<std::thread> team;
+    std::atomic<size_t> ready(0);
+    std::atomic<int> go(0), stop(0);
+    double began = 0.0, took;
+    size_t runs = 0;
+    for (size_t k = 0; k < threads; ++k) {
+        hand_t *h = &(*hands)[k];
+        team.emplace_back([=, &ready, &go, &stop] {
+            begin(h, &j);
+            const int warm = j.kept && j.way != HAND ? 24 : 2; /* until a plan is chosen */
+            for (int w = 0; w < warm; ++w) run_once(h, &j);
+            h->runs = 0;
+            ++ready;
+            while (!go) std::this_thread::yield();
+            while (!stop) run_once(h, &j);
+        });
+    }
+    while (ready < threads) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    began = bench_now_ms();
+    go = 1;
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    stop = 1;
+    for (std::thread &t : team) t.join();
+    took = bench_now_ms() - began;
+    for (size_t k = 0; k < threads; ++k) {
+        runs += (*hands)[k].runs;
+        end(&(*hands)[k], &j);
+    }
+    return 2e-6 * (double)(runs * j.n * sizeof(float)) / took;
+}
+
+static void drop_arrays(std::vector<hand_t> *hands) {
+    for (hand_t &h : *hands) {
+        bench_array_free(&h.x);
+        bench_array_free(&h.y);
+    }
+}
+
+typedef struct options {
+    int quick, smoke;
+    size_t threads; /* 0 = 1 to 64 */
+    double seconds;
+    int rounds;
+} options_t;
+
+static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, size_t threads) {
+    std::vector<double> rates[NUM_WAYS];
+    double is[NUM_WAYS];
+    for (int round = 0; round < o->rounds; ++round) {
+        for (j.way = 0; j.way < NUM_WAYS; ++j.way) {
+            rates[j.way].push_back(rate(hands, j, threads, o->seconds));
+        }
+    }
+    for (int w = 0; w < NUM_WAYS; ++w) is[w] = bench_median(rates[w]);
+    printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads,
+           j.kept ? "kept" : "once", j.pinned ? "pinned" : "pageable", j.n * sizeof(float) / 1024,
+           is[HAND], is[ALONE], is[SHARED], is[SHARED] / is[HAND]);
+    fflush(stdout);
+}
+
+static void rate_table(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r) {
+    static const size_t all[] = {256 * BENCH_KIB, BENCH_MIB, 4 * BENCH_MIB, 64 * BENCH_MIB,
+                                 256 * BENCH_MIB};
+    static const size_t counts[] = {1, 4, 16, 64};
+    printf("\n| threads | work | each way | by hand | alone | shared | shared / by hand |\n"
+           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int pinned = 1; pinned >= 0; --pinned) {
+        for (int kept = 1; kept >= 0; --kept) {
+            for (size_t bytes : all) {
+                if (o->quick && bytes != 4 * BENCH_MIB && bytes != 64 * BENCH_MIB) continue;
+                if (o->smoke && bytes != 256 * BENCH_KIB) continue;
+                for (size_t threads : counts) {
+                    job_t j = {HAND, kept, pinned, bytes / sizeof(float), SPIPE_PRIORITY_DEFAULT,
+                               r};
+                    if (o->threads && threads != o->threads) continue;
+                    if (o->quick && threads != 1 && threads != 16) continue;
+                    if (threads > hands->size() || threads * bytes > 8 * BENCH_GIB) continue;
+                    rate_row(hands, o, j, threads);
+                }
+            }
+            drop_arrays(hands);
+        }
+    }
+}
+
+/* Runs of 1 MiB, one after another, by themselves or beside threads that run 1 GiB all the time. */
+static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r,
+                        int way, size_t beside) {
+    const size_t large = o->smoke ? BENCH_MIB : BENCH_GIB;
+    const job_t small = {way, 1, 1, BENCH_MIB / sizeof(float), SPIPE_PRIORITY_HIGH, r};
+    const job_t big = {way, 1, 1, large / sizeof(float), SPIPE_PRIORITY_LOW, r};
+    const int times = o->smoke ? 3 : 2000;
+    std::vector<std::thread> team;
+    std::atomic<size_t> ready(0);
+    std::atomic<int> stop(0);
+    hand_t *h = &(*hands)[beside];
+    for (size_t k = 0; k < beside; ++k) {
+        hand_t *b = &(*hands)[k];
+        team.emplace_back([=, &ready, &stop, &big] {
+            begin(b, &big);
+            run_once(b, &big);
+            ++ready;
+            while (!stop) run_once(b, &big);
+        });
+    }
+    begin(h, &small);
+    while (ready < beside) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    for (int k = 0; k < 24; ++k) run_once(h, &small);
+    for (int k = 0; k < times; ++k) {
+        const double began = bench_now_ms();
+        run_once(h, &small);
+        h->ms.push_back(bench_now_ms() - began);
+    }
+    stop = 1;
+    for (std::thread &t : team) t.join();
+    std::sort(h->ms.begin(), h->ms.end());
+    printf("| %s | %zu | %.3f | %.3f | %.3f |\n", way_names[way], beside,
+           bench_quantile(h->ms, 0.5), bench_quantile(h->ms, 0.95), bench_quantile(h->ms, 0.99));
+    fflush(stdout);
+    end(h, &small);
+    for (size_t k = 0; k < beside; ++k) end(&(*hands)[k], &big);
+}
+
+static void latency_table(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r) {
+    printf("\n1 MiB each way, kept, pinned, of a high priority, beside runs of 1 GiB, ms:\n\n"
+           "| way | beside | p50 | p95 | p99 |\n| --- | --- | --- | --- | --- |\n");
+    for (int way = 0; way < NUM_WAYS; ++way) {
+        latency_row(hands, o, r, way, 0);
+        latency_row(hands, o, r, way, 4);
+    }
+    drop_arrays(hands);
+}
+
+/* One-shot runs from 16 threads; what the report says that setting up took. */
+static void setup_table(std::vector<hand_t> *hands, const options_t *o) {
+    const size_t threads = std::min((size_t)16, hands->size()), all = o->smoke ? 64 : 100000;
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_usage_t before, after;
+    spipe_resources_t *r;
+    std::vector<double> ms;
+    l.device_bytes = l.pinned_bytes = 64 * BENCH_MIB;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+    for (int round = 0; round < 2; ++round) { /* the first one makes what is lent */
+        const job_t j = {SHARED, 0, 0, BENCH_MIB / 4 / sizeof(float), SPIPE_PRIORITY_DEFAULT, r};
+        std::vector<std::thread> team;
+        SPIPE_CHECK(spipe_resources_usage(r, &before));
+        for (size_t k = 0; k < threads; ++k) {
+            hand_t *h = &(*hands)[k];
+            const size_t times = round == 0 ? 20 : all / threads;
+            team.emplace_back([=, &j] {
+                begin(h, &j);
+                for (size_t t = 0; t < times; ++t) run_once(h, &j);
+                end(h, &j);
+            });
+        }
+        for (std::thread &t : team) t.join();
+        SPIPE_CHECK(spipe_resources_usage(r, &after));
+    }
+    for (size_t k = 0; k < threads; ++k) {
+        const std::vector<double> &some = (*hands)[k].setup_ms;
+        ms.insert(ms.end(), some.begin(), some.end());
+    }
+    std::sort(ms.begin(), ms.end());
+    printf(
+        "\n%zu one-shot runs of 256 KiB, pageable, from %zu threads, resources of 64 MiB: set-up "
+        "p50 %.3f ms, p99 %.3f, p99.9 %.3f; threads %zu to %zu, streams %zu to %zu, events %zu "
+        "to %zu\n",
+        ms.size(), threads, bench_quantile(ms, 0.5), bench_quantile(ms, 0.99),
+        bench_quantile(ms, 0.999), before.threads, after.threads, before.streams, after.streams,
+        before.events, after.events);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    drop_arrays(hands);
+}
+
+int main(int argc, char **argv) {
+    options_t o = {0, 0, 0, 0.5, 3};
+    const char *only = "";
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r;
+    for (int i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--quick") == 0) o.quick = 1;
+        if (strcmp(argv[i], "--smoke") == 0) o.smoke = 1;
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
+        if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) o.threads = (size_t)atoi(argv[++i]);
+    }
+    if (o.quick) o.seconds = 0.3;
+    if (o.smoke) o = {0, 1, 0, 0.02, 1};
+    const bench_machine_t machine = bench_machine_or_skip(o.smoke);
+    std::vector<hand_t> hands(o.smoke ? 5 : 64);
+    for (hand_t &h : hands) h = hand_t();
+    bench_machine_print(&machine, stdout);
+    l.device_bytes = o.smoke ? 8 * BENCH_MIB : BENCH_GIB;
+    l.pinned_bytes = o.smoke ? 8 * BENCH_MIB : 256 * BENCH_MIB;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+    if (!*only || strcmp(only, "rates") == 0) rate_table(&hands, &o, r);
+    if (!*only || strcmp(only, "latency") == 0) latency_table(&hands, &o, r);
+    if (!*only || strcmp(only, "setup") == 0) setup_table(&hands, &o);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    return 0;
+}
