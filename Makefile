@@ -462,10 +462,17 @@ LEFT_OUT_thread += tests/test_verdict
 LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
 # They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
 LEFT_OUT_thread += $(addprefix examples/,06_chunks 15_doctor 18_published_table)
+# Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
+# test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
+# tests in twelve surroundings; ThreadSanitizer has it.
+LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
+LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,12_inference 15_doctor 18_published_table)
+LEFT_OUT_address += tests/cli/scarce.sh
 LEFT_OUT     ?=
 LEFT_OUT_now := $(NOT_THREADED) $(if $(and $(LEFT_OUT),$(SAN)),$(LEFT_OUT_both) $(LEFT_OUT_$(SAN)))
 RUN_TESTS    := $(filter-out $(LEFT_OUT_now),$(RUN_TESTS))
 EXAMPLES     := $(filter-out $(LEFT_OUT_now),$(EXAMPLES))
+SCRIPTS      := $(filter-out $(LEFT_OUT_now),$(SCRIPTS))
 
 # On a GPU programs run one after another. Without one they take all processors, except those that
 # time something, so that what they time is their own; instrumented ones time nothing.
