@@ -214,7 +214,7 @@ static void soak(spipe_resources_t *r, unsigned seed) {
     }
 }
 
-/* ---- What is in use --------------------------------------------------------------------------- */
+/* ---- What is in use ------------------------------------------------------------------------- */
 typedef struct sample {
     long resident_kib, threads, files;
     size_t device_free;
