@@ -1134,10 +1134,10 @@ typedef struct spipe_resources spipe_resources_t;
 
 /* Begin with spipe_resources_limits_default, then assign what you want different. */
 typedef struct spipe_resources_limits {
-    size_t device_bytes;             /* device memory for slots and resident buffers, taken at once
+    size_t device_bytes;             /* device memory for slots and resident buffers
                                         (default: 512 MiB, a quarter of the device's at the most) */
-    size_t pinned_bytes;             /* pinned memory for staging, taken when a run first needs it
-                                        (default: 128 MiB) */
+    size_t pinned_bytes;             /* pinned memory for staging; where the system refuses to pin
+                                        it, runs do without (default: 128 MiB) */
     size_t threads;                  /* host threads that fill, drain and run host stages at the
                                         same time, of all runs (default: SPIPE_AUTO, the CPUs) */
     const struct spipe_costs *costs; /* of this machine (default: NULL, by device); copied */
@@ -1176,11 +1176,11 @@ typedef struct spipe_resources_in_use {
                cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
                it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
-    Blocks     destroy: until the threads have ended. usage: no.
+    Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
     Callback   no.   Capture  no.
-    Allocates  create: device_bytes. Later: pinned_bytes, streams, events, threads, as runs need
-               them; all freed by destroy. */
+    Allocates  create: both memories. Later: streams, events, threads, as runs need them; all freed
+               by destroy. */
 SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void);
 SPIPE_API_RESULT cudaError_t spipe_resources_create(spipe_resources_t **r,
                                                     const spipe_resources_limits_t *limits,
@@ -8498,10 +8498,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
-    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_check_in(p));
     *what = "choosing a plan";
@@ -9085,12 +9085,11 @@ struct spipe_resources {
     spipe_priv_shared_t shared; /* first: it says whose provider to take */
     spipe_device_t facts;
     spipe_costs_t costs;
-    size_t limit_pinned, limit_threads;
+    size_t limit_threads;
     size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
-    unsigned char *pinned_block; /* what malloc gave */
-    int pin_failed;
+    unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
     spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
     spipe_priv_lending_t lending;
 };
@@ -9102,9 +9101,9 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d
 /* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
    run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
  */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, size_t bytes, int kept) {
-    const size_t least = bytes / SPIPE_PRIV_LEAST_SHARE;
-    const size_t half = (kept ? bytes : bytes - s->used) / 2;
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
+    const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
+    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
     return half > least ? half : least;
 }
 
@@ -9122,36 +9121,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
     }
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, s->device.bytes, r->kept);
-    pinned = spipe_priv_share_of(&s->pinned, s->limit_pinned, r->kept);
+    share = spipe_priv_share_of(&s->device, r->kept);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;
     if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
     return cudaSuccess;
-}
-
-/* Pins the memory for staging, once. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r) {
-    const size_t bytes = r->limit_pinned, page = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    unsigned char *at;
-    if (r->pinned.base || r->pin_failed || bytes == 0) return;
-    r->pin_failed = 1; /* until it has not */
-    r->pinned_block = (unsigned char *)malloc(bytes + page);
-    if (!r->pinned_block) return;
-    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-    (void)madvise(at, bytes, MADV_HUGEPAGE);
-#endif
-    memset(at, 0, bytes);
-    if (spipe_pin(at, bytes) == cudaSuccess) {
-        r->pinned.base = at;
-        r->pinned.bytes = bytes;
-        r->pin_failed = 0;
-        return;
-    }
-    (void)cudaGetLastError();
-    free(r->pinned_block);
-    r->pinned_block = NULL;
 }
 
 /* Who waits for memory: those of a higher priority first, else in the order in which they came. */
@@ -9196,7 +9171,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
                              device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             r->device.bytes, r->limit_pinned, r->device.used, r->pinned.used);
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
 /* A number of the calling thread. */
@@ -9286,7 +9261,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
     spipe_priv_lock(r->lending.sync);
-    if (pinned > 0 && !own) spipe_priv_pin_space(r);
     if (pinned > r->pinned.bytes && !own) {
         m->refused = pinned;
         e = spipe_priv_too_large(p, device, pinned);
@@ -9463,6 +9437,38 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits
     return cudaSuccess;
 }
 
+/* Memory that is touched and then pinned in place, ten times faster than CUDA allocates it; NULL:
+   the system refuses. */
+SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t bytes) {
+    const size_t page = (size_t)SPIPE_PRIV_HUGE_PAGE;
+    unsigned char *at;
+    r->pinned_block = (unsigned char *)malloc(bytes + page);
+    if (!r->pinned_block) return NULL;
+    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+    (void)madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+    memset(at, 0, bytes);
+    if (spipe_pin(at, bytes) == cudaSuccess) return at;
+    (void)cudaGetLastError();
+    free(r->pinned_block);
+    r->pinned_block = NULL;
+    return NULL;
+}
+
+/* Pinned memory for staging. Where the system refuses there is none, and runs do without. */
+SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
+    void *at;
+    if (bytes == 0) return;
+    at = spipe_priv_pin_block(r, bytes);
+    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    r->pinned.base = (unsigned char *)at;
+    r->pinned.bytes = bytes;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
                                                       const spipe_resources_limits_t *l,
                                                       spipe_failure_t *failure) {
@@ -9475,7 +9481,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->limit_pinned = l->pinned_bytes;
     r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
@@ -9492,6 +9497,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     }
     r->shared.provider = spipe_priv_lender();
     r->shared.stamp = SPIPE_PRIV_STAMP;
+    spipe_priv_pin_space(r, l->pinned_bytes);
     return cudaSuccess;
 }
 
@@ -9547,7 +9553,10 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
     spipe_priv_end_lending(&r->lending, &e);
     spipe_priv_keep_error(&e, cudaFree(r->device.base));
-    if (r->pinned.base) spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
+    if (r->pinned_block)
+        spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
+    else
+        spipe_priv_keep_error(&e, spipe_pinned_free(r->pinned.base));
     free(r->pinned_block);
     free((void *)r->device.spans);
     free((void *)r->pinned.spans);

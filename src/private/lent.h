@@ -17,12 +17,11 @@ struct spipe_resources {
     spipe_priv_shared_t shared; /* first: it says whose provider to take */
     spipe_device_t facts;
     spipe_costs_t costs;
-    size_t limit_pinned, limit_threads;
+    size_t limit_threads;
     size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
-    unsigned char *pinned_block; /* what malloc gave */
-    int pin_failed;
+    unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
     spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
     spipe_priv_lending_t lending;
 };
@@ -34,9 +33,9 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d
 /* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
    run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
  */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, size_t bytes, int kept) {
-    const size_t least = bytes / SPIPE_PRIV_LEAST_SHARE;
-    const size_t half = (kept ? bytes : bytes - s->used) / 2;
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
+    const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
+    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
     return half > least ? half : least;
 }
 
@@ -54,36 +53,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
     }
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, s->device.bytes, r->kept);
-    pinned = spipe_priv_share_of(&s->pinned, s->limit_pinned, r->kept);
+    share = spipe_priv_share_of(&s->device, r->kept);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;
     if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
     return cudaSuccess;
-}
-
-/* Pins the memory for staging, once. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r) {
-    const size_t bytes = r->limit_pinned, page = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    unsigned char *at;
-    if (r->pinned.base || r->pin_failed || bytes == 0) return;
-    r->pin_failed = 1; /* until it has not */
-    r->pinned_block = (unsigned char *)malloc(bytes + page);
-    if (!r->pinned_block) return;
-    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-    (void)madvise(at, bytes, MADV_HUGEPAGE);
-#endif
-    memset(at, 0, bytes);
-    if (spipe_pin(at, bytes) == cudaSuccess) {
-        r->pinned.base = at;
-        r->pinned.bytes = bytes;
-        r->pin_failed = 0;
-        return;
-    }
-    (void)cudaGetLastError();
-    free(r->pinned_block);
-    r->pinned_block = NULL;
 }
 
 /* Who waits for memory: those of a higher priority first, else in the order in which they came. */
@@ -128,7 +103,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
                              device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             r->device.bytes, r->limit_pinned, r->device.used, r->pinned.used);
+                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
 /* A number of the calling thread. */
@@ -218,7 +193,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
     spipe_priv_lock(r->lending.sync);
-    if (pinned > 0 && !own) spipe_priv_pin_space(r);
     if (pinned > r->pinned.bytes && !own) {
         m->refused = pinned;
         e = spipe_priv_too_large(p, device, pinned);

@@ -43,10 +43,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
-    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_check_in(p));
     *what = "choosing a plan";

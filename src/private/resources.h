@@ -20,6 +20,38 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits
     return cudaSuccess;
 }
 
+/* Memory that is touched and then pinned in place, ten times faster than CUDA allocates it; NULL:
+   the system refuses. */
+SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t bytes) {
+    const size_t page = (size_t)SPIPE_PRIV_HUGE_PAGE;
+    unsigned char *at;
+    r->pinned_block = (unsigned char *)malloc(bytes + page);
+    if (!r->pinned_block) return NULL;
+    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+    (void)madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+    memset(at, 0, bytes);
+    if (spipe_pin(at, bytes) == cudaSuccess) return at;
+    (void)cudaGetLastError();
+    free(r->pinned_block);
+    r->pinned_block = NULL;
+    return NULL;
+}
+
+/* Pinned memory for staging. Where the system refuses there is none, and runs do without. */
+SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
+    void *at;
+    if (bytes == 0) return;
+    at = spipe_priv_pin_block(r, bytes);
+    if (!at && spipe_pinned_alloc(&at, bytes) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    r->pinned.base = (unsigned char *)at;
+    r->pinned.bytes = bytes;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
                                                       const spipe_resources_limits_t *l,
                                                       spipe_failure_t *failure) {
@@ -32,7 +64,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->limit_pinned = l->pinned_bytes;
     r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
@@ -49,6 +80,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
     }
     r->shared.provider = spipe_priv_lender();
     r->shared.stamp = SPIPE_PRIV_STAMP;
+    spipe_priv_pin_space(r, l->pinned_bytes);
     return cudaSuccess;
 }
 
@@ -104,7 +136,10 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
     spipe_priv_end_lending(&r->lending, &e);
     spipe_priv_keep_error(&e, cudaFree(r->device.base));
-    if (r->pinned.base) spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
+    if (r->pinned_block)
+        spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
+    else
+        spipe_priv_keep_error(&e, spipe_pinned_free(r->pinned.base));
     free(r->pinned_block);
     free((void *)r->device.spans);
     free((void *)r->pinned.spans);

@@ -5,10 +5,10 @@ typedef struct spipe_resources spipe_resources_t;
 
 /* Begin with spipe_resources_limits_default, then assign what you want different. */
 typedef struct spipe_resources_limits {
-    size_t device_bytes;             /* device memory for slots and resident buffers, taken at once
+    size_t device_bytes;             /* device memory for slots and resident buffers
                                         (default: 512 MiB, a quarter of the device's at the most) */
-    size_t pinned_bytes;             /* pinned memory for staging, taken when a run first needs it
-                                        (default: 128 MiB) */
+    size_t pinned_bytes;             /* pinned memory for staging; where the system refuses to pin
+                                        it, runs do without (default: 128 MiB) */
     size_t threads;                  /* host threads that fill, drain and run host stages at the
                                         same time, of all runs (default: SPIPE_AUTO, the CPUs) */
     const struct spipe_costs *costs; /* of this machine (default: NULL, by device); copied */
@@ -47,11 +47,11 @@ typedef struct spipe_resources_in_use {
                cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
                it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
-    Blocks     destroy: until the threads have ended. usage: no.
+    Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
     Callback   no.   Capture  no.
-    Allocates  create: device_bytes. Later: pinned_bytes, streams, events, threads, as runs need
-               them; all freed by destroy. */
+    Allocates  create: both memories. Later: streams, events, threads, as runs need them; all freed
+               by destroy. */
 SPIPE_API spipe_resources_limits_t spipe_resources_limits_default(void);
 SPIPE_API_RESULT cudaError_t spipe_resources_create(spipe_resources_t **r,
                                                     const spipe_resources_limits_t *limits,
