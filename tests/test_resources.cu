@@ -479,6 +479,21 @@ static void test_many(void) {
 
 /* With others beside it a run has fewer threads, and more again when they have ended. */
 static size_t threads_beside;
+static int says_beside;
+
+/* Whether the printed report has a text. */
+static int print_says(const spipe_report_t *r, const char *text) {
+    char all[4096] = "";
+    FILE *f = tmpfile();
+    size_t n;
+    if (!f) return 0;
+    SPIPE_CHECK(spipe_report_print(r, f));
+    rewind(f);
+    n = fread(all, 1, sizeof all - 1, f);
+    all[n] = 0;
+    fclose(f);
+    return strstr(all, text) != NULL;
+}
 
 static void run_beside(world_t *w) {
     world_t v;
@@ -488,6 +503,7 @@ static void run_beside(world_t *w) {
     v.got = spipe_run(&v.d, &v.r);
     w->got = v.got;
     threads_beside = v.r.fill_threads;
+    says_beside = print_says(&v.r, "1 run on the same resources");
     if (!right(&v)) w->got = cudaErrorUnknown;
     world_free(&v, PAGEABLE);
 }
@@ -501,6 +517,7 @@ static void test_threads(void) {
     w.during = run_beside;
     SPIPE_CHECK_RUN(&w.d, &w.r);
     tap_ok(right(&w) && w.got == cudaSuccess, "a run inside another's stage: right");
+    tap_ok(says_beside, "and its report says that one ran beside it");
     if (pipe_threads()) {
         tap_ok(threads_beside == 2 && w.r.fill_threads == 4,
                "of 8 threads it has %zu each way, its share of two runs; alone a run has %zu",

@@ -91,6 +91,9 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
     fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
             r->setup_ms, r->costs);
+    if (r->runs_beside == 0) return;
+    fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
+            r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to) {
