@@ -51,6 +51,7 @@ END EXAMPLE
                   in the same memory as an input, or by a stage that gets any input under
                   SPIPE_ZERO_COPY. The report then says which chunk failed and what is complete.
       Timeline    It is filled by runs on one GPU only.
+      Resources   Refused: they are of one device.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
                   all GPUs, or with cudaHostRegister and cudaHostRegisterPortable.
@@ -750,6 +751,8 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
             "spipe_devices_reduce how to combine them",
             i);
     }
+    SPIPE_PRIV_REFUSE_IF(d->resources, "resources are of one device; run on that one alone, or "
+                                       "without them on several");
     e = cudaGetDeviceCount(&there);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
