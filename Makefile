@@ -307,6 +307,10 @@ else
 	    { cmp -s build/streampipe.h streampipe.h || cp build/streampipe.h streampipe.h; }
 endif
 
+.PHONY: api
+api: ## write docs/API.md from the contracts in the headers
+	@mkdir -p build && src/api_page > build/API.md && { cmp -s build/API.md docs/API.md || cp build/API.md docs/API.md; }
+
 .PHONY: format
 format: ## clang-format over what lint holds to it: LAYOUT in the Makefile
 	@files=$$(tests/lint/layout_files); [ -z "$$files" ] || clang-format -i $$files

@@ -122,7 +122,7 @@ static void work(server_t *s) {
     }
 }
 
-/* ---- Clients: ask, wait for the answer, look at it, ask again --------------------------------- */
+/* ---- Clients: ask, wait for the answer, look at it, ask again -------------------------------- */
 static void ask(server_t *s, int number, std::vector<double> *ms, std::atomic<long> *wrong) {
     std::vector<request_t> mine(1);
     request_t *r = &mine[0];
