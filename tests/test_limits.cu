@@ -246,15 +246,18 @@ static void test_wide_edge(size_t elem_bytes) {
     pipe_free(&y);
 }
 
-/* Chunks of one element with 16 MiB of scratch each, on a GPU that has room for few. */
+/* Chunks of one element with 16 MiB of scratch each, so many that their scratch is twice the GPU's
+   memory: one copy could carry all of them, and slots for that would not fit. */
 static void test_batches_with_scratch(void) {
     const size_t scratch = (size_t)16 << 20;
-    pipe_array_t x = pipe_array_new(4000, PIPE_PINNED), y = pipe_array_new(4000, PIPE_PINNED);
+    pipe_array_t x, y;
     spipe_desc_t d = spipe_desc_default();
     spipe_device_t facts;
     spipe_plan_t plan;
     SPIPE_CHECK(spipe_device_get(&facts, -1));
-    d.count = 1000;
+    d.count = 2 * (facts.memory_bytes / scratch);
+    x = pipe_array_new(4 * d.count, PIPE_PINNED);
+    y = pipe_array_new(4 * d.count, PIPE_PINNED);
     d.chunk = 1;
     spipe_add_input(&d, x.at, 4);
     spipe_add_output(&d, y.at, 4);
@@ -419,6 +422,21 @@ static cudaError_t number_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 1, int), SPIPE_BUF(c, 2, int), c->count);
 }
 
+/* Whether each event that the program waits for is one that it records: a GPU takes any other for
+   no wait at all. */
+static int waits_are_recorded(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    const spipe_priv_op_t *ops = p->program.ops;
+    const size_t num = p->program.num_rows * p->program.num_ops;
+    size_t k, j;
+    for (k = 0; k < num; ++k) {
+        if (!ops[k].wait) continue;
+        for (j = 0; j < num && ops[j].done != ops[k].wait; ++j) continue;
+        if (j == num) return 0;
+    }
+    return num > 0;
+}
+
 /* A graph of a captured run: launched once, and looked at. */
 static int captured_is_right(spipe_pipeline_t *p, const int *x, int *y, int n) {
     cudaGraph_t graph = NULL;
@@ -471,6 +489,7 @@ static void test_ordered(spipe_schedule_t schedule, size_t depth, int run_before
     tap_ok(good && captured_is_right(p, in, out, LENGTH),
            "%s, %zu slots, an ordered stage: captured %s a run, it carries its state on",
            spipe_schedule_name(schedule), depth, run_before ? "after" : "before");
+    tap_ok(waits_are_recorded(p), "and waits for no event that is never recorded");
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
