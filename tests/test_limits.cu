@@ -374,9 +374,10 @@ static cudaError_t twice_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 1, unsigned char), c->count);
 }
 
-/* A stage that works in place on a copy of its input is right; one that promised to be elementwise
-   may be given the array itself, so a checked run names it before it is. */
-static void test_written_input(int memory, int elementwise, int in_place) {
+/* A stage that works in place on a copy of its input is right. One that promised to be elementwise
+   may be given the array itself, and with zero-copy each is given what is pinned: so a checked run
+   names it before it is. */
+static void test_written_input(int memory, int elementwise, int in_place, int zero_copy) {
     enum {
         LENGTH = 5000
     };
@@ -386,11 +387,13 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     spipe_report_t r;
     size_t i, changed = 0, wrong = 0;
     cudaError_t e;
+    const int wrong_stage = in_place && (elementwise || (zero_copy && memory == PIPE_PINNED));
     int stage, named;
     for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
     d.count = LENGTH;
     d.chunk = 1000;
     d.checked = 1;
+    if (zero_copy) d.schedule = SPIPE_ZERO_COPY;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     stage = spipe_add_stage(&d, "twice", twice_stage, &in_place);
@@ -401,10 +404,48 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     named = e == cudaErrorInvalidValue && r.failure.stage == 0 && r.failure.chunk == 0 &&
             strstr(r.failure.message, "stage 'twice' wrote into buffer 0, an input, at chunk 0");
     const char *does = in_place ? "works in place" : "writes its output alone";
-    tap_ok(changed == 0 && (elementwise && in_place ? named : e == cudaSuccess && wrong == 0),
-           "%s, checked, a stage that %s%s: the input stays as it is%s%s",
-           pipe_memory_names[memory], elementwise ? "is called elementwise and " : "", does,
-           named ? "; " : "", r.failure.message);
+    const char *called = elementwise ? "is called elementwise and " : "";
+    const char *how = zero_copy ? ", zero-copy" : "";
+    tap_ok(changed == 0 && (wrong_stage ? named : e == cudaSuccess && wrong == 0),
+           "%s, checked%s, a stage that %s%s: the input stays as it is%s%s",
+           pipe_memory_names[memory], how, called, does, named ? "; " : "", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* A host stage says what it writes, so an input that it writes is copied, with zero-copy, too. */
+static cudaError_t negate_stage(const spipe_chunk_t *c, void *user) {
+    unsigned char *x = SPIPE_BUF(c, 0, unsigned char);
+    size_t i;
+    (void)user;
+    for (i = 0; i < c->count; ++i) x[i] = (unsigned char)~x[i];
+    return cudaSuccess;
+}
+
+static void test_host_writes_input(int memory) {
+    enum {
+        LENGTH = 5000
+    };
+
+    pipe_array_t x = pipe_array_new(LENGTH, memory), y = pipe_array_new(LENGTH, memory);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, changed = 0, wrong = 0;
+    cudaError_t e;
+    for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
+    d.count = LENGTH;
+    d.chunk = 1000;
+    d.schedule = SPIPE_ZERO_COPY;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_host_stage(&d, "negate", negate_stage, NULL, SPIPE_BIT(0), SPIPE_BIT(0));
+    spipe_add_stage(&d, "copy", copy_stage, &one_byte);
+    e = spipe_run(&d, &r);
+    for (i = 0; i < LENGTH; ++i) changed += x.at[i] != (unsigned char)(i * 5 + 1);
+    for (i = 0; i < LENGTH; ++i) wrong += y.at[i] != (unsigned char)~(i * 5 + 1);
+    tap_ok(e == cudaSuccess && changed == 0 && wrong == 0,
+           "%s, zero-copy, a host stage that writes an input: the array stays as it is: %s",
+           pipe_memory_names[memory], r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
 }
@@ -514,9 +555,11 @@ int main(void) {
     test_wide_edge(12);
     test_batches_with_scratch();
     test_few_processors();
-    for (s = 0; s < 8; ++s) {
-        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, s >> 2 & 1);
+    for (s = 0; s < 16; ++s) {
+        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, s >> 2 & 1, s >> 3 & 1);
     }
+    test_host_writes_input(PIPE_PAGEABLE);
+    test_host_writes_input(PIPE_PINNED);
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
         for (depth = 1; depth <= 4; ++depth) {
             test_ordered(schedules[s], depth, 0);
