@@ -413,6 +413,32 @@ static void test_written_input(int memory, int elementwise, int in_place, int ze
     pipe_free(&y);
 }
 
+/* One array as input and as output, without a halo: each chunk is read before it is written. */
+static void test_one_array(int memory, spipe_schedule_t schedule) {
+    enum {
+        LENGTH = 5000
+    };
+
+    const int in_place = 0;
+    pipe_array_t x = pipe_array_new(LENGTH, memory);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, wrong = 0;
+    cudaError_t e;
+    for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
+    d.count = LENGTH;
+    d.chunk = 300;
+    d.schedule = schedule;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, x.at, 1);
+    spipe_add_stage(&d, "twice", twice_stage, (void *)&in_place);
+    e = spipe_run(&d, &r);
+    for (i = 0; i < LENGTH; ++i) wrong += x.at[i] != (unsigned char)(2 * (i * 5 + 1));
+    tap_ok(e == cudaSuccess && wrong == 0, "%s, %s: an array may be input and output: %s",
+           pipe_memory_names[memory], spipe_schedule_name(schedule), r.failure.message);
+    pipe_free(&x);
+}
+
 /* A host stage says what it writes, so an input that it writes is copied, with zero-copy, too. */
 static cudaError_t negate_stage(const spipe_chunk_t *c, void *user) {
     unsigned char *x = SPIPE_BUF(c, 0, unsigned char);
@@ -561,6 +587,8 @@ int main(void) {
     test_host_writes_input(PIPE_PAGEABLE);
     test_host_writes_input(PIPE_PINNED);
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
+        test_one_array(PIPE_PAGEABLE, schedules[s]);
+        test_one_array(PIPE_PINNED, schedules[s]);
         for (depth = 1; depth <= 4; ++depth) {
             test_ordered(schedules[s], depth, 0);
             test_ordered(schedules[s], depth, 1);
