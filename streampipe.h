@@ -755,7 +755,9 @@ typedef struct spipe_desc {
       - a replayable stage that enqueues other work than in the run of the pipeline before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
         padding may differ).
-    It never replays a graph, and uses zero-copy only where the schedule says so.               */
+      - with SPIPE_ZERO_COPY, any stage that writes into a pinned input, which would be changed.
+    It never replays a graph, uses zero-copy only where the schedule says so, and then on pinned
+    copies of the arrays, so that it cannot be captured.                                        */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
     spipe_desc_check -- find the first mistake of one, without touching the device.
@@ -3572,7 +3574,8 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
 SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
-    const double device = slots * (in_place ? p->work->temps : p->work->held);
+    const double halos = in_place ? 0.0 : (double)y->depth * p->work->halo;
+    const double device = slots * (in_place ? p->work->temps : p->work->held) + halos;
     if (device > p->work->memory) return 0;
     if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
     if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
@@ -4851,19 +4854,38 @@ SPIPE_PRIV_RARE void spipe_priv_notify(spipe_priv_pipeline_t *p, int what, const
 /* ---- 13 execute: the route -----------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
+/* Whether stages work on the user's own array. */
+SPIPE_PRIV_RARE int spipe_priv_used_in_place(const spipe_priv_request_t *r,
+                                             const spipe_plan_t *plan, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    const spipe_priv_array_t *a = &r->arrays[i];
+    if (plan->schedule != SPIPE_ZERO_COPY || b->halo_before || b->halo_after) return 0;
+    return b->host && a->type != SPIPE_PRIV_PAGEABLE && a->mapped;
+}
+
+/* Whether a pinned array must be copied though it could be used in place: in a checked run, because
+   there is no room for guards around it, and an input that a host stage writes. */
+SPIPE_PRIV_RARE int spipe_priv_needs_copy(const spipe_priv_request_t *r, int i) {
+    unsigned written = 0;
+    int s;
+    if (r->arrays[i].type != SPIPE_PRIV_PINNED) return 0;
+    for (s = 0; s < r->desc.num_stages; ++s) written |= r->desc.stages[s].writes;
+    return r->desc.checked || (r->desc.buffers[i].kind == SPIPE_INPUT && (written >> i & 1));
+}
+
 SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
                                                      const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
-    const int halo = b->halo_before || b->halo_after;
     if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
     if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
     if (plan->schedule == SPIPE_ZERO_COPY && b->host) {
-        return pageable || halo || !a->mapped ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_ZERO_COPY;
+        const int in_place = spipe_priv_used_in_place(r, plan, i) && !spipe_priv_needs_copy(r, i);
+        return in_place ? SPIPE_PRIV_PATH_ZERO_COPY : SPIPE_PRIV_PATH_STAGED;
     }
     if (!b->host || !pageable) return SPIPE_PRIV_PATH_COPIED;
     return plan->staging == SPIPE_STAGING_DIRECT ? SPIPE_PRIV_PATH_COPIED : SPIPE_PRIV_PATH_STAGED;
@@ -6884,26 +6906,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     return e;
 }
 
-/* A stage that promised to be elementwise must leave inputs as they are, because with zero-copy
-   they are the user's own arrays. Those in device memory the CPU cannot read. */
+/* Inputs must stay as they are where they are the user's own arrays: with zero-copy. A stage that
+   promised to be elementwise may be given that, so it must leave every input as it is. Those in
+   device memory the CPU cannot read. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
+    const int promised = p->request.desc.stages[op->stage].elementwise;
     int i, same;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const unsigned char *host = (const unsigned char *)b->host;
         if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
-        if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        if (!promised && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
         host += at->first * b->elem_bytes;
         SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
-                               "promised to be elementwise, and with zero-copy that changes your "
-                               "array: make the buffer in/out",
-                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; %swith "
+                               "zero-copy that changes your array: make the buffer in/out",
+                               p->request.desc.stages[op->stage].name, i, at->slot->view.index,
+                               promised ? "it promised to be elementwise, and " : "");
     }
     return cudaSuccess;
 }
@@ -6921,6 +6945,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
         const size_t size = b->elem_bytes;
         const int resident = b->kind == SPIPE_RESIDENT;
         unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
+        if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* zero-copy: used there */
+        if (!data) data = at->slot->pin_out[i];
         if (stage->host) data = at->slot->mirror[op->stage][i];
         for (k = 0; k < 2 && data; ++k) {
             unsigned char *from = data - b->halo_before * size - guard;
@@ -6949,7 +6975,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
         return cudaSuccess;
     }
     SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
-    if (!p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
     return spipe_priv_check_inputs(p, op, at);
 }
 
@@ -8174,7 +8199,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStr
     if (p->run.capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
-                                 "host stages");
+                                 "host stages, and no zero-copy that is checked");
     }
     if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
     if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));

@@ -75,6 +75,8 @@ static void run_case(int what, int memory, int checked, found_t *out) {
     out->e = spipe_run(&d, &r);
     out->seconds = spipe_priv_seconds() - began;
     out->f = r.failure;
+    /* How many are seen whole before the error shows is chance, but in a checked run, of which
+       test_sticky asks for all; tests/test_chunks_whole.cu holds the GPU back until it is not. */
     out->whole_right =
         r.failure.chunks_whole <= BAD && is_right(x.at, y.at, r.failure.chunks_whole * CHUNK);
     what = WELL;

@@ -1,7 +1,7 @@
 /*  test_checked.cu -- a checked run names the stage, the chunk and the buffer where a stage writes
     past its buffers, the stage that puts nothing on its stream, and the one that promised to be
-    replayable and is not; of a right pipeline it says nothing. Each mistake in every schedule that
-    copies, one-shot and kept. */
+    replayable and is not; of a right pipeline it says nothing. Each mistake in every schedule,
+    one-shot and kept. */
 #include "pipe_common.h"
 
 #if defined(__HOSTCUDA__)
@@ -50,8 +50,12 @@ static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
     return cudaSuccess;
 }
 
+/* With zero-copy the arrays are pinned, as pageable ones are never used in place. */
+static unsigned char *pinned_x, *pinned_y;
+
 typedef struct world {
-    unsigned char x[N], y[N], resident[64];
+    unsigned char *x, *y;
+    unsigned char pageable_x[N], pageable_y[N];
     spipe_desc_t d;
     spipe_report_t r;
     wrong_t device, host;
@@ -60,9 +64,11 @@ typedef struct world {
 static void world_new(world_t *w, spipe_schedule_t schedule, int with_host) {
     static const wrong_t none = {0, -1, 0, NULL, 0};
     size_t i;
+    w->x = schedule == SPIPE_ZERO_COPY ? pinned_x : w->pageable_x;
+    w->y = schedule == SPIPE_ZERO_COPY ? pinned_y : w->pageable_y;
     w->device = w->host = none;
     for (i = 0; i < N; ++i) w->x[i] = (unsigned char)(i * 7);
-    memset(w->y, 0xEE, sizeof w->y);
+    memset(w->y, 0xEE, N);
     w->d = spipe_desc_default();
     w->d.count = N;
     w->d.chunk = CHUNK;
@@ -346,9 +352,11 @@ static void test_apart(void) {
 
 int main(void) {
     static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
-                                                 SPIPE_BREADTH_FIRST};
+                                                 SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
     unsigned char *table;
     size_t s;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_x, N));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned_y, N));
     SPIPE_CHECK(cudaMalloc((void **)&table, 32));
     SPIPE_CHECK(cudaMemset(table, 0, 32));
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
@@ -365,5 +373,7 @@ int main(void) {
     test_apart();
 #endif
     SPIPE_CHECK(cudaFree(table));
+    SPIPE_CHECK(spipe_pinned_free(pinned_x));
+    SPIPE_CHECK(spipe_pinned_free(pinned_y));
     return tap_done();
 }

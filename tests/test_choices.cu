@@ -913,8 +913,9 @@ static cudaError_t waiting_stage(const spipe_chunk_t *c, void *user) {
     return e == cudaSuccess ? cudaStreamSynchronize(c->stream) : e; /* no capture allows that */
 }
 
-/* One that promised nothing is called for each chunk of each run. */
-static void test_not_replayable(void) {
+/* One that promised nothing is called for each chunk of each run. So is one that did, in a checked
+   run: a replay would do what it did before, and the mistake would not show. */
+static void test_not_replayed(int checked) {
     pipe_array_t x = pipe_array_new(N, PIPE_PINNED), y = pipe_array_new(N, PIPE_PINNED);
     seen_t s = new_seen();
     spipe_desc_t d = describe(x, y, &s);
@@ -923,6 +924,8 @@ static void test_not_replayable(void) {
     size_t wrong = 0, k;
     d.chunk = CHUNK;
     d.depth = 4;
+    d.checked = checked;
+    if (checked) spipe_stage_replayable(&d, 0);
     pipe_randomise(x);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (k = 1; k <= 6; ++k) {
@@ -930,7 +933,8 @@ static void test_not_replayable(void) {
         SPIPE_CHECK(spipe_pipeline_run(p, &r));
         wrong += r.replayed || s.calls != k * (CHUNKS + 1) || !s.in_order;
     }
-    tap_ok(wrong == 0, "a stage that is not replayable is called for each chunk of each run");
+    tap_ok(wrong == 0, "a stage that is %s is called for each chunk of each run",
+           checked ? "replayable, but checked," : "not replayable");
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
@@ -1129,7 +1133,8 @@ int main(void) {
     test_trial_and_changes();
     test_replay();
     test_no_replay();
-    test_not_replayable();
+    test_not_replayed(0);
+    test_not_replayed(1);
     test_own_stream();
     for (k = 0; k <= 5; ++k) test_several_arrays(k);
     return tap_done();

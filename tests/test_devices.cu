@@ -331,10 +331,11 @@ static void test_flow_fails(void) {
     for (size_t i = 0; i < whole && i < w.y.bytes; ++i) {
         right &= w.y.at[i] == pipe_mix(w.x.at[i], i);
     }
-    /* what other GPUs had read before it may not have come to its end */
+    /* Chunks that other GPUs had read before it may wait for their turn at a sink, which nobody is
+       given any more; how many do is chance. */
     const size_t under_way = 2 * r.depth * (size_t)num_devices * 64;
     tap_ok(e == cudaErrorOperatingSystem && right && whole <= 2944 && whole + under_way >= 2944 &&
-               w.given < 3200 && !w.wrong &&
+               w.taken == whole && w.given < 3200 && !w.wrong &&
                strstr(r.failure.message, "the source of buffer 0 failed at chunk 46"),
            "a source that fails ends the run, and what is called whole is: %s", r.failure.message);
     flow_free(&w);
@@ -408,13 +409,16 @@ typedef struct trap { /* a stage that works until its n-th call, and fails num t
     pipe_mix_args_t args;
     std::atomic<int> calls;
     int from, num;
+    std::atomic<size_t> first_failed{SIZE_MAX}; /* of the chunks that it failed at */
 } trap_t;
 
 static cudaError_t trap_stage(const spipe_chunk_t *c, void *user) {
     trap_t *t = (trap_t *)user;
     const int call = ++t->calls;
-    if (call >= t->from && call < t->from + t->num) return cudaErrorAssert;
-    return pipe_mix_stage(c, &t->args);
+    size_t first = t->first_failed;
+    if (call < t->from || call >= t->from + t->num) return pipe_mix_stage(c, &t->args);
+    while (c->index < first && !t->first_failed.compare_exchange_weak(first, c->index)) continue;
+    return cudaErrorAssert;
 }
 
 static void describe_trap(spipe_desc_t *d, pipe_array_t x, pipe_array_t y, trap_t *t, int in_out) {
@@ -422,6 +426,7 @@ static void describe_trap(spipe_desc_t *d, pipe_array_t x, pipe_array_t y, trap_
     d->count = x.bytes;
     d->chunk = 100;
     t->calls = 0;
+    t->first_failed = SIZE_MAX;
     t->args.in = 0;
     t->args.out = in_out ? 0 : 1;
     t->args.elem_bytes = 1;
@@ -463,7 +468,7 @@ static void test_stand_in(int memory) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
     tap_ok(e == cudaErrorAssert && right && r.failure.stage == 0 && r.chunks_done == 19 &&
-               r.failure.chunks_whole <= r.chunks_done && strstr(r.failure.message, "'trap'") &&
+               r.failure.chunks_whole == t.first_failed && strstr(r.failure.message, "'trap'") &&
                strstr(r.failure.message, "device "),
            "when all have failed the run has, and says where: %s", r.failure.message);
     pipe_free(&x);
@@ -486,9 +491,8 @@ static void test_no_stand_in(void) {
     for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
         right &= y.at[i] == pipe_mix(x.at[i], i);
     }
-    const size_t under_way = 2 * r.depth * (size_t)num_devices;
-    tap_ok(e == cudaErrorAssert && right && r.failure.chunks_whole <= r.failure.chunk &&
-               r.failure.chunks_whole + under_way >= r.failure.chunk && r.failure.stage == 0,
+    tap_ok(e == cudaErrorAssert && right && r.failure.chunk == t.first_failed &&
+               r.failure.chunks_whole == t.first_failed && r.failure.stage == 0,
            "an in/out array may be half written: nobody stands in, the run says so");
     pipe_free(&x);
     pipe_free(&y);
@@ -556,7 +560,7 @@ static void test_written_input(int zero_copy) {
             d.stages[0].user = &in_place;
         }
         const cudaError_t e = spipe_run(&d, &r);
-        good &= e == cudaErrorAssert && r.failure.chunks_whole < 200;
+        good &= e == cudaErrorAssert && r.failure.chunks_whole == t.first_failed;
         for (size_t i = 0; i < r.failure.chunks_whole * 100; ++i) {
             const unsigned char once = pipe_mix(was.at[i], i);
             good &= to.at[i] == (zero_copy ? pipe_mix(once, i) : once);
@@ -716,6 +720,7 @@ static void test_counted_source_ends(void) {
     spipe_devices_reduce(&d, add_counts, &calls);
     use(&d);
     tap_ok(spipe_run(&d, &r) == cudaErrorAssert && r.failure.stage == 0 &&
+               /* the first chunk of the GPU that failed, and which one that is is chance */
                r.failure.chunks_whole < 200 && strstr(r.failure.message, "'count'"),
            "what was counted of a source is gone with its GPU: the run fails: %s",
            r.failure.message);

@@ -10,6 +10,7 @@
 static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
 static int bad_errno;                /* ... with this */
 static int is_short;                 /* 1 = calls do a part, and are interrupted now and then */
+static int no_nameless;              /* 1 = the system has no nameless files */
 
 static int fail_with(int number) {
     errno = number;
@@ -37,13 +38,20 @@ static inline ssize_t test_pwrite(int fd, const void *from, size_t n, off_t at) 
     return shortened(&n, at) ? -1 : pwrite(fd, from, n, at);
 }
 
+/* The library asks whether a nameless file could be given its name. */
+static inline int test_access(const char *path, int mode) {
+    return no_nameless ? fail_with(ENOENT) : access(path, mode);
+}
+
 #include "pipe_common.h"
+#define access test_access
 #define pread  test_pread
 #define pwrite test_pwrite
 #include "streampipe_files.h"
 #if defined(__HOSTCUDA__)
 #include "hostcuda.h"
 #endif
+#undef access
 #undef pread
 #undef pwrite
 #include "streampipe_devices.h"
@@ -466,6 +474,42 @@ static void test_names(void) {
     (void)remove(out_name);
 }
 
+/* Without nameless files an output has a temporary name. What lies there is somebody else's: a link
+   is not followed, and the next name is taken. */
+static void test_temporary_name(void) {
+    char part[192], other[128];
+    struct stat st;
+    world_t w;
+    int k, good;
+    snprintf(part, sizeof part, "%s.%ld.0.part", out_name, (long)getpid());
+    snprintf(other, sizeof other, "%s/other", folder);
+    no_nameless = 1;
+    for (k = 0; k < 2; ++k) { /* a link to a file, and one that leads nowhere */
+        write_file(in_name, 100000);
+        if (k == 0) write_file(other, 10);
+        if (symlink(other, part) != 0) exit(99);
+        SPIPE_CHECK(begin(&w, in_name, out_name));
+        add(&w, 10);
+        SPIPE_CHECK(spipe_run(&w.d, &w.r));
+        good = !w.out.nameless && read_file(out_name) == -1;
+        SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
+        end(&w);
+        good &= read_file(out_name) == 100000 && turned(0, 100000);
+        good &= lstat(part, &st) == 0 && S_ISLNK(st.st_mode);
+        good &=
+            k == 0 ? read_file(other) == 10 && memcmp(seen, data, 10) == 0 : read_file(other) == -1;
+        (void)remove(out_name);
+        (void)remove(other);
+        SPIPE_CHECK(begin(&w, in_name, out_name));
+        end(&w);
+        (void)remove(part);
+        tap_ok(good && num_in_folder() == 1,
+               "a temporary name: a link to %s there is not followed, and no part is left",
+               k == 0 ? "a file" : "nothing");
+    }
+    no_nameless = 0;
+}
+
 /* A program that is killed while it writes leaves no file behind, where the system has nameless
    ones. */
 static void test_killed(void) {
@@ -474,7 +518,8 @@ static void test_killed(void) {
     if (child == 0) {
         spipe_file_t f;
         if (spipe_file_create(&f, out_name, NULL) != cudaSuccess) _exit(1);
-        if (!f.nameless) _exit(2);
+        if (!f.nameless) spipe_file_close(&f);
+        if (f.fd < 0) _exit(2);
         kill(getpid(), SIGKILL);
     }
     waitpid(child, &status, 0);
@@ -525,6 +570,7 @@ int main(void) {
     test_small();
     test_chosen();
     test_names();
+    test_temporary_name();
     test_killed();
     test_again();
     test_errors(EIO, 0, 0);

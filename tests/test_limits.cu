@@ -246,15 +246,18 @@ static void test_wide_edge(size_t elem_bytes) {
     pipe_free(&y);
 }
 
-/* Chunks of one element with 16 MiB of scratch each, on a GPU that has room for few. */
+/* Chunks of one element with 16 MiB of scratch each, so many that their scratch is twice the GPU's
+   memory: one copy could carry all of them, and slots for that would not fit. */
 static void test_batches_with_scratch(void) {
     const size_t scratch = (size_t)16 << 20;
-    pipe_array_t x = pipe_array_new(4000, PIPE_PINNED), y = pipe_array_new(4000, PIPE_PINNED);
+    pipe_array_t x, y;
     spipe_desc_t d = spipe_desc_default();
     spipe_device_t facts;
     spipe_plan_t plan;
     SPIPE_CHECK(spipe_device_get(&facts, -1));
-    d.count = 1000;
+    d.count = 2 * (facts.memory_bytes / scratch);
+    x = pipe_array_new(4 * d.count, PIPE_PINNED);
+    y = pipe_array_new(4 * d.count, PIPE_PINNED);
     d.chunk = 1;
     spipe_add_input(&d, x.at, 4);
     spipe_add_output(&d, y.at, 4);
@@ -371,9 +374,10 @@ static cudaError_t twice_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 1, unsigned char), c->count);
 }
 
-/* A stage that works in place on a copy of its input is right; one that promised to be elementwise
-   may be given the array itself, so a checked run names it before it is. */
-static void test_written_input(int memory, int elementwise, int in_place) {
+/* A stage that works in place on a copy of its input is right. One that promised to be elementwise
+   may be given the array itself, and with zero-copy each is given what is pinned: so a checked run
+   names it before it is. */
+static void test_written_input(int memory, int elementwise, int in_place, int zero_copy) {
     enum {
         LENGTH = 5000
     };
@@ -383,11 +387,13 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     spipe_report_t r;
     size_t i, changed = 0, wrong = 0;
     cudaError_t e;
+    const int wrong_stage = in_place && (elementwise || (zero_copy && memory == PIPE_PINNED));
     int stage, named;
     for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
     d.count = LENGTH;
     d.chunk = 1000;
     d.checked = 1;
+    if (zero_copy) d.schedule = SPIPE_ZERO_COPY;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
     stage = spipe_add_stage(&d, "twice", twice_stage, &in_place);
@@ -398,10 +404,74 @@ static void test_written_input(int memory, int elementwise, int in_place) {
     named = e == cudaErrorInvalidValue && r.failure.stage == 0 && r.failure.chunk == 0 &&
             strstr(r.failure.message, "stage 'twice' wrote into buffer 0, an input, at chunk 0");
     const char *does = in_place ? "works in place" : "writes its output alone";
-    tap_ok(changed == 0 && (elementwise && in_place ? named : e == cudaSuccess && wrong == 0),
-           "%s, checked, a stage that %s%s: the input stays as it is%s%s",
-           pipe_memory_names[memory], elementwise ? "is called elementwise and " : "", does,
-           named ? "; " : "", r.failure.message);
+    const char *called = elementwise ? "is called elementwise and " : "";
+    const char *how = zero_copy ? ", zero-copy" : "";
+    tap_ok(changed == 0 && (wrong_stage ? named : e == cudaSuccess && wrong == 0),
+           "%s, checked%s, a stage that %s%s: the input stays as it is%s%s",
+           pipe_memory_names[memory], how, called, does, named ? "; " : "", r.failure.message);
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
+/* One array as input and as output, without a halo: each chunk is read before it is written. */
+static void test_one_array(int memory, spipe_schedule_t schedule) {
+    enum {
+        LENGTH = 5000
+    };
+
+    const int in_place = 0;
+    pipe_array_t x = pipe_array_new(LENGTH, memory);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, wrong = 0;
+    cudaError_t e;
+    for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
+    d.count = LENGTH;
+    d.chunk = 300;
+    d.schedule = schedule;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, x.at, 1);
+    spipe_add_stage(&d, "twice", twice_stage, (void *)&in_place);
+    e = spipe_run(&d, &r);
+    for (i = 0; i < LENGTH; ++i) wrong += x.at[i] != (unsigned char)(2 * (i * 5 + 1));
+    tap_ok(e == cudaSuccess && wrong == 0, "%s, %s: an array may be input and output: %s",
+           pipe_memory_names[memory], spipe_schedule_name(schedule), r.failure.message);
+    pipe_free(&x);
+}
+
+/* A host stage says what it writes, so an input that it writes is copied, with zero-copy, too. */
+static cudaError_t negate_stage(const spipe_chunk_t *c, void *user) {
+    unsigned char *x = SPIPE_BUF(c, 0, unsigned char);
+    size_t i;
+    (void)user;
+    for (i = 0; i < c->count; ++i) x[i] = (unsigned char)~x[i];
+    return cudaSuccess;
+}
+
+static void test_host_writes_input(int memory) {
+    enum {
+        LENGTH = 5000
+    };
+
+    pipe_array_t x = pipe_array_new(LENGTH, memory), y = pipe_array_new(LENGTH, memory);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    size_t i, changed = 0, wrong = 0;
+    cudaError_t e;
+    for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
+    d.count = LENGTH;
+    d.chunk = 1000;
+    d.schedule = SPIPE_ZERO_COPY;
+    spipe_add_input(&d, x.at, 1);
+    spipe_add_output(&d, y.at, 1);
+    spipe_add_host_stage(&d, "negate", negate_stage, NULL, SPIPE_BIT(0), SPIPE_BIT(0));
+    spipe_add_stage(&d, "copy", copy_stage, &one_byte);
+    e = spipe_run(&d, &r);
+    for (i = 0; i < LENGTH; ++i) changed += x.at[i] != (unsigned char)(i * 5 + 1);
+    for (i = 0; i < LENGTH; ++i) wrong += y.at[i] != (unsigned char)~(i * 5 + 1);
+    tap_ok(e == cudaSuccess && changed == 0 && wrong == 0,
+           "%s, zero-copy, a host stage that writes an input: the array stays as it is: %s",
+           pipe_memory_names[memory], r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
 }
@@ -417,6 +487,21 @@ static cudaError_t number_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(number, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const int),
                         SPIPE_BUF(c, 1, int), SPIPE_BUF(c, 2, int), c->count);
+}
+
+/* Whether each event that the program waits for is one that it records: a GPU takes any other for
+   no wait at all. */
+static int waits_are_recorded(const spipe_pipeline_t *pipeline) {
+    const spipe_priv_pipeline_t *p = (const spipe_priv_pipeline_t *)(const void *)pipeline;
+    const spipe_priv_op_t *ops = p->program.ops;
+    const size_t num = p->program.num_rows * p->program.num_ops;
+    size_t k, j;
+    for (k = 0; k < num; ++k) {
+        if (!ops[k].wait) continue;
+        for (j = 0; j < num && ops[j].done != ops[k].wait; ++j) continue;
+        if (j == num) return 0;
+    }
+    return num > 0;
 }
 
 /* A graph of a captured run: launched once, and looked at. */
@@ -471,6 +556,7 @@ static void test_ordered(spipe_schedule_t schedule, size_t depth, int run_before
     tap_ok(good && captured_is_right(p, in, out, LENGTH),
            "%s, %zu slots, an ordered stage: captured %s a run, it carries its state on",
            spipe_schedule_name(schedule), depth, run_before ? "after" : "before");
+    tap_ok(waits_are_recorded(p), "and waits for no event that is never recorded");
     SPIPE_CHECK(spipe_pipeline_destroy(p));
     pipe_free(&x);
     pipe_free(&y);
@@ -495,10 +581,14 @@ int main(void) {
     test_wide_edge(12);
     test_batches_with_scratch();
     test_few_processors();
-    for (s = 0; s < 8; ++s) {
-        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, s >> 2 & 1);
+    for (s = 0; s < 16; ++s) {
+        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, s >> 2 & 1, s >> 3 & 1);
     }
+    test_host_writes_input(PIPE_PAGEABLE);
+    test_host_writes_input(PIPE_PINNED);
     for (s = 0; s < sizeof schedules / sizeof *schedules; ++s) {
+        test_one_array(PIPE_PAGEABLE, schedules[s]);
+        test_one_array(PIPE_PINNED, schedules[s]);
         for (depth = 1; depth <= 4; ++depth) {
             test_ordered(schedules[s], depth, 0);
             test_ordered(schedules[s], depth, 1);

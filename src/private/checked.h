@@ -28,26 +28,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     return e;
 }
 
-/* A stage that promised to be elementwise must leave inputs as they are, because with zero-copy
-   they are the user's own arrays. Those in device memory the CPU cannot read. */
+/* Inputs must stay as they are where they are the user's own arrays: with zero-copy. A stage that
+   promised to be elementwise may be given that, so it must leave every input as it is. Those in
+   device memory the CPU cannot read. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
+    const int promised = p->request.desc.stages[op->stage].elementwise;
     int i, same;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         const unsigned char *host = (const unsigned char *)b->host;
         if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
-        if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) continue;
+        if (!promised && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
         host += at->first * b->elem_bytes;
         SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; it "
-                               "promised to be elementwise, and with zero-copy that changes your "
-                               "array: make the buffer in/out",
-                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; %swith "
+                               "zero-copy that changes your array: make the buffer in/out",
+                               p->request.desc.stages[op->stage].name, i, at->slot->view.index,
+                               promised ? "it promised to be elementwise, and " : "");
     }
     return cudaSuccess;
 }
@@ -65,6 +67,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
         const size_t size = b->elem_bytes;
         const int resident = b->kind == SPIPE_RESIDENT;
         unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
+        if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* zero-copy: used there */
+        if (!data) data = at->slot->pin_out[i];
         if (stage->host) data = at->slot->mirror[op->stage][i];
         for (k = 0; k < 2 && data; ++k) {
             unsigned char *from = data - b->halo_before * size - guard;
@@ -93,7 +97,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
         return cudaSuccess;
     }
     SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
-    if (!p->request.desc.stages[op->stage].elementwise) return cudaSuccess;
     return spipe_priv_check_inputs(p, op, at);
 }
 

@@ -160,7 +160,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStr
     if (p->run.capturing) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
-                                 "host stages");
+                                 "host stages, and no zero-copy that is checked");
     }
     if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
     if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));

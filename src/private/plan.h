@@ -34,7 +34,8 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
 SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
     const double slots = (double)y->depth * (double)(y->chunk * y->batch);
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
-    const double device = slots * (in_place ? p->work->temps : p->work->held);
+    const double halos = in_place ? 0.0 : (double)y->depth * p->work->halo;
+    const double device = slots * (in_place ? p->work->temps : p->work->held) + halos;
     if (device > p->work->memory) return 0;
     if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
     if (p->pinned_bytes == 0 || y->pageable_slots) return 1;

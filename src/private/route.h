@@ -1,19 +1,38 @@
 /* ---- 13 execute: the route -----------------------------------------------------------------
    From request and plan: how each buffer travels, and the stages as steps on streams. Pure; writes
    spipe_priv_route_t. */
+/* Whether stages work on the user's own array. */
+SPIPE_PRIV_RARE int spipe_priv_used_in_place(const spipe_priv_request_t *r,
+                                             const spipe_plan_t *plan, int i) {
+    const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+    const spipe_priv_array_t *a = &r->arrays[i];
+    if (plan->schedule != SPIPE_ZERO_COPY || b->halo_before || b->halo_after) return 0;
+    return b->host && a->type != SPIPE_PRIV_PAGEABLE && a->mapped;
+}
+
+/* Whether a pinned array must be copied though it could be used in place: in a checked run, because
+   there is no room for guards around it, and an input that a host stage writes. */
+SPIPE_PRIV_RARE int spipe_priv_needs_copy(const spipe_priv_request_t *r, int i) {
+    unsigned written = 0;
+    int s;
+    if (r->arrays[i].type != SPIPE_PRIV_PINNED) return 0;
+    for (s = 0; s < r->desc.num_stages; ++s) written |= r->desc.stages[s].writes;
+    return r->desc.checked || (r->desc.buffers[i].kind == SPIPE_INPUT && (written >> i & 1));
+}
+
 SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t *r,
                                                      const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
-    const int halo = b->halo_before || b->halo_after;
     if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
     if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
     if (plan->schedule == SPIPE_ZERO_COPY && b->host) {
-        return pageable || halo || !a->mapped ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_ZERO_COPY;
+        const int in_place = spipe_priv_used_in_place(r, plan, i) && !spipe_priv_needs_copy(r, i);
+        return in_place ? SPIPE_PRIV_PATH_ZERO_COPY : SPIPE_PRIV_PATH_STAGED;
     }
     if (!b->host || !pageable) return SPIPE_PRIV_PATH_COPIED;
     return plan->staging == SPIPE_STAGING_DIRECT ? SPIPE_PRIV_PATH_COPIED : SPIPE_PRIV_PATH_STAGED;

@@ -215,7 +215,9 @@ typedef struct spipe_desc {
       - a replayable stage that enqueues other work than in the run of the pipeline before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
         padding may differ).
-    It never replays a graph, and uses zero-copy only where the schedule says so.               */
+      - with SPIPE_ZERO_COPY, any stage that writes into a pinned input, which would be changed.
+    It never replays a graph, uses zero-copy only where the schedule says so, and then on pinned
+    copies of the arrays, so that it cannot be captured.                                        */
 
 /*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
     spipe_desc_check -- find the first mistake of one, without touching the device.
