@@ -3987,8 +3987,8 @@ typedef struct spipe_priv_request {
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
 } spipe_priv_request_t;
 
-/* Where a pipeline gets what it needs: made by CUDA for it alone (provider.h), or lent by resources
-   that it shares with others (resources.h). */
+/* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
+   there is no provider, CUDA and the system make it for this pipeline alone. */
 typedef struct spipe_priv_provider {
     /* What is known of the device, its costs, and how much a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
@@ -3999,11 +3999,11 @@ typedef struct spipe_priv_provider {
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
     void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
     void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
-    /* Before a run's first operation and after its last one; NULL = nothing is to be done. */
+    /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
-       since. NULL = the run may have all that it wants. */
+       since. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     int (*share_changed)(const struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
@@ -4487,6 +4487,29 @@ SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
                                spipe_priv_kind_name(from), spipe_priv_kind_name(to));
 }
 
+/* ---- src/private/provider.h ---- */
+/* ---- 13 execute: the provider --------------------------------------------------------------
+   Where a pipeline's memory, streams and threads come from: NULL = from CUDA and the system, for
+   this pipeline alone; else from what runs share (lent.h). */
+SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_desc_t *d) {
+    const spipe_priv_shared_t *shared = (const spipe_priv_shared_t *)(const void *)d->resources;
+    return shared ? shared->provider : NULL;
+}
+
+/* Takes part in what is shared, until check_out; may wait for others. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
+    if (p->entered || !p->provider) return cudaSuccess;
+    SPIPE_TRY(p->provider->enter(p));
+    p->entered = 1;
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
+    if (!p->entered || p->stays) return;
+    p->entered = 0;
+    p->provider->leave(p);
+}
+
 /* ---- src/private/request.h ---- */
 /* ---- 13 execute: the request ---------------------------------------------------------------
    The description as it is kept, what kind of memory its arrays are, and planning it. The one place
@@ -4544,12 +4567,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
-/* Where a run gets what it needs; in provider.h. */
-SPIPE_PRIV_RARE const struct spipe_priv_provider *spipe_priv_provider_of(const spipe_desc_t *d);
-
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
+    const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
     cudaError_t e;
     r->desc = *d;
     r->kept = kept;
@@ -4557,7 +4578,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
-    e = spipe_priv_provider_of(d)->facts(r, f);
+    e = from ? from->facts(r, f) : spipe_priv_device_facts(&r->facts, r->device);
+    if (!from) r->costs = spipe_priv_costs_for(r->facts.name);
+    if (d->costs) r->costs = *d->costs;
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
     if (e == cudaSuccess || (f && f->error == e)) return e;
     (void)cudaGetLastError();
@@ -5087,6 +5110,11 @@ SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
            status == cudaStreamCaptureStatusNone;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
+    if (p->provider) return p->provider->stream(p, stream);
+    return spipe_stream_create(stream, p->request.desc.priority);
+}
+
 /* The streams that the plan needs and that are not there yet. All have the pipeline's priority:
    copies do not care. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
@@ -5099,12 +5127,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) 
         s->streams[s->num++] = cudaStreamPerThread;
         s->first_owned = 1;
     }
-    for (; s->num < total; ++s->num) SPIPE_TRY(p->provider->stream(p, &s->streams[s->num]));
+    for (; s->num < total; ++s->num) SPIPE_TRY(spipe_priv_new_stream(p, &s->streams[s->num]));
     return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(p->provider->event(p, event));
+    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
     p->streams.events[p->streams.num_events++] = *event;
     return cudaSuccess;
 }
@@ -5161,9 +5189,14 @@ SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cuda
     for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
 }
 
-SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
+/* Destroys streams and events, or gives them back. */
+SPIPE_PRIV_RARE void spipe_priv_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
     const spipe_priv_streams_t *s = &p->streams;
     int i;
+    if (p->provider) {
+        p->provider->end_streams(p, e);
+        return;
+    }
     for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     for (i = s->first_owned; i < s->num; ++i) {
         spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
@@ -5336,10 +5369,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_apart(spipe_priv_memory_t *m) {
     return e;
 }
 
-/* Frees both arenas that were allocated for this pipeline alone. */
+/* Frees both arenas, or gives them back. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
-    cudaError_t e = spipe_priv_free_apart(m);
+    cudaError_t e = cudaSuccess;
+    if (p->provider) return p->provider->free_arenas(p);
+    e = spipe_priv_free_apart(m);
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
@@ -5387,11 +5422,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Arenas of these sizes from CUDA; the provider's way for a pipeline by itself. */
+/* Arenas of these sizes. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
+    if (p->provider) return p->provider->arenas(p, device, pinned);
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
@@ -5416,9 +5452,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
-    SPIPE_TRY(p->provider->free_arenas(p));
+    SPIPE_TRY(spipe_priv_free_arenas(p));
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    e = p->provider->arenas(p, device, pinned);
+    e = spipe_priv_allocate_arenas(p, device, pinned);
     if (m->refused > 0) m->refused = wanted;
     return e;
 }
@@ -5979,7 +6015,7 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
     wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
-    if (p->provider->share) p->provider->share(p, wanted);
+    if (p->provider) p->provider->share(p, wanted);
 }
 
 /* Memory for the queues, once there is host work. */
@@ -6006,7 +6042,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
-        void *thread = p->provider->start_thread(p, spipe_priv_worker_thread, q);
+        void *thread = p->provider ? p->provider->start_thread(p, spipe_priv_worker_thread, q)
+                                   : spipe_priv_thread_start(spipe_priv_worker_thread, q);
         if (!thread) break;
         spipe_priv_lock(p->sync);
         q->threads[q->num_threads++] = thread;
@@ -6049,7 +6086,13 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         p->workers.quit = 1;
         spipe_priv_wake_all(q);
         spipe_priv_unlock(p->sync);
-        for (k = q->num_threads; k > 0;) p->provider->join_thread(p, q->threads[--k]);
+        for (k = q->num_threads; k > 0;) {
+            void *thread = q->threads[--k];
+            if (p->provider)
+                p->provider->join_thread(p, thread);
+            else
+                spipe_priv_thread_join(thread);
+        }
         q->num_threads = 0;
     }
     free(p->workers.block);
@@ -6102,69 +6145,6 @@ SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
     }
     spipe_priv_unlock(p->sync);
     return busy;
-}
-
-/* ---- src/private/provider.h ---- */
-/* ---- 13 execute: the provider --------------------------------------------------------------
-   Where a pipeline's memory, streams and threads come from. Here: made by CUDA and the system for
-   this pipeline alone. resources.h has the other one, which lends what runs share. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_own_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
-    (void)f;
-    SPIPE_TRY(spipe_priv_device_facts(&r->facts, r->device));
-    r->costs = r->desc.costs ? *r->desc.costs : spipe_priv_costs_for(r->facts.name);
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_own_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
-    return spipe_stream_create(stream, p->request.desc.priority);
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_own_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    (void)p;
-    return spipe_event_create(event);
-}
-
-SPIPE_PRIV_RARE void *spipe_priv_own_thread(spipe_priv_pipeline_t *p, void *(*fn)(void *arg),
-                                            void *arg) {
-    (void)p;
-    return spipe_priv_thread_start(fn, arg);
-}
-
-SPIPE_PRIV_RARE void spipe_priv_own_join(spipe_priv_pipeline_t *p, void *thread) {
-    (void)p;
-    spipe_priv_thread_join(thread);
-}
-
-/* What resources begin with, too: whoever is given them finds their provider there. */
-SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_desc_t *d) {
-    static const spipe_priv_provider_t own = {spipe_priv_own_facts,
-                                              spipe_priv_own_stream,
-                                              spipe_priv_own_event,
-                                              spipe_priv_destroy_streams,
-                                              spipe_priv_allocate_arenas,
-                                              spipe_priv_free_arenas,
-                                              spipe_priv_own_thread,
-                                              spipe_priv_own_join,
-                                              NULL,
-                                              NULL,
-                                              NULL,
-                                              NULL};
-    const spipe_priv_shared_t *shared = (const spipe_priv_shared_t *)(const void *)d->resources;
-    return shared ? shared->provider : &own;
-}
-
-/* Takes part in what is shared, until check_out; may wait for others. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
-    if (p->entered || !p->provider->enter) return cudaSuccess;
-    SPIPE_TRY(p->provider->enter(p));
-    p->entered = 1;
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
-    if (!p->entered || p->stays) return;
-    p->entered = 0;
-    p->provider->leave(p);
 }
 
 /* ---- src/private/filling.h ---- */
@@ -6676,7 +6656,7 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
    that are free when their batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
-    if (p->provider->share && p->provider->share_changed(p)) spipe_priv_start_workers(p);
+    if (p->provider && p->provider->share_changed(p)) spipe_priv_start_workers(p);
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
@@ -6924,10 +6904,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; %swith "
-                               "zero-copy that changes your array: make the buffer in/out",
-                               p->request.desc.stages[op->stage].name, i, at->slot->view.index,
-                               promised ? "it promised to be elementwise, and " : "");
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; with "
+                               "zero-copy, which elementwise allows, that changes your array: make "
+                               "the buffer in/out",
+                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
     }
     return cudaSuccess;
 }
@@ -8491,8 +8471,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
-    spipe_priv_keep_error(&e, p->provider->free_arenas(p)); /* streams end faster after it */
-    p->provider->end_streams(p, &e);
+    spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* streams end faster after it */
+    spipe_priv_end_streams(p, &e);
     p->stays = 0;
     spipe_priv_check_out(p);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
@@ -9143,7 +9123,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
                          "the resources are of device %d, and device %d is the current one",
                          s->facts.device, r->device);
     r->facts = s->facts;
-    r->costs = r->desc.costs ? *r->desc.costs : s->costs;
+    r->costs = s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;

@@ -47,7 +47,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
                          "the resources are of device %d, and device %d is the current one",
                          s->facts.device, r->device);
     r->facts = s->facts;
-    r->costs = r->desc.costs ? *r->desc.costs : s->costs;
+    r->costs = s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;

@@ -163,10 +163,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_apart(spipe_priv_memory_t *m) {
     return e;
 }
 
-/* Frees both arenas that were allocated for this pipeline alone. */
+/* Frees both arenas, or gives them back. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
-    cudaError_t e = spipe_priv_free_apart(m);
+    cudaError_t e = cudaSuccess;
+    if (p->provider) return p->provider->free_arenas(p);
+    e = spipe_priv_free_apart(m);
     if (m->device) spipe_priv_keep_error(&e, cudaFree(m->device));
     if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
@@ -214,11 +216,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Arenas of these sizes from CUDA; the provider's way for a pipeline by itself. */
+/* Arenas of these sizes. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
+    if (p->provider) return p->provider->arenas(p, device, pinned);
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
@@ -243,9 +246,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
-    SPIPE_TRY(p->provider->free_arenas(p));
+    SPIPE_TRY(spipe_priv_free_arenas(p));
     if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
-    e = p->provider->arenas(p, device, pinned);
+    e = spipe_priv_allocate_arenas(p, device, pinned);
     if (m->refused > 0) m->refused = wanted;
     return e;
 }

@@ -8,8 +8,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
-    spipe_priv_keep_error(&e, p->provider->free_arenas(p)); /* streams end faster after it */
-    p->provider->end_streams(p, &e);
+    spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* streams end faster after it */
+    spipe_priv_end_streams(p, &e);
     p->stays = 0;
     spipe_priv_check_out(p);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {

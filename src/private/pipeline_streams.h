@@ -40,6 +40,11 @@ SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
            status == cudaStreamCaptureStatusNone;
 }
 
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
+    if (p->provider) return p->provider->stream(p, stream);
+    return spipe_stream_create(stream, p->request.desc.priority);
+}
+
 /* The streams that the plan needs and that are not there yet. All have the pipeline's priority:
    copies do not care. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
@@ -52,12 +57,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) 
         s->streams[s->num++] = cudaStreamPerThread;
         s->first_owned = 1;
     }
-    for (; s->num < total; ++s->num) SPIPE_TRY(p->provider->stream(p, &s->streams[s->num]));
+    for (; s->num < total; ++s->num) SPIPE_TRY(spipe_priv_new_stream(p, &s->streams[s->num]));
     return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(p->provider->event(p, event));
+    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
     p->streams.events[p->streams.num_events++] = *event;
     return cudaSuccess;
 }
@@ -114,9 +119,14 @@ SPIPE_PRIV_RARE void spipe_priv_sync_streams(const spipe_priv_streams_t *s, cuda
     for (i = 0; i < s->num; ++i) spipe_priv_keep_error(e, cudaStreamSynchronize(s->streams[i]));
 }
 
-SPIPE_PRIV_RARE void spipe_priv_destroy_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
+/* Destroys streams and events, or gives them back. */
+SPIPE_PRIV_RARE void spipe_priv_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
     const spipe_priv_streams_t *s = &p->streams;
     int i;
+    if (p->provider) {
+        p->provider->end_streams(p, e);
+        return;
+    }
     for (i = 0; i < s->num_events; ++i) spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     for (i = s->first_owned; i < s->num; ++i) {
         spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));

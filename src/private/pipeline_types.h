@@ -21,8 +21,8 @@ typedef struct spipe_priv_request {
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
 } spipe_priv_request_t;
 
-/* Where a pipeline gets what it needs: made by CUDA for it alone (provider.h), or lent by resources
-   that it shares with others (resources.h). */
+/* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
+   there is no provider, CUDA and the system make it for this pipeline alone. */
 typedef struct spipe_priv_provider {
     /* What is known of the device, its costs, and how much a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
@@ -33,11 +33,11 @@ typedef struct spipe_priv_provider {
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
     void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
     void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
-    /* Before a run's first operation and after its last one; NULL = nothing is to be done. */
+    /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
-       since. NULL = the run may have all that it wants. */
+       since. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     int (*share_changed)(const struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;

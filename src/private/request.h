@@ -54,12 +54,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
-/* Where a run gets what it needs; in provider.h. */
-SPIPE_PRIV_RARE const struct spipe_priv_provider *spipe_priv_provider_of(const spipe_desc_t *d);
-
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
+    const spipe_priv_provider_t *from = spipe_priv_provider_of(d);
     cudaError_t e;
     r->desc = *d;
     r->kept = kept;
@@ -67,7 +65,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     r->may_register = 1;
     r->sanitized = getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE") != NULL;
     r->apart = r->sanitized || (SPIPE_PRIV_ASAN && d->checked);
-    e = spipe_priv_provider_of(d)->facts(r, f);
+    e = from ? from->facts(r, f) : spipe_priv_device_facts(&r->facts, r->device);
+    if (!from) r->costs = spipe_priv_costs_for(r->facts.name);
+    if (d->costs) r->costs = *d->costs;
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
     if (e == cudaSuccess || (f && f->error == e)) return e;
     (void)cudaGetLastError();

@@ -213,7 +213,7 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     wanted[SPIPE_PRIV_FILL] = p->plan.fill_threads;
     wanted[SPIPE_PRIV_DRAIN] = p->plan.drain_threads;
     wanted[SPIPE_PRIV_HOST] = p->plan.host_threads;
-    if (p->provider->share) p->provider->share(p, wanted);
+    if (p->provider) p->provider->share(p, wanted);
 }
 
 /* Memory for the queues, once there is host work. */
@@ -240,7 +240,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
-        void *thread = p->provider->start_thread(p, spipe_priv_worker_thread, q);
+        void *thread = p->provider ? p->provider->start_thread(p, spipe_priv_worker_thread, q)
+                                   : spipe_priv_thread_start(spipe_priv_worker_thread, q);
         if (!thread) break;
         spipe_priv_lock(p->sync);
         q->threads[q->num_threads++] = thread;
@@ -283,7 +284,13 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         p->workers.quit = 1;
         spipe_priv_wake_all(q);
         spipe_priv_unlock(p->sync);
-        for (k = q->num_threads; k > 0;) p->provider->join_thread(p, q->threads[--k]);
+        for (k = q->num_threads; k > 0;) {
+            void *thread = q->threads[--k];
+            if (p->provider)
+                p->provider->join_thread(p, thread);
+            else
+                spipe_priv_thread_join(thread);
+        }
         q->num_threads = 0;
     }
     free(p->workers.block);
