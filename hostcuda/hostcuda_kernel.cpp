@@ -641,10 +641,11 @@ using namespace hc;
 namespace hostcuda {
 
 void register_kernel(const void *func, void (*invoker)(const void *, void *const *),
-                     const size_t *sizes, const bool *pointers, unsigned count) {
+                     const size_t *sizes, const bool *pointers, unsigned count, const char *name) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     KernelInfo &k = state().kernels[func];
+    if (name && k.name.empty()) k.name = name;
     if (k.invoker) return;
     k.invoker = invoker;
     k.sizes.assign(sizes, sizes + count);

@@ -519,9 +519,20 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     return call.done(cudaSuccess);
 }
 
+/* name: of the function, also where it works in the thread's own stream. */
+static cudaError_t copy_and_wait(const char *name, const Copy &c, cudaMemcpyKind kind,
+                                 cudaStream_t stream) {
+    Call call(name, UNSAFE, &P::call_copy);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    return call.done(copy(call, c, kind, stream, true));
+}
+
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, cudaMemcpyKind kind) {
-    ENTER(UNSAFE, &P::call_copy);
-    return call.done(copy(call, flat(dst, src, count), kind, cudaStreamLegacy, true));
+    return copy_and_wait(__func__, flat(dst, src, count), kind, cudaStreamLegacy);
+}
+
+cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, cudaMemcpyKind kind) {
+    return copy_and_wait("cudaMemcpy", flat(dst, src, count), kind, cudaStreamPerThread);
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, cudaMemcpyKind kind,
@@ -550,9 +561,14 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int 
 
 cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
                          size_t height, cudaMemcpyKind kind) {
-    ENTER(UNSAFE, &P::call_copy);
     const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
-    return call.done(copy(call, c, kind, cudaStreamLegacy, true));
+    return copy_and_wait(__func__, c, kind, cudaStreamLegacy);
+}
+
+cudaError_t cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, cudaMemcpyKind kind) {
+    const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
+    return copy_and_wait("cudaMemcpy2D", c, kind, cudaStreamPerThread);
 }
 
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
@@ -600,9 +616,18 @@ cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, con
     return call.done(cudaSuccess);
 }
 
+static cudaError_t set_now(void *p, int value, size_t count, cudaStream_t stream) {
+    Call call("cudaMemset", UNSAFE, &P::call_copy);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    return call.done(set_memory(p, count, value, count, 1, stream));
+}
+
 cudaError_t cudaMemset(void *p, int value, size_t count) {
-    ENTER(UNSAFE, &P::call_copy);
-    return call.done(set_memory(p, count, value, count, 1, cudaStreamLegacy));
+    return set_now(p, value, count, cudaStreamLegacy);
+}
+
+cudaError_t cudaMemset_ptds(void *p, int value, size_t count) {
+    return set_now(p, value, count, cudaStreamPerThread);
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t count, cudaStream_t stream) {

@@ -12,7 +12,9 @@
 
 /* ---- qualifiers ------------------------------------------------------------------------------ */
 
-#define __global__   __attribute__((unused))
+#ifndef __HOSTCUDA_HCC__ /* hcc finds the kernels by this word */
+#define __global__ __attribute__((unused))
+#endif
 #define __device__   __attribute__((unused))
 #define __host__     __attribute__((unused))
 #define __constant__ __attribute__((unused))
@@ -61,8 +63,9 @@ extern __thread Cursor cursor;
 
 typedef void (*Invoker)(const void *func, void *const *args);
 /* Of each parameter: its size, and whether it is a pointer to data. */
+/* name: in traces, where hostcuda_kernel_name gives none; may be NULL. */
 void register_kernel(const void *func, Invoker invoker, const size_t *sizes, const bool *pointers,
-                     unsigned count);
+                     unsigned count, const char *name);
 void thread_exit_slow();
 void *dynamic_shared();
 int barrier(int predicate, int how); /* how: 0 count, 1 and, 2 or */
@@ -161,11 +164,11 @@ struct Launcher {
             typename MakeIndices<sizeof...(P)>::type());
     }
 
-    static const void *add(Kernel kernel) {
+    static const void *add(Kernel kernel, const char *name = nullptr) {
         static const size_t sizes[sizeof...(P) + 1] = {sizeof(P)..., 0};
         static const bool pointers[sizeof...(P) + 1] = {PointsToData<P>::value..., false};
         const void *func = reinterpret_cast<const void *>(kernel);
-        register_kernel(func, invoke, sizes, pointers, static_cast<unsigned>(sizeof...(P)));
+        register_kernel(func, invoke, sizes, pointers, static_cast<unsigned>(sizeof...(P)), name);
         return func;
     }
 };
@@ -256,6 +259,8 @@ inline cudaError_t cudaHostGetDevicePointer(T **d, void *h, unsigned int flags) 
 inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags) {
     return cudaEventCreateWithFlags(event, flags);
 }
+
+#include "hostcuda_launch.h"
 
 /* ---- barriers and warps ---------------------------------------------------------------------- */
 

@@ -10,10 +10,6 @@
 
 #include "vector_types.h"
 
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#error "hostcuda: stream 0 is the legacy stream; use cudaStreamPerThread by name"
-#endif
-
 #define __HOSTCUDA__ 1
 /* Of another version only what can be compiled changes: there is nothing to link with. */
 #ifndef CUDART_VERSION
@@ -507,6 +503,11 @@ cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t
                                  size_t numAttrs, size_t *failIdx, cudaStream_t stream);
 #endif
 cudaError_t cudaMemset(void *devPtr, int value, size_t count);
+/* These three in the thread's own stream, for hostcuda_per_thread.h. */
+cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind);
+cudaError_t cudaMemset_ptds(void *devPtr, int value, size_t count);
 cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
                             cudaStream_t stream HOSTCUDA_DEFAULT(0));
 cudaError_t cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width, size_t height,
@@ -644,6 +645,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 
 #ifdef __cplusplus
 }
+#endif
+
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+#include "hostcuda_per_thread.h"
 #endif
 
 #endif
