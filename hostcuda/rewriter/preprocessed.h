@@ -24,7 +24,7 @@ struct Token {
     size_t partner;    /* of a bracket: the other one */
 };
 
-/* A line that begins with #: a #pragma, or the preprocessor's word on where the next line is from. */
+/* A line that begins with #: a #pragma, or one that says where the next line is from. */
 struct Directive {
     size_t begin, end; /* without the line's end */
     size_t line;       /* of the line after it */
