@@ -159,6 +159,9 @@ endif
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 	$(call compile,CU,$(COMPILE_cu) $(if $(filter cuda,$(BACKEND)),--default-stream per-thread,-DCUDA_API_PER_THREAD_DEFAULT_STREAM=1))
 
+# hostcuda's test of the same.
+$(BUILD)/tests/host/test_hostcuda_per_thread.cu.o: CXXFLAGS += -DCUDA_API_PER_THREAD_DEFAULT_STREAM=1
+
 # NCCL for the one example that needs it: NCCL_HOME, the system's, or the one that came with Python's
 # nvidia.nccl (or torch). Without it the example is built to say so. hostcuda has a stand-in.
 DDP := $(BUILD)/examples/ddp_buckets

@@ -52,14 +52,17 @@ void arm_from_environment(State &s) {
 }
 
 int list_blocks(const Blocks &blocks, FILE *f, bool on_device) {
+    int count = 0;
     for (const auto &b : blocks) {
+        if (b.second.managed && b.second.managed->variable) continue;
         const char *what = b.second.registered ? "registered host memory" : "pinned memory";
-        if (on_device) what = "device memory";
+        if (on_device) what = b.second.managed ? "managed memory" : "device memory";
         if (f)
             fprintf(f, "hostcuda:   %s: %zu bytes (device %d)\n", what, b.second.size,
                     b.second.device);
+        ++count;
     }
-    return static_cast<int>(blocks.size());
+    return count;
 }
 
 int list_count(size_t count, const char *what, FILE *f) {
@@ -74,6 +77,7 @@ int report_leaks(FILE *f) {
     return list_count(s.streams.size(), "streams", f) + list_count(s.events.size(), "events", f) +
            list_count(s.graphs.size(), "graphs", f) +
            list_count(s.execs.size(), "executable graphs", f) +
+           list_count(static_cast<size_t>(pools_made()), "memory pools", f) +
            list_blocks(s.device_blocks, f, true) + list_blocks(s.host_blocks, f, false);
 }
 
@@ -140,6 +144,7 @@ State *make_state() {
     if (const char *most = getenv("HOSTCUDA_PINNED_LIMIT"))
         s->pinned_limit = static_cast<size_t>(strtoull(most, nullptr, 10));
     arm_from_environment(*s);
+    add_managed_variables(*s);
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
 #else
@@ -374,11 +379,9 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrComputeMode:
     case cudaDevAttrTccDriver:
     case cudaDevAttrEccEnabled:
-    case cudaDevAttrManagedMemory:
     case cudaDevAttrIsMultiGpuBoard:
     case cudaDevAttrMultiGpuBoardGroupID:
     case cudaDevAttrHostNativeAtomicSupported:
-    case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
     case cudaDevAttrDirectManagedMemAccessFromHost:
@@ -402,7 +405,9 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
         *value = p.priority_least != p.priority_greatest;
         return true;
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; return true;
-    case cudaDevAttrMemoryPoolsSupported: *value = !old; return true;
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrManagedMemory: *value = !old; return true;
+    case cudaDevAttrConcurrentManagedAccess: *value = p.cc_major >= 6; return true;
     case cudaDevAttrHostNumaId: *value = -1; return true;
     case cudaDevAttrClockRate: *value = 1000000; return true;
     case cudaDevAttrMemoryClockRate: *value = 1000000; return true;
@@ -461,6 +466,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int i) {
     prop->pageableMemoryAccess = attribute_of(i, cudaDevAttrPageableMemoryAccess);
     prop->pageableMemoryAccessUsesHostPageTables =
         attribute_of(i, cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    prop->managedMemory = attribute_of(i, cudaDevAttrManagedMemory);
+    prop->concurrentManagedAccess = attribute_of(i, cudaDevAttrConcurrentManagedAccess);
     prop->memoryPoolsSupported = attribute_of(i, cudaDevAttrMemoryPoolsSupported);
     prop->hostNumaId = -1;
     return call.done(cudaSuccess);
@@ -484,12 +491,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaDeviceSynchronize(void) {
     ENTER(UNSAFE, &P::call_sync);
     wait_for_device(call, current());
+    trim_pools();
     return call.done(surface(current()));
 }
 
 static void reset_memory(Blocks &blocks, int of_device) {
     for (auto i = blocks.begin(); i != blocks.end();) {
-        if (i->second.device != of_device) {
+        const bool variable = i->second.managed && i->second.managed->variable;
+        if (i->second.device != of_device || variable) {
             ++i;
             continue;
         }
@@ -514,6 +523,7 @@ cudaError_t cudaDeviceReset(void) {
         i = i->second->device == self.device ? s.events.erase(i) : std::next(i);
     reset_memory(s.device_blocks, self.device);
     reset_memory(s.host_blocks, self.device);
+    reset_pools(self.device);
     d.used = 0;
     d.failed = d.sticky = cudaSuccess;
     d.doomed.reset();

@@ -11,8 +11,8 @@ namespace hc {
 
 static uintptr_t key_of(const void *p) { return ~reinterpret_cast<uintptr_t>(p); }
 
-/* The block that holds p, or end(). Keys fall as addresses rise. */
-static Blocks::iterator block_of(Blocks &blocks, const void *p) {
+/* Keys fall as addresses rise. */
+Blocks::iterator block_of(Blocks &blocks, const void *p) {
     const auto i = blocks.lower_bound(key_of(p));
     if (i == blocks.end()) return i;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
@@ -30,6 +30,7 @@ static bool overlaps(Blocks &blocks, const void *p, size_t size) {
 
 enum class Where {
     DEVICE,
+    MANAGED,
     PINNED,
     PAGEABLE,
     WRONG
@@ -39,7 +40,8 @@ static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside) 
     const auto i = block_of(blocks, p);
     if (i == blocks.end()) return overlaps(blocks, p, size) ? Where::WRONG : Where::PAGEABLE;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
-    return size <= i->second.size - offset ? inside : Where::WRONG;
+    if (size > i->second.size - offset) return Where::WRONG;
+    return i->second.managed ? Where::MANAGED : inside;
 }
 
 /* What kind of memory a range is; WRONG if it crosses the end of a block. */
@@ -76,7 +78,7 @@ static int device_holding(const void *p, int otherwise) {
     return i == state().device_blocks.end() ? otherwise : i->second.device;
 }
 
-static void *allocate(size_t align, size_t size) {
+void *allocate(size_t align, size_t size, bool filled) {
     void *p = nullptr;
 #ifdef _WIN32
     p = _aligned_malloc(size, align);
@@ -84,11 +86,11 @@ static void *allocate(size_t align, size_t size) {
 #else
     if (posix_memalign(&p, align, size) != 0) return nullptr;
 #endif
-    memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
+    if (filled) memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
     return p;
 }
 
-static void free_allocated(void *p) {
+void free_allocated(void *p) {
 #ifdef _WIN32
     _aligned_free(p);
 #else
@@ -96,9 +98,9 @@ static void free_allocated(void *p) {
 #endif
 }
 
-static void remember(Blocks &blocks, const void *p, Block b) {
+void remember(Blocks &blocks, const void *p, Block b, bool there) {
     b.number = ++state().last_block;
-    state().blocks_there.insert(b.number);
+    (there ? state().blocks_there : state().blocks_coming).insert(b.number);
     blocks[key_of(p)] = b;
 }
 
@@ -107,28 +109,31 @@ static cudaError_t allocate_device(void **out, size_t size) {
     *out = nullptr;
     if (size == 0) return cudaSuccess;
     if (size > d.profile.memory - d.used) return cudaErrorMemoryAllocation;
-    void *p = allocate(256, size);
+    void *p = allocate(256, size, true);
     if (!p) return cudaErrorMemoryAllocation;
     Block b;
     b.size = size;
     b.device = self.device;
+    b.counted = true;
     remember(state().device_blocks, p, b);
     d.used += size;
     *out = p;
     return cudaSuccess;
 }
 
-/* Calls no longer know the block that starts at p; false if there is none. Until it is gone, work
- * that was issued before may use it. */
-static bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
+bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
     const auto i = blocks.find(key_of(p));
     if (i == blocks.end() || i->second.registered != registered) return false;
+    if (i->second.managed && i->second.managed->variable) return false;
     *was = i->second;
     blocks.erase(i);
     return true;
 }
 
-static void gone(const Block &b) { state().blocks_there.erase(b.number); }
+void gone(const Block &b) {
+    state().blocks_there.erase(b.number);
+    state().blocks_coming.erase(b.number);
+}
 
 static bool uses_block(const Op &op, long number) {
     if (std::find(op.uses.begin(), op.uses.end(), number) != op.uses.end()) return true;
@@ -175,20 +180,23 @@ static size_t extent(size_t pitch, size_t width, size_t height) {
     return height ? pitch * (height - 1) + width : 0;
 }
 
+/* Managed memory is both: it serves as what the direction asks for. */
+static bool serves(Where where, bool as_device) {
+    return where == Where::MANAGED || (where == Where::DEVICE) == as_device;
+}
+
 static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind) {
-    const bool to = dst == Where::DEVICE;
-    if (src == Where::DEVICE)
+    bool to = dst == Where::DEVICE || dst == Where::MANAGED;
+    bool from = src == Where::DEVICE || src == Where::MANAGED;
+    if (wanted != cudaMemcpyDefault) {
+        to = wanted == cudaMemcpyHostToDevice || wanted == cudaMemcpyDeviceToDevice;
+        from = wanted == cudaMemcpyDeviceToHost || wanted == cudaMemcpyDeviceToDevice;
+    }
+    if (from)
         *kind = to ? HOSTCUDA_D2D : HOSTCUDA_D2H;
     else
         *kind = to ? HOSTCUDA_H2D : HOSTCUDA_H2H;
-    switch (wanted) {
-    case cudaMemcpyHostToHost: return *kind == HOSTCUDA_H2H;
-    case cudaMemcpyHostToDevice: return *kind == HOSTCUDA_H2D;
-    case cudaMemcpyDeviceToHost: return *kind == HOSTCUDA_D2H;
-    case cudaMemcpyDeviceToDevice: return *kind == HOSTCUDA_D2D;
-    case cudaMemcpyDefault: return true;
-    }
-    return false;
+    return serves(dst, to) && serves(src, from);
 }
 
 static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
@@ -324,7 +332,7 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
     if (width == 0 || height == 0) return cudaSuccess;
     if (height > 1 && width > pitch) return cudaErrorInvalidPitchValue;
     const Where where = where_is(p, extent(pitch, width, height));
-    if (where != Where::DEVICE && where != Where::PINNED) return cudaErrorInvalidValue;
+    if (where == Where::PAGEABLE || where == Where::WRONG) return cudaErrorInvalidValue;
     const OpP op = new_op(*s, HOSTCUDA_MEMSET);
     op->bytes = width * height;
     op->engine = HOSTCUDA_COMPUTE;
@@ -366,41 +374,10 @@ cudaError_t cudaFree(void *p) {
     REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
     wait_for_device(call, device(was.device));
     gone(was);
-    device(was.device).used -= was.size;
+    leave_pool(was);
+    if (was.counted) device(was.device).used -= was.size;
     really_free(p);
     return call.done(surface(device(was.device)));
-}
-
-cudaError_t cudaMallocAsync(void **p, size_t size, cudaStream_t stream) {
-    ENTER(PLAIN, &P::call_launch);
-    const StreamP s = find_stream(stream);
-    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
-    REFUSE_IF(!p, cudaErrorInvalidValue);
-    REFUSE_IF(s->device != self.device, cudaErrorInvalidResourceHandle);
-    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
-    return call.done(allocate_device(p, size));
-}
-
-cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
-    ENTER(PLAIN, &P::call_launch);
-    const StreamP s = find_stream(stream);
-    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
-    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
-    REFUSE_IF(!p, cudaSuccess);
-    Block was;
-    REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
-    device(was.device).used -= was.size;
-    const OpP op = new_op(*s, HOSTCUDA_OTHER);
-    op->work = [p, was] {
-        {
-            const Hidden hidden;
-            const Lock lock(state().mutex);
-            gone(was);
-        }
-        free_allocated(p);
-        return cudaSuccess;
-    };
-    return call.done(submit_or_capture(s, op));
 }
 
 static bool may_pin(size_t size) {
@@ -415,7 +392,7 @@ static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags) {
     *p = nullptr;
     REFUSE_IF(size == 0, cudaSuccess);
     REFUSE_IF(!may_pin(size), cudaErrorMemoryAllocation);
-    *p = allocate(4096, size);
+    *p = allocate(4096, size, true);
     REFUSE_IF(!*p, cudaErrorMemoryAllocation);
     Block b;
     b.size = size;
@@ -507,10 +484,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     a->device = cudaInvalidDeviceId;
     a->hostPointer = pointer;
     if (d != s.device_blocks.end()) {
-        a->type = cudaMemoryTypeDevice;
+        const bool managed = d->second.managed != nullptr;
+        a->type = managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
         a->device = d->second.device;
         a->devicePointer = pointer;
-        a->hostPointer = nullptr;
+        a->hostPointer = managed ? pointer : nullptr;
     } else if (h != s.host_blocks.end()) {
         a->type = cudaMemoryTypeHost;
         a->device = h->second.device;

@@ -19,6 +19,12 @@
 #define __host__     __attribute__((unused))
 #define __constant__ __attribute__((unused))
 #define __launch_bounds__(...)
+/* Managed variables lie in a section of their own, so that the runtime knows them. */
+#if defined(__APPLE__)
+#define __managed__ __attribute__((unused, section("__DATA,hostcuda_mgd")))
+#elif defined(__ELF__)
+#define __managed__ __attribute__((unused, section("hostcuda_managed")))
+#endif
 #define __forceinline__ __inline__ __attribute__((always_inline))
 #define __align__(n)    __attribute__((aligned(n)))
 /* A block runs on one OS thread, so a variable of that thread is the block's. */
@@ -233,8 +239,28 @@ inline cudaError_t cudaMalloc(T **p, size_t size) {
 }
 
 template <typename T>
+inline cudaError_t cudaMallocManaged(T **p, size_t size, unsigned flags = cudaMemAttachGlobal) {
+    return cudaMallocManaged(reinterpret_cast<void **>(p), size, flags);
+}
+
+template <typename T>
+inline cudaError_t cudaMallocFromPoolAsync(T **p, size_t size, cudaMemPool_t pool,
+                                           cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(reinterpret_cast<void **>(p), size, pool, stream);
+}
+
+template <typename T>
 inline cudaError_t cudaMallocAsync(T **p, size_t size, cudaStream_t stream) {
     return cudaMallocAsync(reinterpret_cast<void **>(p), size, stream);
+}
+
+inline cudaError_t cudaMallocAsync(void **p, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(p, size, pool, stream);
+}
+
+template <typename T>
+inline cudaError_t cudaMallocAsync(T **p, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(reinterpret_cast<void **>(p), size, pool, stream);
 }
 
 inline cudaError_t cudaMallocHost(void **p, size_t size, unsigned int flags) {

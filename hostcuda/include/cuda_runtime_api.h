@@ -179,6 +179,8 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void(CUDART_CB *cudaHostFn_t)(void *userData);
+typedef void(CUDART_CB *cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status,
+                                              void *userData);
 
 #define cudaStreamLegacy               ((cudaStream_t)0x1)
 #define cudaStreamPerThread            ((cudaStream_t)0x2)
@@ -420,6 +422,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
                                      size_t *numDependencies_out HOSTCUDA_DEFAULT(0));
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData);
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback,
+                                  void *userData, unsigned int flags);
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
@@ -473,8 +477,6 @@ struct cudaMemcpyAttributes {
 
 cudaError_t cudaMalloc(void **devPtr, size_t size);
 cudaError_t cudaFree(void *devPtr);
-cudaError_t cudaMallocAsync(void **devPtr, size_t size, cudaStream_t hStream);
-cudaError_t cudaFreeAsync(void *devPtr, cudaStream_t hStream);
 cudaError_t cudaMallocHost(void **ptr, size_t size);
 cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags);
 cudaError_t cudaFreeHost(void *ptr);
@@ -647,6 +649,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 }
 #endif
 
+#include "hostcuda_memory_api.h"
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
 #include "hostcuda_per_thread.h"
 #endif

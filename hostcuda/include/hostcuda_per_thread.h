@@ -95,6 +95,36 @@ HOSTCUDA_PTSZ cudaLaunchHostFunc_ptsz(cudaStream_t stream, cudaHostFn_t fn, void
     return cudaLaunchHostFunc(HOSTCUDA_OWN(stream), fn, user);
 }
 
+HOSTCUDA_PTSZ cudaStreamAddCallback_ptsz(cudaStream_t stream, cudaStreamCallback_t fn, void *user,
+                                         unsigned int flags) {
+    return cudaStreamAddCallback(HOSTCUDA_OWN(stream), fn, user, flags);
+}
+
+HOSTCUDA_PTSZ
+cudaStreamAttachMemAsync_ptsz(cudaStream_t stream, void *p, size_t length HOSTCUDA_DEFAULT(0),
+                              unsigned int flags HOSTCUDA_DEFAULT(cudaMemAttachSingle)) {
+    return cudaStreamAttachMemAsync(HOSTCUDA_OWN(stream), p, length, flags);
+}
+
+#if defined(__cplusplus) || CUDART_VERSION >= 13000
+HOSTCUDA_PTSZ cudaMemPrefetchAsync_ptsz(const void *p, size_t count,
+                                        struct cudaMemLocation location, unsigned int flags,
+                                        cudaStream_t stream HOSTCUDA_DEFAULT(0)) {
+    return cudaMemPrefetchAsync(p, count, location, flags, HOSTCUDA_OWN(stream));
+}
+#endif
+#ifdef __cplusplus
+HOSTCUDA_PTSZ cudaMemPrefetchAsync_ptsz(const void *p, size_t count, int device,
+                                        cudaStream_t stream = nullptr) {
+    return cudaMemPrefetchAsync(p, count, device, HOSTCUDA_OWN(stream));
+}
+#endif
+
+HOSTCUDA_PTSZ cudaMallocFromPoolAsync_ptsz(void **p, size_t size, cudaMemPool_t pool,
+                                           cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(p, size, pool, HOSTCUDA_OWN(stream));
+}
+
 HOSTCUDA_PTSZ cudaLaunchKernel_ptsz(const void *func, dim3 grid, dim3 block, void **args,
                                     size_t shared, cudaStream_t stream) {
     return cudaLaunchKernel(func, grid, block, args, shared, HOSTCUDA_OWN(stream));
@@ -161,6 +191,10 @@ HOSTCUDA_PTSZ cudaGraphUpload_ptsz(cudaGraphExec_t graph, cudaStream_t stream) {
 #define cudaEventRecord          cudaEventRecord_ptsz
 #define cudaEventRecordWithFlags cudaEventRecordWithFlags_ptsz
 #define cudaLaunchHostFunc       cudaLaunchHostFunc_ptsz
+#define cudaStreamAddCallback    cudaStreamAddCallback_ptsz
+#define cudaStreamAttachMemAsync cudaStreamAttachMemAsync_ptsz
+#define cudaMemPrefetchAsync     cudaMemPrefetchAsync_ptsz
+#define cudaMallocFromPoolAsync  cudaMallocFromPoolAsync_ptsz
 #define cudaLaunchKernel         cudaLaunchKernel_ptsz
 #define cudaLaunchKernelExC      cudaLaunchKernelExC_ptsz
 #define cudaStreamBeginCapture   cudaStreamBeginCapture_ptsz
