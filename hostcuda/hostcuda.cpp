@@ -9,6 +9,7 @@
 #include <unistd.h>
 #endif
 
+#include "cuda_profiler_api.h"
 #include "hostcuda.h"
 #include "hostcuda_internal.h"
 
@@ -54,7 +55,7 @@ void arm_from_environment(State &s) {
 int list_blocks(const Blocks &blocks, FILE *f, bool on_device) {
     int count = 0;
     for (const auto &b : blocks) {
-        if (b.second.managed && b.second.managed->variable) continue;
+        if (b.second.variable) continue;
         const char *what = b.second.registered ? "registered host memory" : "pinned memory";
         if (on_device) what = b.second.managed ? "managed memory" : "device memory";
         if (f)
@@ -348,6 +349,34 @@ cudaError_t cudaSetDevice(int i) {
     return call.done(cudaSuccess);
 }
 
+/* How the host waits is for the driver to say: here it always blocks. */
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+    ENTER(NO_STICKY);
+    const unsigned known = cudaDeviceScheduleMask | cudaDeviceMapHost | cudaDeviceLmemResizeToMax;
+    const unsigned how = flags & cudaDeviceScheduleMask;
+    REFUSE_IF((flags & ~known) || (how & (how - 1)), cudaErrorInvalidValue);
+    current().flags = flags;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceFlags(unsigned *flags) {
+    ENTER(NO_STICKY);
+    REFUSE_IF(!flags, cudaErrorInvalidValue);
+    *flags = current().flags | cudaDeviceMapHost;
+    return call.done(cudaSuccess);
+}
+
+/* There is no profiler to start. */
+cudaError_t cudaProfilerStart(void) {
+    ENTER(PLAIN);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaProfilerStop(void) {
+    ENTER(PLAIN);
+    return call.done(cudaSuccess);
+}
+
 static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev, int *value) {
     const int old = p.cc_major < 3;
     switch (attr) {
@@ -497,8 +526,7 @@ cudaError_t cudaDeviceSynchronize(void) {
 
 static void reset_memory(Blocks &blocks, int of_device) {
     for (auto i = blocks.begin(); i != blocks.end();) {
-        const bool variable = i->second.managed && i->second.managed->variable;
-        if (i->second.device != of_device || variable) {
+        if (i->second.device != of_device || i->second.variable) {
             ++i;
             continue;
         }

@@ -272,8 +272,8 @@ struct Device {
     OpP copying[2];
     std::vector<OpP> kernels; /* running, most urgent first */
     OpP last_queued;
-    /* cudaMemPool_t; NULL until asked for */
-    cudaMemPool_t default_pool = nullptr, pool = nullptr;
+    cudaMemPool_t default_pool = nullptr, pool = nullptr; /* until asked for */
+    unsigned flags = 0;                                   /* cudaSetDeviceFlags */
 };
 
 /* Of managed memory: where its pages are and should be, by pieces of PIECE bytes. */
@@ -282,7 +282,6 @@ struct Managed {
     bool read_mostly = false;
     int preferred = cudaInvalidDeviceId, prefetched = cudaInvalidDeviceId;
     std::set<int> accessed_by;
-    bool variable = false; /* __managed__ ones, all in one block; they are never freed */
 };
 
 struct Pool;
@@ -295,6 +294,7 @@ struct Block {
     long number = 0;         /* from 1, never used again, as addresses are */
     bool registered = false; /* cudaHostRegister, else allocated */
     bool counted = false;    /* in Device::used */
+    bool variable = false;   /* __managed__ ones, all in one block, or a symbol: never freed */
     std::shared_ptr<Managed> managed;
     std::shared_ptr<Pool> pool;
 };

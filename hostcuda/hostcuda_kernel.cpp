@@ -6,6 +6,11 @@
  * whose wait is over, or a new one that starts the next thread. A kernel without waits never leaves
  * its first fiber. */
 #undef _FORTIFY_SOURCE /* longjmp between stacks is the point here */
+#ifdef __APPLE__       /* has ucontext_t for those who ask so, and calls it deprecated */
+#define _XOPEN_SOURCE    700
+#define _DARWIN_C_SOURCE 1
+#pragma clang diagnostic ignored "-Wdeprecated-declarations"
+#endif
 #ifdef _WIN32
 #include <windows.h> /* has fibers of its own */
 #else
@@ -54,6 +59,10 @@ namespace hostcuda {
 __thread Cursor cursor;
 
 } /* namespace hostcuda */
+
+#if !defined(MAP_ANONYMOUS) && defined(MAP_ANON)
+#define MAP_ANONYMOUS MAP_ANON
+#endif
 
 namespace hc {
 namespace {

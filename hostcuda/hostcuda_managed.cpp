@@ -1,6 +1,6 @@
 /* hostcuda: managed memory. Host and device read the same bytes, so what moves is only modelled:
- * each piece of it is at one place, and a kernel that is given a pointer to it, or a prefetch, moves
- * what is elsewhere. What the host touches moves nothing, since no call tells of it. */
+ * each piece of it is at one place, and a kernel that is given a pointer to it, or a prefetch,
+ * moves what is elsewhere. What the host touches moves nothing, since no call tells of it. */
 #include <algorithm>
 #include <cstring>
 
@@ -39,7 +39,7 @@ void add_managed_variables(State &s) {
     b.size = static_cast<size_t>(end - begin);
     b.number = ++s.last_block;
     b.managed = new_managed(b.size);
-    b.managed->variable = true;
+    b.variable = true;
     s.blocks_there.insert(b.number);
     s.device_blocks[~reinterpret_cast<uintptr_t>(begin)] = b;
 }

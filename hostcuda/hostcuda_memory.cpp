@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda_runtime.h"
 #include "hostcuda_internal.h"
 
 namespace hc {
@@ -123,8 +124,7 @@ static cudaError_t allocate_device(void **out, size_t size) {
 
 bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
     const auto i = blocks.find(key_of(p));
-    if (i == blocks.end() || i->second.registered != registered) return false;
-    if (i->second.managed && i->second.managed->variable) return false;
+    if (i == blocks.end() || i->second.registered != registered || i->second.variable) return false;
     *was = i->second;
     blocks.erase(i);
     return true;
@@ -351,6 +351,25 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
         return cudaSuccess;
     };
     return submit_or_capture(s, op);
+}
+
+/* A symbol counts as device memory. Of the other side, the direction says what it is. */
+static cudaError_t copy_symbol(Call &call, const hostcuda_symbol_copy_t &c) {
+    char *const at = static_cast<char *>(c.symbol) + c.offset;
+    if (!c.symbol) return cudaErrorInvalidSymbol;
+    if (c.offset > c.size || c.count > c.size - c.offset) return cudaErrorInvalidValue;
+    const StreamP s = find_stream(c.stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (c.count == 0) return cudaSuccess;
+    const Where other = where_is(c.other, c.count);
+    int kind = 0;
+    if (other == Where::WRONG || !resolve_kind(c.kind, c.to_symbol ? Where::DEVICE : other,
+                                               c.to_symbol ? other : Where::DEVICE, &kind))
+        return other == Where::WRONG ? cudaErrorInvalidValue : cudaErrorInvalidMemcpyDirection;
+    Copy copy = flat(c.to_symbol ? at : c.other, c.to_symbol ? c.other : at, c.count);
+    copy.kind = kind;
+    copy.pageable = other == Where::PAGEABLE;
+    return issue_copy(call, s, copy, c.wait && kind != HOSTCUDA_D2D);
 }
 
 } /* namespace hc */
@@ -617,6 +636,41 @@ cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, si
                               cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     return call.done(set_memory(p, pitch, value, width, height, stream));
+}
+
+cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height) {
+    ENTER(UNSAFE, &P::call_copy);
+    return call.done(set_memory(p, pitch, value, width, height, cudaStreamLegacy));
+}
+
+cudaError_t cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
+    ENTER(UNSAFE, &P::call_malloc);
+    REFUSE_IF(!p || !pitch, cudaErrorInvalidValue);
+    const size_t align = 512;
+    *pitch = (width + align - 1) / align * align;
+    return call.done(allocate_device(p, *pitch * height));
+}
+
+cudaError_t hostcuda_copy_symbol(const char *name, const hostcuda_symbol_copy_t *c) {
+    Call call(name, c->wait ? UNSAFE : PLAIN, &P::call_copy);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    return call.done(copy_symbol(call, *c));
+}
+
+/* From now on its address may be given to kernels and copies. */
+cudaError_t hostcuda_symbol_address(void **p, void *symbol, size_t size) {
+    Call call("cudaGetSymbolAddress", PLAIN);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    REFUSE_IF(!p, cudaErrorInvalidValue);
+    if (block_of(state().device_blocks, symbol) == state().device_blocks.end()) {
+        Block b;
+        b.size = size;
+        b.device = self.device;
+        b.variable = true;
+        remember(state().device_blocks, symbol, b);
+    }
+    *p = symbol;
+    return call.done(cudaSuccess);
 }
 
 } /* extern "C" */

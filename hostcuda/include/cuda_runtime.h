@@ -6,6 +6,7 @@
  * for each other. */
 #ifndef HOSTCUDA_CUDA_RUNTIME_H
 #define HOSTCUDA_CUDA_RUNTIME_H
+#define __CUDA_RUNTIME_H__
 
 #include "cuda_runtime_api.h"
 #include "vector_functions.h"
@@ -239,6 +240,11 @@ inline cudaError_t cudaMalloc(T **p, size_t size) {
 }
 
 template <typename T>
+inline cudaError_t cudaMallocPitch(T **p, size_t *pitch, size_t width, size_t height) {
+    return cudaMallocPitch(reinterpret_cast<void **>(p), pitch, width, height);
+}
+
+template <typename T>
 inline cudaError_t cudaMallocManaged(T **p, size_t size, unsigned flags = cudaMemAttachGlobal) {
     return cudaMallocManaged(reinterpret_cast<void **>(p), size, flags);
 }
@@ -287,6 +293,7 @@ inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags) {
 }
 
 #include "hostcuda_launch.h"
+#include "hostcuda_symbols.h"
 
 /* ---- barriers and warps ---------------------------------------------------------------------- */
 

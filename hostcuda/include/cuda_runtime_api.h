@@ -11,6 +11,9 @@
 #include "vector_types.h"
 
 #define __HOSTCUDA__ 1
+/* By these, headers of others know that the runtime's types are there. */
+#define __DRIVER_TYPES_H__
+#define __CUDA_RUNTIME_API_H__
 /* Of another version only what can be compiled changes: there is nothing to link with. */
 #ifndef CUDART_VERSION
 #define CUDART_VERSION 13000
@@ -209,7 +212,10 @@ typedef void(CUDART_CB *cudaStreamCallback_t)(cudaStream_t stream, cudaError_t s
 #define cudaDeviceScheduleSpin         0x01
 #define cudaDeviceScheduleYield        0x02
 #define cudaDeviceScheduleBlockingSync 0x04
+#define cudaDeviceBlockingSync         0x04
+#define cudaDeviceScheduleMask         0x07
 #define cudaDeviceMapHost              0x08
+#define cudaDeviceLmemResizeToMax      0x10
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
@@ -232,6 +238,13 @@ struct cudaPointerAttributes {
     void *devicePointer;
     void *hostPointer;
     long reserved[8];
+};
+
+enum cudaComputeMode {
+    cudaComputeModeDefault = 0,
+    cudaComputeModeExclusive = 1,
+    cudaComputeModeProhibited = 2,
+    cudaComputeModeExclusiveProcess = 3
 };
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -368,6 +381,8 @@ struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaSetDeviceFlags(unsigned int flags);
+cudaError_t cudaGetDeviceFlags(unsigned int *flags);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device);
@@ -477,6 +492,7 @@ struct cudaMemcpyAttributes {
 
 cudaError_t cudaMalloc(void **devPtr, size_t size);
 cudaError_t cudaFree(void *devPtr);
+cudaError_t cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t height);
 cudaError_t cudaMallocHost(void **ptr, size_t size);
 cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags);
 cudaError_t cudaFreeHost(void *ptr);
@@ -512,6 +528,7 @@ cudaError_t cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t 
 cudaError_t cudaMemset_ptds(void *devPtr, int value, size_t count);
 cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
                             cudaStream_t stream HOSTCUDA_DEFAULT(0));
+cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width, size_t height);
 cudaError_t cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream HOSTCUDA_DEFAULT(0));
 

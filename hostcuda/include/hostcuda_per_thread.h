@@ -30,6 +30,10 @@ HOSTCUDA_PTSZ cudaMemsetAsync_ptsz(void *p, int value, size_t count,
     return cudaMemsetAsync(p, value, count, HOSTCUDA_OWN(stream));
 }
 
+HOSTCUDA_PTSZ cudaMemset2D_ptds(void *p, size_t pitch, int value, size_t width, size_t height) {
+    return cudaMemset2DAsync(p, pitch, value, width, height, cudaStreamPerThread);
+}
+
 HOSTCUDA_PTSZ cudaMemset2DAsync_ptsz(void *p, size_t pitch, int value, size_t width, size_t height,
                                      cudaStream_t stream HOSTCUDA_DEFAULT(0)) {
     return cudaMemset2DAsync(p, pitch, value, width, height, HOSTCUDA_OWN(stream));
@@ -171,38 +175,43 @@ HOSTCUDA_PTSZ cudaGraphUpload_ptsz(cudaGraphExec_t graph, cudaStream_t stream) {
 
 /* ---- the names ------------------------------------------------------------------------------- */
 
-#define cudaMemcpy               cudaMemcpy_ptds
-#define cudaMemcpy2D             cudaMemcpy2D_ptds
-#define cudaMemset               cudaMemset_ptds
-#define cudaMemcpyAsync          cudaMemcpyAsync_ptsz
-#define cudaMemcpy2DAsync        cudaMemcpy2DAsync_ptsz
-#define cudaMemcpyBatchAsync     cudaMemcpyBatchAsync_ptsz
-#define cudaMemsetAsync          cudaMemsetAsync_ptsz
-#define cudaMemset2DAsync        cudaMemset2DAsync_ptsz
-#define cudaMallocAsync          cudaMallocAsync_ptsz
-#define cudaFreeAsync            cudaFreeAsync_ptsz
-#define cudaStreamQuery          cudaStreamQuery_ptsz
-#define cudaStreamSynchronize    cudaStreamSynchronize_ptsz
-#define cudaStreamGetDevice      cudaStreamGetDevice_ptsz
-#define cudaStreamGetFlags       cudaStreamGetFlags_ptsz
-#define cudaStreamGetId          cudaStreamGetId_ptsz
-#define cudaStreamGetPriority    cudaStreamGetPriority_ptsz
-#define cudaStreamWaitEvent      cudaStreamWaitEvent_ptsz
-#define cudaEventRecord          cudaEventRecord_ptsz
-#define cudaEventRecordWithFlags cudaEventRecordWithFlags_ptsz
-#define cudaLaunchHostFunc       cudaLaunchHostFunc_ptsz
-#define cudaStreamAddCallback    cudaStreamAddCallback_ptsz
-#define cudaStreamAttachMemAsync cudaStreamAttachMemAsync_ptsz
-#define cudaMemPrefetchAsync     cudaMemPrefetchAsync_ptsz
-#define cudaMallocFromPoolAsync  cudaMallocFromPoolAsync_ptsz
-#define cudaLaunchKernel         cudaLaunchKernel_ptsz
-#define cudaLaunchKernelExC      cudaLaunchKernelExC_ptsz
-#define cudaStreamBeginCapture   cudaStreamBeginCapture_ptsz
-#define cudaStreamEndCapture     cudaStreamEndCapture_ptsz
-#define cudaStreamIsCapturing    cudaStreamIsCapturing_ptsz
-#define cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_ptsz
-#define cudaGraphLaunch          cudaGraphLaunch_ptsz
-#define cudaGraphUpload          cudaGraphUpload_ptsz
+#define cudaMemcpy                cudaMemcpy_ptds
+#define cudaMemcpy2D              cudaMemcpy2D_ptds
+#define cudaMemset                cudaMemset_ptds
+#define cudaMemset2D              cudaMemset2D_ptds
+#define cudaMemcpyToSymbol        cudaMemcpyToSymbol_ptds
+#define cudaMemcpyFromSymbol      cudaMemcpyFromSymbol_ptds
+#define cudaMemcpyToSymbolAsync   cudaMemcpyToSymbolAsync_ptsz
+#define cudaMemcpyFromSymbolAsync cudaMemcpyFromSymbolAsync_ptsz
+#define cudaMemcpyAsync           cudaMemcpyAsync_ptsz
+#define cudaMemcpy2DAsync         cudaMemcpy2DAsync_ptsz
+#define cudaMemcpyBatchAsync      cudaMemcpyBatchAsync_ptsz
+#define cudaMemsetAsync           cudaMemsetAsync_ptsz
+#define cudaMemset2DAsync         cudaMemset2DAsync_ptsz
+#define cudaMallocAsync           cudaMallocAsync_ptsz
+#define cudaFreeAsync             cudaFreeAsync_ptsz
+#define cudaStreamQuery           cudaStreamQuery_ptsz
+#define cudaStreamSynchronize     cudaStreamSynchronize_ptsz
+#define cudaStreamGetDevice       cudaStreamGetDevice_ptsz
+#define cudaStreamGetFlags        cudaStreamGetFlags_ptsz
+#define cudaStreamGetId           cudaStreamGetId_ptsz
+#define cudaStreamGetPriority     cudaStreamGetPriority_ptsz
+#define cudaStreamWaitEvent       cudaStreamWaitEvent_ptsz
+#define cudaEventRecord           cudaEventRecord_ptsz
+#define cudaEventRecordWithFlags  cudaEventRecordWithFlags_ptsz
+#define cudaLaunchHostFunc        cudaLaunchHostFunc_ptsz
+#define cudaStreamAddCallback     cudaStreamAddCallback_ptsz
+#define cudaStreamAttachMemAsync  cudaStreamAttachMemAsync_ptsz
+#define cudaMemPrefetchAsync      cudaMemPrefetchAsync_ptsz
+#define cudaMallocFromPoolAsync   cudaMallocFromPoolAsync_ptsz
+#define cudaLaunchKernel          cudaLaunchKernel_ptsz
+#define cudaLaunchKernelExC       cudaLaunchKernelExC_ptsz
+#define cudaStreamBeginCapture    cudaStreamBeginCapture_ptsz
+#define cudaStreamEndCapture      cudaStreamEndCapture_ptsz
+#define cudaStreamIsCapturing     cudaStreamIsCapturing_ptsz
+#define cudaStreamGetCaptureInfo  cudaStreamGetCaptureInfo_ptsz
+#define cudaGraphLaunch           cudaGraphLaunch_ptsz
+#define cudaGraphUpload           cudaGraphUpload_ptsz
 /* A template that calls one of these must not have one name in both kinds of files. */
 #define cudaLaunchKernelEx cudaLaunchKernelEx_ptsz
 

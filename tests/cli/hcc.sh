@@ -3,7 +3,8 @@
 # Environment: BACKEND; SAN, the sanitizer of the build or empty. The runtime is kept in build/hcc.
 . tests/cli/tap.sh
 
-[ "$BACKEND" = host ] && [ -z "$SAN" ] || skip_all "hcc builds its own runtime: it is tried with the plain build on the host"
+[ "$BACKEND" = host ] || skip_all "hcc is for hostcuda"
+[ "$SAN" != thread ] || skip_all "hcc is tried with the plain build, and with AddressSanitizer"
 here=$(pwd)
 hcc=$here/hostcuda/hcc
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
@@ -31,15 +32,39 @@ says() { # RULE TEXT COMMAND...: the command fails, and says this
     ok $status "$rule"
     [ $status = 0 ] || head -n 8 log | sed 's/^/# /'
 }
-right() { "./$1" >out 2>&1 && tail -n 1 out | grep -q right || { cat out; false; }; } # PROGRAM
+right() { "./$1" >"$1.out" 2>&1 && tail -n 1 "$1.out" | grep -q right || { cat "$1.out"; false; }; } # PROGRAM
+
+cat >bound.cu <<'END'
+__global__ void add(float *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] += n;
+}
+int main() {
+    float *x;
+    cudaMalloc(&x, 100 * sizeof(float));
+    add<<<1, 128>>>(x, 100);
+    return cudaDeviceSynchronize();
+}
+END
+if [ "$SAN" = address ]; then # with a runtime of its own
+    "$hcc" -fsanitize=address -g bound.cu -o bound >log 2>&1
+    ok $? "-fsanitize=address builds a program and its runtime"
+    ! ./bound >log 2>&1 && grep -q 'AddressSanitizer: heap-buffer-overflow' log && grep -q 'bound.cu:3' log
+    ok $? "it finds a missing bound in a kernel, with its line"
+    done_testing
+fi
 
 # ---- launches and shared memory ----------------------------------------------------------------------
 cp "$here/tests/cli/hcc/places_kernels.in" places_kernels.cuh
 cp "$here/tests/cli/hcc/places.in" places.cu
+# What builds a runtime of its own is done side by side.
 for cxx in $compilers; do
-    CXX=$cxx "$hcc" places.cu -Wall -Wextra -Werror -o places_$cxx >log 2>&1 && right places_$cxx >>log 2>&1
-    ok $? "$cxx: launches and shared memory in odd places$(grep -E 'error|wrong' log | head -n 1)"
-    holds "$cxx: C++20 has them, too" sh -c "CXX=$cxx '$hcc' -std=c++20 -c places.cu -o places.o"
+    (CXX=$cxx "$hcc" places.cu -Wall -Wextra -Werror -o places_$cxx && right places_$cxx && CXX=$cxx "$hcc" -std=c++20 -c places.cu -o places_$cxx.o) >$cxx.log 2>&1 &
+done
+wait
+for cxx in $compilers; do
+    [ -f places_$cxx.o ]
+    ok $? "$cxx: launches and shared memory in odd places, in C++17 and C++20$(grep -E 'error|wrong' $cxx.log | head -n 1)"
 done
 
 # ---- messages ----------------------------------------------------------------------------------------
@@ -190,22 +215,6 @@ END
     ./legacy | grep -q legacy && ./own | grep -q thread && ./again | grep -q thread
 ok $? "--default-stream per-thread makes stream 0 the thread's own"
 cd ..
-
-# ---- sanitizers ---------------------------------------------------------------------------------------
-cat >bound.cu <<'END'
-__global__ void add(float *x, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    x[i] += n;
-}
-int main() {
-    float *x;
-    cudaMalloc(&x, 100 * sizeof(float));
-    add<<<1, 128>>>(x, 100);
-    return cudaDeviceSynchronize();
-}
-END
-says "-fsanitize=address finds a missing bound in a kernel, with its line" "bound.cu:3" \
-    sh -c "'$hcc' -fsanitize=address -g bound.cu -o bound && ./bound"
 
 # ---- the runtime, built once -----------------------------------------------------------------------------
 printf '__global__ void k() {}\nint main() { k<<<1, 1>>>(); }\n' >small.cu
