@@ -362,11 +362,16 @@ static cudaError_t copy_symbol(Call &call, const hostcuda_symbol_copy_t &c) {
     if (!s) return cudaErrorInvalidResourceHandle;
     if (c.count == 0) return cudaSuccess;
     const Where other = where_is(c.other, c.count);
+    if (other == Where::WRONG) return cudaErrorInvalidValue;
+    Where dst = Where::DEVICE, src = other;
+    Copy copy = flat(at, c.other, c.count);
+    if (!c.to_symbol) {
+        std::swap(dst, src);
+        copy.dst = c.other;
+        copy.src = at;
+    }
     int kind = 0;
-    if (other == Where::WRONG || !resolve_kind(c.kind, c.to_symbol ? Where::DEVICE : other,
-                                               c.to_symbol ? other : Where::DEVICE, &kind))
-        return other == Where::WRONG ? cudaErrorInvalidValue : cudaErrorInvalidMemcpyDirection;
-    Copy copy = flat(c.to_symbol ? at : c.other, c.to_symbol ? c.other : at, c.count);
+    if (!resolve_kind(c.kind, dst, src, &kind)) return cudaErrorInvalidMemcpyDirection;
     copy.kind = kind;
     copy.pageable = other == Where::PAGEABLE;
     return issue_copy(call, s, copy, c.wait && kind != HOSTCUDA_D2D);
