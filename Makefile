@@ -110,8 +110,8 @@ EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(PER_THREAD)
-# The longest first: the one that runs tests in twelve surroundings, the one that builds hostcuda once more.
-SCRIPTS   := tests/cli/scarce.sh tests/cli/python.sh
+# The longest first: the one that runs tests in twelve surroundings, those that build hostcuda once more.
+SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/python.sh
 SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))

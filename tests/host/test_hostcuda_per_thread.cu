@@ -52,15 +52,17 @@ static void test_names() {
 
 /* Each kind of call goes to stream 0 while another thread's stream 0 is held. */
 static void test_apart() {
-    gate_t gate;
+    gate_t gate, queued;
     char *p, *host;
     cudaMalloc(&p, BYTES);
     cudaMallocHost(&host, BYTES);
     std::thread held([&] {
         cudaLaunchHostFunc(nullptr, gate_t::wait, &gate);
         cudaMemsetAsync(p, 1, BYTES);
+        queued.open = true;
         cudaStreamSynchronize(nullptr);
     });
+    gate_t::wait(&queued);
     cudaEvent_t e;
     cudaEventCreate(&e);
     launch(host, 3, nullptr);
