@@ -107,11 +107,11 @@ sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
 TESTS_HOST := $(basename $(call sources,tests/host/test_* tests/fuzz/test_* tests/torture/test_*))
 EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
-# The one example that is built in two ways: here stream 0 is each thread's own. hostcuda has no such.
+# The one example that is built in two ways: here stream 0 is each thread's own.
 PER_THREAD := examples/03_default_stream_per_thread
-EXAMPLES  += $(if $(filter cuda,$(BACKEND)),$(PER_THREAD))
-# The longest first: the one that runs tests in twelve surroundings, the one that builds hostcuda once more.
-SCRIPTS   := tests/cli/scarce.sh tests/cli/python.sh
+EXAMPLES  += $(PER_THREAD)
+# The longest first: the one that runs tests in twelve surroundings, those that build hostcuda once more.
+SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/python.sh
 SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
@@ -157,7 +157,10 @@ $(patsubst %,$(BUILD)/%.o,$(wildcard $(SHORT_RUNS:=.c))): CFLAGS += -O0
 endif
 
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
-	$(call compile,CU,$(COMPILE_cu) --default-stream per-thread)
+	$(call compile,CU,$(COMPILE_cu) $(if $(filter cuda,$(BACKEND)),--default-stream per-thread,-DCUDA_API_PER_THREAD_DEFAULT_STREAM=1))
+
+# hostcuda's test of the same.
+$(BUILD)/tests/host/test_hostcuda_per_thread.cu.o: CXXFLAGS += -DCUDA_API_PER_THREAD_DEFAULT_STREAM=1
 
 # NCCL for the one example that needs it: NCCL_HOME, the system's, or the one that came with Python's
 # nvidia.nccl (or torch). Without it the example is built to say so. hostcuda has a stand-in.
@@ -599,12 +602,14 @@ cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
 
 .PHONY: install uninstall
 install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too; hostcuda
-	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 nccl)
+	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 nccl rewriter)
 	install -m 644 $(HEADERS) $(incdir)
 	install -m 644 hostcuda/README.md hostcuda/*.cpp hostcuda/*.h $(hostdir)
 	install -m 644 hostcuda/include/*.h $(hostdir)/include
 	install -m 644 hostcuda/include/nvtx3/*.h $(hostdir)/include/nvtx3
 	install -m 644 hostcuda/nccl/*.h $(hostdir)/nccl
+	install -m 644 hostcuda/rewriter/*.cpp hostcuda/rewriter/*.h $(hostdir)/rewriter
+	install -m 755 hostcuda/hcc $(hostdir)
 	tests/tools/packaging pc $(PREFIX) > $(pcdir)/streampipe.pc
 	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
 	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #endif
 
+#include "cuda_profiler_api.h"
 #include "hostcuda.h"
 #include "hostcuda_internal.h"
 
@@ -52,14 +53,17 @@ void arm_from_environment(State &s) {
 }
 
 int list_blocks(const Blocks &blocks, FILE *f, bool on_device) {
+    int count = 0;
     for (const auto &b : blocks) {
+        if (b.second.variable) continue;
         const char *what = b.second.registered ? "registered host memory" : "pinned memory";
-        if (on_device) what = "device memory";
+        if (on_device) what = b.second.managed ? "managed memory" : "device memory";
         if (f)
             fprintf(f, "hostcuda:   %s: %zu bytes (device %d)\n", what, b.second.size,
                     b.second.device);
+        ++count;
     }
-    return static_cast<int>(blocks.size());
+    return count;
 }
 
 int list_count(size_t count, const char *what, FILE *f) {
@@ -74,6 +78,7 @@ int report_leaks(FILE *f) {
     return list_count(s.streams.size(), "streams", f) + list_count(s.events.size(), "events", f) +
            list_count(s.graphs.size(), "graphs", f) +
            list_count(s.execs.size(), "executable graphs", f) +
+           list_count(static_cast<size_t>(pools_made()), "memory pools", f) +
            list_blocks(s.device_blocks, f, true) + list_blocks(s.host_blocks, f, false);
 }
 
@@ -140,6 +145,7 @@ State *make_state() {
     if (const char *most = getenv("HOSTCUDA_PINNED_LIMIT"))
         s->pinned_limit = static_cast<size_t>(strtoull(most, nullptr, 10));
     arm_from_environment(*s);
+    add_managed_variables(*s);
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
 #else
@@ -343,6 +349,34 @@ cudaError_t cudaSetDevice(int i) {
     return call.done(cudaSuccess);
 }
 
+/* How the host waits is for the driver to say: here it always blocks. */
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+    ENTER(NO_STICKY);
+    const unsigned known = cudaDeviceScheduleMask | cudaDeviceMapHost | cudaDeviceLmemResizeToMax;
+    const unsigned how = flags & cudaDeviceScheduleMask;
+    REFUSE_IF((flags & ~known) || (how & (how - 1)), cudaErrorInvalidValue);
+    current().flags = flags;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceFlags(unsigned *flags) {
+    ENTER(NO_STICKY);
+    REFUSE_IF(!flags, cudaErrorInvalidValue);
+    *flags = current().flags | cudaDeviceMapHost;
+    return call.done(cudaSuccess);
+}
+
+/* There is no profiler to start. */
+cudaError_t cudaProfilerStart(void) {
+    ENTER(PLAIN);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaProfilerStop(void) {
+    ENTER(PLAIN);
+    return call.done(cudaSuccess);
+}
+
 static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev, int *value) {
     const int old = p.cc_major < 3;
     switch (attr) {
@@ -374,11 +408,9 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
     case cudaDevAttrComputeMode:
     case cudaDevAttrTccDriver:
     case cudaDevAttrEccEnabled:
-    case cudaDevAttrManagedMemory:
     case cudaDevAttrIsMultiGpuBoard:
     case cudaDevAttrMultiGpuBoardGroupID:
     case cudaDevAttrHostNativeAtomicSupported:
-    case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
     case cudaDevAttrDirectManagedMemAccessFromHost:
@@ -402,7 +434,9 @@ static bool attribute(const hostcuda_profile_t &p, cudaDeviceAttr attr, int dev,
         *value = p.priority_least != p.priority_greatest;
         return true;
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; return true;
-    case cudaDevAttrMemoryPoolsSupported: *value = !old; return true;
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrManagedMemory: *value = !old; return true;
+    case cudaDevAttrConcurrentManagedAccess: *value = p.cc_major >= 6; return true;
     case cudaDevAttrHostNumaId: *value = -1; return true;
     case cudaDevAttrClockRate: *value = 1000000; return true;
     case cudaDevAttrMemoryClockRate: *value = 1000000; return true;
@@ -461,6 +495,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int i) {
     prop->pageableMemoryAccess = attribute_of(i, cudaDevAttrPageableMemoryAccess);
     prop->pageableMemoryAccessUsesHostPageTables =
         attribute_of(i, cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    prop->managedMemory = attribute_of(i, cudaDevAttrManagedMemory);
+    prop->concurrentManagedAccess = attribute_of(i, cudaDevAttrConcurrentManagedAccess);
     prop->memoryPoolsSupported = attribute_of(i, cudaDevAttrMemoryPoolsSupported);
     prop->hostNumaId = -1;
     return call.done(cudaSuccess);
@@ -484,12 +520,13 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaDeviceSynchronize(void) {
     ENTER(UNSAFE, &P::call_sync);
     wait_for_device(call, current());
+    trim_pools();
     return call.done(surface(current()));
 }
 
 static void reset_memory(Blocks &blocks, int of_device) {
     for (auto i = blocks.begin(); i != blocks.end();) {
-        if (i->second.device != of_device) {
+        if (i->second.device != of_device || i->second.variable) {
             ++i;
             continue;
         }
@@ -514,6 +551,7 @@ cudaError_t cudaDeviceReset(void) {
         i = i->second->device == self.device ? s.events.erase(i) : std::next(i);
     reset_memory(s.device_blocks, self.device);
     reset_memory(s.host_blocks, self.device);
+    reset_pools(self.device);
     d.used = 0;
     d.failed = d.sticky = cudaSuccess;
     d.doomed.reset();

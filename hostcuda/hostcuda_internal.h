@@ -157,6 +157,7 @@ struct Op {
     cudaError_t fail = cudaSuccess; /* raised when it runs: injected, or an illegal address */
     std::vector<long> uses;         /* Block::number of memory that must be there when it runs */
     bool host = false;              /* runs the user's host function */
+    bool always = false;            /* also after a failure: a callback, a free */
     std::shared_ptr<NodeParams> params; /* where it was captured */
     bool done = false;
     char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
@@ -271,7 +272,19 @@ struct Device {
     OpP copying[2];
     std::vector<OpP> kernels; /* running, most urgent first */
     OpP last_queued;
+    cudaMemPool_t default_pool = nullptr, pool = nullptr; /* until asked for */
+    unsigned flags = 0;                                   /* cudaSetDeviceFlags */
 };
+
+/* Of managed memory: where its pages are and should be, by pieces of PIECE bytes. */
+struct Managed {
+    std::vector<int> at; /* of each piece: the device, or cudaCpuDeviceId */
+    bool read_mostly = false;
+    int preferred = cudaInvalidDeviceId, prefetched = cudaInvalidDeviceId;
+    std::set<int> accessed_by;
+};
+
+struct Pool;
 
 /* Addresses are kept inverted so that LeakSanitizer does not take the registry for a user. */
 struct Block {
@@ -280,6 +293,10 @@ struct Block {
     unsigned flags = 0;
     long number = 0;         /* from 1, never used again, as addresses are */
     bool registered = false; /* cudaHostRegister, else allocated */
+    bool counted = false;    /* in Device::used */
+    bool variable = false;   /* __managed__ ones, all in one block, or a symbol: never freed */
+    std::shared_ptr<Managed> managed;
+    std::shared_ptr<Pool> pool;
 };
 
 typedef std::map<uintptr_t, Block> Blocks; /* key: ~address */
@@ -332,11 +349,13 @@ struct State {
     std::unordered_map<uintptr_t, StreamP> streams;
     std::unordered_map<uintptr_t, EventP> events;
     std::unordered_map<uintptr_t, GraphP> graphs, execs;
+    std::unordered_map<uintptr_t, std::shared_ptr<Pool>> pools; /* default ones, too */
     std::vector<std::thread> finished; /* threads of destroyed streams, to be joined */
     std::vector<std::weak_ptr<Capture>> capturing;
     Blocks device_blocks, host_blocks;
     long last_block = 0;
     std::set<long> blocks_there;    /* also those that a call still waits to free */
+    std::set<long> blocks_coming;   /* their streams have not allocated them yet */
     size_t pinned_limit = SIZE_MAX; /* hostcuda_set_pinned_limit */
     bool prompt = false;            /* hostcuda_set_prompt_errors */
     std::unordered_map<const void *, KernelInfo> kernels;
@@ -506,12 +525,38 @@ void clock_advance(double ns);
 
 /* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
 
+/* From the process; filled with a pattern or as it comes. NULL if there is none. */
+void *allocate(size_t align, size_t size, bool filled);
+void free_allocated(void *p);
 void really_free(void *p);
+/* Makes p known as the block b; p is there at once, or when it has been said to be. */
+void remember(Blocks &blocks, const void *p, Block b, bool there = true);
+/* Calls no longer know the block that starts at p; false if there is none. Until it is gone, work
+ * that was issued before may use it. */
+bool forget(Blocks &blocks, const void *p, bool registered, Block *was);
+void gone(const Block &b);
+/* The block that holds p, or end(). */
+Blocks::iterator block_of(Blocks &blocks, const void *p);
 /* The number of the block that holds p or, as kernels are given ends of arrays, ends at p; 0: of
  * neither, so pageable memory, or freed. */
 long block_number(const void *p);
 /* Whether the memory that the operation and its parts use has not been freed or unregistered. */
 bool has_memory(const Op &op);
+
+/* ---- managed memory (hostcuda_managed.cpp) --------------------------------------------------- */
+
+void add_managed_variables(State &s);
+/* How long a kernel of this device waits for the managed memory around p, which is there then. */
+double migrate(const void *p, int device);
+
+/* ---- pools (hostcuda_pool.cpp) --------------------------------------------------------------- */
+
+/* A synchronisation: pools give back what they keep beyond their thresholds. */
+void trim_pools();
+/* A block of a pool was freed without the stream's order. */
+void leave_pool(const Block &b);
+void reset_pools(int device);
+int pools_made(); /* by cudaMemPoolCreate, and not destroyed */
 
 } /* namespace hc */
 

@@ -6,6 +6,11 @@
  * whose wait is over, or a new one that starts the next thread. A kernel without waits never leaves
  * its first fiber. */
 #undef _FORTIFY_SOURCE /* longjmp between stacks is the point here */
+#ifdef __APPLE__       /* has ucontext_t for those who ask so, and calls it deprecated */
+#define _XOPEN_SOURCE    700
+#define _DARWIN_C_SOURCE 1
+#pragma clang diagnostic ignored "-Wdeprecated-declarations"
+#endif
 #ifdef _WIN32
 #include <windows.h> /* has fibers of its own */
 #else
@@ -54,6 +59,10 @@ namespace hostcuda {
 __thread Cursor cursor;
 
 } /* namespace hostcuda */
+
+#if !defined(MAP_ANONYMOUS) && defined(MAP_ANON)
+#define MAP_ANONYMOUS MAP_ANON
+#endif
 
 namespace hc {
 namespace {
@@ -579,8 +588,9 @@ void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {
 }
 
 /* The memory behind the pointers that the kernel is given. NULL is no use of memory: most kernels
- * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs. */
-void note_pointers(Op &op, const KernelInfo &k, const Arguments &values) {
+ * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs. Managed
+ * memory moves to the device first, unless the kernel is only captured. */
+void note_pointers(Op &op, const KernelInfo &k, const Arguments &values, bool moves) {
     const bool may_read_all = device(op.device).profile.pageable_access != 0;
     for (size_t i = 0; i < k.pointers.size(); ++i) {
         const void *p = nullptr;
@@ -589,6 +599,7 @@ void note_pointers(Op &op, const KernelInfo &k, const Arguments &values) {
         const long block = block_number(p);
         if (block) {
             op.uses.push_back(block);
+            if (moves) op.span += migrate(p, op.device);
         } else if (!may_read_all) {
             fprintf(stderr,
                     "hostcuda: parameter %zu of a kernel (%s) points to %p, which is pageable host "
@@ -614,7 +625,7 @@ cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args) {
         if (c.attrs[i].id == cudaLaunchAttributePriority) op->priority = c.attrs[i].val.priority;
     price_kernel(*op, k, c);
     const auto values = copy_arguments(k, args);
-    note_pointers(*op, k, *values);
+    note_pointers(*op, k, *values, !s->capture);
     const auto invoker = k.invoker;
     op->work = [c, func, invoker, values] {
         return run_grid(func, invoker, c.gridDim, c.blockDim, c.dynamicSmemBytes,
@@ -641,10 +652,11 @@ using namespace hc;
 namespace hostcuda {
 
 void register_kernel(const void *func, void (*invoker)(const void *, void *const *),
-                     const size_t *sizes, const bool *pointers, unsigned count) {
+                     const size_t *sizes, const bool *pointers, unsigned count, const char *name) {
     const Hidden hidden;
     const Lock lock(state().mutex);
     KernelInfo &k = state().kernels[func];
+    if (name && k.name.empty()) k.name = name;
     if (k.invoker) return;
     k.invoker = invoker;
     k.sizes.assign(sizes, sizes + count);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda_runtime.h"
 #include "hostcuda_internal.h"
 
 namespace hc {
@@ -11,8 +12,8 @@ namespace hc {
 
 static uintptr_t key_of(const void *p) { return ~reinterpret_cast<uintptr_t>(p); }
 
-/* The block that holds p, or end(). Keys fall as addresses rise. */
-static Blocks::iterator block_of(Blocks &blocks, const void *p) {
+/* Keys fall as addresses rise. */
+Blocks::iterator block_of(Blocks &blocks, const void *p) {
     const auto i = blocks.lower_bound(key_of(p));
     if (i == blocks.end()) return i;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
@@ -30,6 +31,7 @@ static bool overlaps(Blocks &blocks, const void *p, size_t size) {
 
 enum class Where {
     DEVICE,
+    MANAGED,
     PINNED,
     PAGEABLE,
     WRONG
@@ -39,7 +41,8 @@ static Where where_in(Blocks &blocks, const void *p, size_t size, Where inside) 
     const auto i = block_of(blocks, p);
     if (i == blocks.end()) return overlaps(blocks, p, size) ? Where::WRONG : Where::PAGEABLE;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(p) - ~i->first;
-    return size <= i->second.size - offset ? inside : Where::WRONG;
+    if (size > i->second.size - offset) return Where::WRONG;
+    return i->second.managed ? Where::MANAGED : inside;
 }
 
 /* What kind of memory a range is; WRONG if it crosses the end of a block. */
@@ -76,7 +79,7 @@ static int device_holding(const void *p, int otherwise) {
     return i == state().device_blocks.end() ? otherwise : i->second.device;
 }
 
-static void *allocate(size_t align, size_t size) {
+void *allocate(size_t align, size_t size, bool filled) {
     void *p = nullptr;
 #ifdef _WIN32
     p = _aligned_malloc(size, align);
@@ -84,11 +87,11 @@ static void *allocate(size_t align, size_t size) {
 #else
     if (posix_memalign(&p, align, size) != 0) return nullptr;
 #endif
-    memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
+    if (filled) memset(p, 0xA5, size); /* new memory holds no zeros to rely on */
     return p;
 }
 
-static void free_allocated(void *p) {
+void free_allocated(void *p) {
 #ifdef _WIN32
     _aligned_free(p);
 #else
@@ -96,9 +99,9 @@ static void free_allocated(void *p) {
 #endif
 }
 
-static void remember(Blocks &blocks, const void *p, Block b) {
+void remember(Blocks &blocks, const void *p, Block b, bool there) {
     b.number = ++state().last_block;
-    state().blocks_there.insert(b.number);
+    (there ? state().blocks_there : state().blocks_coming).insert(b.number);
     blocks[key_of(p)] = b;
 }
 
@@ -107,28 +110,30 @@ static cudaError_t allocate_device(void **out, size_t size) {
     *out = nullptr;
     if (size == 0) return cudaSuccess;
     if (size > d.profile.memory - d.used) return cudaErrorMemoryAllocation;
-    void *p = allocate(256, size);
+    void *p = allocate(256, size, true);
     if (!p) return cudaErrorMemoryAllocation;
     Block b;
     b.size = size;
     b.device = self.device;
+    b.counted = true;
     remember(state().device_blocks, p, b);
     d.used += size;
     *out = p;
     return cudaSuccess;
 }
 
-/* Calls no longer know the block that starts at p; false if there is none. Until it is gone, work
- * that was issued before may use it. */
-static bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
+bool forget(Blocks &blocks, const void *p, bool registered, Block *was) {
     const auto i = blocks.find(key_of(p));
-    if (i == blocks.end() || i->second.registered != registered) return false;
+    if (i == blocks.end() || i->second.registered != registered || i->second.variable) return false;
     *was = i->second;
     blocks.erase(i);
     return true;
 }
 
-static void gone(const Block &b) { state().blocks_there.erase(b.number); }
+void gone(const Block &b) {
+    state().blocks_there.erase(b.number);
+    state().blocks_coming.erase(b.number);
+}
 
 static bool uses_block(const Op &op, long number) {
     if (std::find(op.uses.begin(), op.uses.end(), number) != op.uses.end()) return true;
@@ -175,20 +180,23 @@ static size_t extent(size_t pitch, size_t width, size_t height) {
     return height ? pitch * (height - 1) + width : 0;
 }
 
+/* Managed memory is both: it serves as what the direction asks for. */
+static bool serves(Where where, bool as_device) {
+    return where == Where::MANAGED || (where == Where::DEVICE) == as_device;
+}
+
 static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind) {
-    const bool to = dst == Where::DEVICE;
-    if (src == Where::DEVICE)
+    bool to = dst == Where::DEVICE || dst == Where::MANAGED;
+    bool from = src == Where::DEVICE || src == Where::MANAGED;
+    if (wanted != cudaMemcpyDefault) {
+        to = wanted == cudaMemcpyHostToDevice || wanted == cudaMemcpyDeviceToDevice;
+        from = wanted == cudaMemcpyDeviceToHost || wanted == cudaMemcpyDeviceToDevice;
+    }
+    if (from)
         *kind = to ? HOSTCUDA_D2D : HOSTCUDA_D2H;
     else
         *kind = to ? HOSTCUDA_H2D : HOSTCUDA_H2H;
-    switch (wanted) {
-    case cudaMemcpyHostToHost: return *kind == HOSTCUDA_H2H;
-    case cudaMemcpyHostToDevice: return *kind == HOSTCUDA_H2D;
-    case cudaMemcpyDeviceToHost: return *kind == HOSTCUDA_D2H;
-    case cudaMemcpyDeviceToDevice: return *kind == HOSTCUDA_D2D;
-    case cudaMemcpyDefault: return true;
-    }
-    return false;
+    return serves(dst, to) && serves(src, from);
 }
 
 static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
@@ -324,7 +332,7 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
     if (width == 0 || height == 0) return cudaSuccess;
     if (height > 1 && width > pitch) return cudaErrorInvalidPitchValue;
     const Where where = where_is(p, extent(pitch, width, height));
-    if (where != Where::DEVICE && where != Where::PINNED) return cudaErrorInvalidValue;
+    if (where == Where::PAGEABLE || where == Where::WRONG) return cudaErrorInvalidValue;
     const OpP op = new_op(*s, HOSTCUDA_MEMSET);
     op->bytes = width * height;
     op->engine = HOSTCUDA_COMPUTE;
@@ -343,6 +351,30 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
         return cudaSuccess;
     };
     return submit_or_capture(s, op);
+}
+
+/* A symbol counts as device memory. Of the other side, the direction says what it is. */
+static cudaError_t copy_symbol(Call &call, const hostcuda_symbol_copy_t &c) {
+    char *const at = static_cast<char *>(c.symbol) + c.offset;
+    if (!c.symbol) return cudaErrorInvalidSymbol;
+    if (c.offset > c.size || c.count > c.size - c.offset) return cudaErrorInvalidValue;
+    const StreamP s = find_stream(c.stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (c.count == 0) return cudaSuccess;
+    const Where other = where_is(c.other, c.count);
+    if (other == Where::WRONG) return cudaErrorInvalidValue;
+    Where dst = Where::DEVICE, src = other;
+    Copy copy = flat(at, c.other, c.count);
+    if (!c.to_symbol) {
+        std::swap(dst, src);
+        copy.dst = c.other;
+        copy.src = at;
+    }
+    int kind = 0;
+    if (!resolve_kind(c.kind, dst, src, &kind)) return cudaErrorInvalidMemcpyDirection;
+    copy.kind = kind;
+    copy.pageable = other == Where::PAGEABLE;
+    return issue_copy(call, s, copy, c.wait && kind != HOSTCUDA_D2D);
 }
 
 } /* namespace hc */
@@ -366,41 +398,10 @@ cudaError_t cudaFree(void *p) {
     REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
     wait_for_device(call, device(was.device));
     gone(was);
-    device(was.device).used -= was.size;
+    leave_pool(was);
+    if (was.counted) device(was.device).used -= was.size;
     really_free(p);
     return call.done(surface(device(was.device)));
-}
-
-cudaError_t cudaMallocAsync(void **p, size_t size, cudaStream_t stream) {
-    ENTER(PLAIN, &P::call_launch);
-    const StreamP s = find_stream(stream);
-    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
-    REFUSE_IF(!p, cudaErrorInvalidValue);
-    REFUSE_IF(s->device != self.device, cudaErrorInvalidResourceHandle);
-    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
-    return call.done(allocate_device(p, size));
-}
-
-cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
-    ENTER(PLAIN, &P::call_launch);
-    const StreamP s = find_stream(stream);
-    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
-    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
-    REFUSE_IF(!p, cudaSuccess);
-    Block was;
-    REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
-    device(was.device).used -= was.size;
-    const OpP op = new_op(*s, HOSTCUDA_OTHER);
-    op->work = [p, was] {
-        {
-            const Hidden hidden;
-            const Lock lock(state().mutex);
-            gone(was);
-        }
-        free_allocated(p);
-        return cudaSuccess;
-    };
-    return call.done(submit_or_capture(s, op));
 }
 
 static bool may_pin(size_t size) {
@@ -415,7 +416,7 @@ static cudaError_t pin(Call &call, void **p, size_t size, unsigned flags) {
     *p = nullptr;
     REFUSE_IF(size == 0, cudaSuccess);
     REFUSE_IF(!may_pin(size), cudaErrorMemoryAllocation);
-    *p = allocate(4096, size);
+    *p = allocate(4096, size, true);
     REFUSE_IF(!*p, cudaErrorMemoryAllocation);
     Block b;
     b.size = size;
@@ -507,10 +508,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     a->device = cudaInvalidDeviceId;
     a->hostPointer = pointer;
     if (d != s.device_blocks.end()) {
-        a->type = cudaMemoryTypeDevice;
+        const bool managed = d->second.managed != nullptr;
+        a->type = managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
         a->device = d->second.device;
         a->devicePointer = pointer;
-        a->hostPointer = nullptr;
+        a->hostPointer = managed ? pointer : nullptr;
     } else if (h != s.host_blocks.end()) {
         a->type = cudaMemoryTypeHost;
         a->device = h->second.device;
@@ -519,9 +521,20 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     return call.done(cudaSuccess);
 }
 
+/* name: of the function, also where it works in the thread's own stream. */
+static cudaError_t copy_and_wait(const char *name, const Copy &c, cudaMemcpyKind kind,
+                                 cudaStream_t stream) {
+    Call call(name, UNSAFE, &P::call_copy);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    return call.done(copy(call, c, kind, stream, true));
+}
+
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, cudaMemcpyKind kind) {
-    ENTER(UNSAFE, &P::call_copy);
-    return call.done(copy(call, flat(dst, src, count), kind, cudaStreamLegacy, true));
+    return copy_and_wait(__func__, flat(dst, src, count), kind, cudaStreamLegacy);
+}
+
+cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, cudaMemcpyKind kind) {
+    return copy_and_wait("cudaMemcpy", flat(dst, src, count), kind, cudaStreamPerThread);
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, cudaMemcpyKind kind,
@@ -550,9 +563,14 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int 
 
 cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
                          size_t height, cudaMemcpyKind kind) {
-    ENTER(UNSAFE, &P::call_copy);
     const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
-    return call.done(copy(call, c, kind, cudaStreamLegacy, true));
+    return copy_and_wait(__func__, c, kind, cudaStreamLegacy);
+}
+
+cudaError_t cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, cudaMemcpyKind kind) {
+    const Copy c = {dst, src, dpitch, spitch, width, height, 0, false};
+    return copy_and_wait("cudaMemcpy2D", c, kind, cudaStreamPerThread);
 }
 
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
@@ -600,9 +618,18 @@ cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, con
     return call.done(cudaSuccess);
 }
 
+static cudaError_t set_now(void *p, int value, size_t count, cudaStream_t stream) {
+    Call call("cudaMemset", UNSAFE, &P::call_copy);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    return call.done(set_memory(p, count, value, count, 1, stream));
+}
+
 cudaError_t cudaMemset(void *p, int value, size_t count) {
-    ENTER(UNSAFE, &P::call_copy);
-    return call.done(set_memory(p, count, value, count, 1, cudaStreamLegacy));
+    return set_now(p, value, count, cudaStreamLegacy);
+}
+
+cudaError_t cudaMemset_ptds(void *p, int value, size_t count) {
+    return set_now(p, value, count, cudaStreamPerThread);
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t count, cudaStream_t stream) {
@@ -614,6 +641,41 @@ cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, si
                               cudaStream_t stream) {
     ENTER(PLAIN, &P::call_copy);
     return call.done(set_memory(p, pitch, value, width, height, stream));
+}
+
+cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height) {
+    ENTER(UNSAFE, &P::call_copy);
+    return call.done(set_memory(p, pitch, value, width, height, cudaStreamLegacy));
+}
+
+cudaError_t cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
+    ENTER(UNSAFE, &P::call_malloc);
+    REFUSE_IF(!p || !pitch, cudaErrorInvalidValue);
+    const size_t align = 512;
+    *pitch = (width + align - 1) / align * align;
+    return call.done(allocate_device(p, *pitch * height));
+}
+
+cudaError_t hostcuda_copy_symbol(const char *name, const hostcuda_symbol_copy_t *c) {
+    Call call(name, c->wait ? UNSAFE : PLAIN, &P::call_copy);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    return call.done(copy_symbol(call, *c));
+}
+
+/* From now on its address may be given to kernels and copies. */
+cudaError_t hostcuda_symbol_address(void **p, void *symbol, size_t size) {
+    Call call("cudaGetSymbolAddress", PLAIN);
+    REFUSE_IF(call.refused != cudaSuccess, cudaSuccess);
+    REFUSE_IF(!p, cudaErrorInvalidValue);
+    if (block_of(state().device_blocks, symbol) == state().device_blocks.end()) {
+        Block b;
+        b.size = size;
+        b.device = self.device;
+        b.variable = true;
+        remember(state().device_blocks, symbol, b);
+    }
+    *p = symbol;
+    return call.done(cudaSuccess);
 }
 
 } /* extern "C" */

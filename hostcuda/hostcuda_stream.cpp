@@ -67,12 +67,14 @@ static void run_op(Lock &lock, const OpP &op) {
     for (const OpP &d : op->deps) wait_real(lock, *d);
     Device &d = device(op->device);
     if (op->fail == cudaSuccess && d.failed == cudaSuccess && !has_memory(*op)) {
-        fprintf(stderr, "hostcuda: a %s uses memory that has been freed or unregistered\n",
+        fprintf(stderr,
+                "hostcuda: a %s uses memory that has been freed or unregistered, or that "
+                "its stream has not allocated yet\n",
                 noun_of(*op));
         op->fail = cudaErrorIllegalAddress;
     }
     if (op->fail != cudaSuccess && d.failed == cudaSuccess) d.failed = op->fail;
-    const bool skip = d.failed != cudaSuccess;
+    const bool skip = d.failed != cudaSuccess && !op->always;
     const unsigned jitter = s.jitter;
     self.host_ns = 0;
     if (op->host) s.running_hosts[op.get()] = Steady::now();
@@ -393,6 +395,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     if (is_legacy(*s))
         for (const OpP &op : before) wait_for(call, op);
     wait_for(call, s->tail);
+    trim_pools();
     return call.done(surface(device(s->device)));
 }
 
@@ -486,18 +489,49 @@ cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id) {
     return call.done(cudaSuccess);
 }
 
+static OpP host_op(const Stream &s) {
+    const OpP op = new_op(s, HOSTCUDA_HOST_FUNC);
+    op->host = true;
+    op->resolved = false;
+    op->latency = device(s.device).profile.host_func_latency;
+    return op;
+}
+
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user) {
     ENTER(PLAIN, &P::call_host_func);
     const StreamP s = find_stream(stream);
     REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
     REFUSE_IF(!fn, cudaErrorInvalidValue);
-    const OpP op = new_op(*s, HOSTCUDA_HOST_FUNC);
-    op->host = true;
-    op->resolved = false;
-    op->latency = device(s->device).profile.host_func_latency;
+    const OpP op = host_op(*s);
     op->work = [fn, user] {
         self.in_host = true;
         fn(user);
+        self.in_host = false;
+        return cudaSuccess;
+    };
+    return call.done(submit_or_capture(s, op));
+}
+
+/* Unlike a host function it runs after a failure, too, and is told of it. */
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t fn, void *user,
+                                  unsigned flags) {
+    ENTER(PLAIN, &P::call_host_func);
+    const StreamP s = find_stream(stream);
+    REFUSE_IF(!s, cudaErrorInvalidResourceHandle);
+    REFUSE_IF(!fn || flags != 0, cudaErrorInvalidValue);
+    if (s->capture) return call.done(invalidate(*s->capture, cudaErrorStreamCaptureUnsupported));
+    const OpP op = host_op(*s);
+    const int on = s->device;
+    op->always = true;
+    op->work = [fn, user, stream, on] {
+        cudaError_t status;
+        {
+            const Hidden hidden;
+            const Lock lock(state().mutex);
+            status = device(on).failed;
+        }
+        self.in_host = true;
+        fn(stream, status, user);
         self.in_host = false;
         return cudaSuccess;
     };
@@ -574,6 +608,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     REFUSE_IF(e->captured, cudaErrorCapturedEvent);
     const OpP record = e->record; /* the most recent at the call */
     wait_for(call, record);
+    trim_pools();
     return call.done(surface(device(e->device)));
 }
 

@@ -6,17 +6,26 @@
  * for each other. */
 #ifndef HOSTCUDA_CUDA_RUNTIME_H
 #define HOSTCUDA_CUDA_RUNTIME_H
+#define __CUDA_RUNTIME_H__
 
 #include "cuda_runtime_api.h"
 #include "vector_functions.h"
 
 /* ---- qualifiers ------------------------------------------------------------------------------ */
 
-#define __global__   __attribute__((unused))
+#ifndef __HOSTCUDA_HCC__ /* hcc finds the kernels by this word */
+#define __global__ __attribute__((unused))
+#endif
 #define __device__   __attribute__((unused))
 #define __host__     __attribute__((unused))
 #define __constant__ __attribute__((unused))
 #define __launch_bounds__(...)
+/* Managed variables lie in a section of their own, so that the runtime knows them. */
+#if defined(__APPLE__)
+#define __managed__ __attribute__((unused, section("__DATA,hostcuda_mgd")))
+#elif defined(__ELF__)
+#define __managed__ __attribute__((unused, section("hostcuda_managed")))
+#endif
 #define __forceinline__ __inline__ __attribute__((always_inline))
 #define __align__(n)    __attribute__((aligned(n)))
 /* A block runs on one OS thread, so a variable of that thread is the block's. */
@@ -61,8 +70,9 @@ extern __thread Cursor cursor;
 
 typedef void (*Invoker)(const void *func, void *const *args);
 /* Of each parameter: its size, and whether it is a pointer to data. */
+/* name: in traces, where hostcuda_kernel_name gives none; may be NULL. */
 void register_kernel(const void *func, Invoker invoker, const size_t *sizes, const bool *pointers,
-                     unsigned count);
+                     unsigned count, const char *name);
 void thread_exit_slow();
 void *dynamic_shared();
 int barrier(int predicate, int how); /* how: 0 count, 1 and, 2 or */
@@ -161,11 +171,11 @@ struct Launcher {
             typename MakeIndices<sizeof...(P)>::type());
     }
 
-    static const void *add(Kernel kernel) {
+    static const void *add(Kernel kernel, const char *name = nullptr) {
         static const size_t sizes[sizeof...(P) + 1] = {sizeof(P)..., 0};
         static const bool pointers[sizeof...(P) + 1] = {PointsToData<P>::value..., false};
         const void *func = reinterpret_cast<const void *>(kernel);
-        register_kernel(func, invoke, sizes, pointers, static_cast<unsigned>(sizeof...(P)));
+        register_kernel(func, invoke, sizes, pointers, static_cast<unsigned>(sizeof...(P)), name);
         return func;
     }
 };
@@ -230,8 +240,33 @@ inline cudaError_t cudaMalloc(T **p, size_t size) {
 }
 
 template <typename T>
+inline cudaError_t cudaMallocPitch(T **p, size_t *pitch, size_t width, size_t height) {
+    return cudaMallocPitch(reinterpret_cast<void **>(p), pitch, width, height);
+}
+
+template <typename T>
+inline cudaError_t cudaMallocManaged(T **p, size_t size, unsigned flags = cudaMemAttachGlobal) {
+    return cudaMallocManaged(reinterpret_cast<void **>(p), size, flags);
+}
+
+template <typename T>
+inline cudaError_t cudaMallocFromPoolAsync(T **p, size_t size, cudaMemPool_t pool,
+                                           cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(reinterpret_cast<void **>(p), size, pool, stream);
+}
+
+template <typename T>
 inline cudaError_t cudaMallocAsync(T **p, size_t size, cudaStream_t stream) {
     return cudaMallocAsync(reinterpret_cast<void **>(p), size, stream);
+}
+
+inline cudaError_t cudaMallocAsync(void **p, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(p, size, pool, stream);
+}
+
+template <typename T>
+inline cudaError_t cudaMallocAsync(T **p, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
+    return cudaMallocFromPoolAsync(reinterpret_cast<void **>(p), size, pool, stream);
 }
 
 inline cudaError_t cudaMallocHost(void **p, size_t size, unsigned int flags) {
@@ -256,6 +291,9 @@ inline cudaError_t cudaHostGetDevicePointer(T **d, void *h, unsigned int flags) 
 inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags) {
     return cudaEventCreateWithFlags(event, flags);
 }
+
+#include "hostcuda_launch.h"
+#include "hostcuda_symbols.h"
 
 /* ---- barriers and warps ---------------------------------------------------------------------- */
 

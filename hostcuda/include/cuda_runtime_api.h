@@ -10,11 +10,10 @@
 
 #include "vector_types.h"
 
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#error "hostcuda: stream 0 is the legacy stream; use cudaStreamPerThread by name"
-#endif
-
 #define __HOSTCUDA__ 1
+/* By these, headers of others know that the runtime's types are there. */
+#define __DRIVER_TYPES_H__
+#define __CUDA_RUNTIME_API_H__
 /* Of another version only what can be compiled changes: there is nothing to link with. */
 #ifndef CUDART_VERSION
 #define CUDART_VERSION 13000
@@ -183,6 +182,8 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void(CUDART_CB *cudaHostFn_t)(void *userData);
+typedef void(CUDART_CB *cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status,
+                                              void *userData);
 
 #define cudaStreamLegacy               ((cudaStream_t)0x1)
 #define cudaStreamPerThread            ((cudaStream_t)0x2)
@@ -211,7 +212,10 @@ typedef void(CUDART_CB *cudaHostFn_t)(void *userData);
 #define cudaDeviceScheduleSpin         0x01
 #define cudaDeviceScheduleYield        0x02
 #define cudaDeviceScheduleBlockingSync 0x04
+#define cudaDeviceBlockingSync         0x04
+#define cudaDeviceScheduleMask         0x07
 #define cudaDeviceMapHost              0x08
+#define cudaDeviceLmemResizeToMax      0x10
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
@@ -234,6 +238,13 @@ struct cudaPointerAttributes {
     void *devicePointer;
     void *hostPointer;
     long reserved[8];
+};
+
+enum cudaComputeMode {
+    cudaComputeModeDefault = 0,
+    cudaComputeModeExclusive = 1,
+    cudaComputeModeProhibited = 2,
+    cudaComputeModeExclusiveProcess = 3
 };
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -370,6 +381,8 @@ struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaSetDeviceFlags(unsigned int flags);
+cudaError_t cudaGetDeviceFlags(unsigned int *flags);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device);
@@ -424,6 +437,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
                                      size_t *numDependencies_out HOSTCUDA_DEFAULT(0));
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData);
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback,
+                                  void *userData, unsigned int flags);
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
@@ -477,8 +492,7 @@ struct cudaMemcpyAttributes {
 
 cudaError_t cudaMalloc(void **devPtr, size_t size);
 cudaError_t cudaFree(void *devPtr);
-cudaError_t cudaMallocAsync(void **devPtr, size_t size, cudaStream_t hStream);
-cudaError_t cudaFreeAsync(void *devPtr, cudaStream_t hStream);
+cudaError_t cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t height);
 cudaError_t cudaMallocHost(void **ptr, size_t size);
 cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags);
 cudaError_t cudaFreeHost(void *ptr);
@@ -507,8 +521,14 @@ cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t
                                  size_t numAttrs, size_t *failIdx, cudaStream_t stream);
 #endif
 cudaError_t cudaMemset(void *devPtr, int value, size_t count);
+/* These three in the thread's own stream, for hostcuda_per_thread.h. */
+cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind);
+cudaError_t cudaMemset_ptds(void *devPtr, int value, size_t count);
 cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
                             cudaStream_t stream HOSTCUDA_DEFAULT(0));
+cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width, size_t height);
 cudaError_t cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream HOSTCUDA_DEFAULT(0));
 
@@ -644,6 +664,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 
 #ifdef __cplusplus
 }
+#endif
+
+#include "hostcuda_memory_api.h"
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+#include "hostcuda_per_thread.h"
 #endif
 
 #endif

@@ -1,0 +1,260 @@
+# hcc.sh -- hostcuda/hcc, the compiler driver: launches and shared memory in odd places, lines in messages,
+# its options, several files, the runtime that it builds once, a copy that was installed.
+# Environment: BACKEND; SAN, the sanitizer of the build or empty. The runtime is kept in build/hcc.
+. tests/cli/tap.sh
+
+[ "$BACKEND" = host ] || skip_all "hcc is for hostcuda"
+[ "$SAN" != thread ] || skip_all "hcc is tried with the plain build, and with AddressSanitizer"
+here=$(pwd)
+hcc=$here/hostcuda/hcc
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
+HOSTCUDA_CACHE=$here/build/hcc
+export HOSTCUDA_CACHE
+unset CXX
+compilers=
+for cxx in g++ clang++; do ! command -v $cxx >/dev/null || compilers="$compilers $cxx"; done
+[ -n "$compilers" ] || skip_all "there is neither g++ nor clang++"
+cd "$dir" || exit 1
+
+holds() { # RULE COMMAND...
+    rule=$1
+    shift
+    "$@" >log 2>&1
+    status=$?
+    ok $status "$rule"
+    [ $status = 0 ] || head -n 8 log | sed 's/^/# /'
+}
+says() { # RULE TEXT COMMAND...: the command fails, and says this
+    rule=$1 text=$2
+    shift 2
+    ! "$@" >log 2>&1 && grep -qF -e "$text" log
+    status=$?
+    ok $status "$rule"
+    [ $status = 0 ] || head -n 8 log | sed 's/^/# /'
+}
+right() { "./$1" >"$1.out" 2>&1 && tail -n 1 "$1.out" | grep -q right || { cat "$1.out"; false; }; } # PROGRAM
+
+cat >bound.cu <<'END'
+__global__ void add(float *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] += n;
+}
+int main() {
+    float *x;
+    cudaMalloc(&x, 100 * sizeof(float));
+    add<<<1, 128>>>(x, 100);
+    return cudaDeviceSynchronize();
+}
+END
+if [ "$SAN" = address ]; then # with a runtime of its own
+    "$hcc" -fsanitize=address -g bound.cu -o bound >log 2>&1
+    ok $? "-fsanitize=address builds a program and its runtime"
+    ! ./bound >log 2>&1 && grep -q 'AddressSanitizer: heap-buffer-overflow' log && grep -q 'bound.cu:3' log
+    ok $? "it finds a missing bound in a kernel, with its line"
+    done_testing
+fi
+
+# ---- launches and shared memory ----------------------------------------------------------------------
+cp "$here/tests/cli/hcc/places_kernels.in" places_kernels.cuh
+cp "$here/tests/cli/hcc/places.in" places.cu
+# What builds a runtime of its own is done side by side.
+for cxx in $compilers; do
+    (CXX=$cxx "$hcc" places.cu -Wall -Wextra -Werror -o places_$cxx && right places_$cxx && CXX=$cxx "$hcc" -std=c++20 -c places.cu -o places_$cxx.o) >$cxx.log 2>&1 &
+done
+wait
+for cxx in $compilers; do
+    [ -f places_$cxx.o ]
+    ok $? "$cxx: launches and shared memory in odd places, in C++17 and C++20$(grep -E 'error|wrong' $cxx.log | head -n 1)"
+done
+
+# ---- messages ----------------------------------------------------------------------------------------
+cat >wrong.cuh <<'END'
+static __global__ void k(int *p) { *p = 1; }
+static void from_header(int *p) {
+    k<<<1,
+        1>>>(p); wrong_in_header();
+}
+END
+cat >wrong.cu <<'END'
+#include "wrong.cuh"
+__global__ void shared(int *p) {
+    extern __shared__
+        int s[];
+    *p = s[0];
+}
+int main() {
+    shared<<<1,
+             1, 4>>>
+        (0); int x = wrong_in_main;
+    k<<<1, 1>>>(0.5);
+}
+END
+for cxx in $compilers; do
+    CXX=$cxx "$hcc" -c wrong.cu >log 2>&1
+    grep -q 'wrong.cuh:4:.*wrong_in_header' log && grep -q 'wrong.cu:10:.*wrong_in_main' log && grep -q 'wrong.cu:11:.*error' log
+    ok $? "$cxx: errors carry the lines of the user's files, also after launches of several lines"
+done
+if command -v objdump >/dev/null; then
+    for cxx in $compilers; do
+        CXX=$cxx "$hcc" -g -c places.cu -o places.o && objdump --dwarf=decodedline places.o >lines 2>/dev/null
+        line=$(grep -n 'int line = LINE_HERE' places.cu | sed 's/:.*//')
+        grep -Eq "places.cu +$line " lines && grep -q 'places_kernels.cuh' lines && ! grep -q '/hcc\.' lines
+        ok $? "$cxx: a debugger sees the lines of the user's files"
+    done
+else
+    skip "a debugger sees the lines of the user's files" "objdump is not there"
+fi
+refuses() { # RULE TEXT: of the program on standard input
+    cat >refused.cu
+    says "$1" "$2" "$hcc" -c refused.cu
+}
+refuses "a kernel that is called like a function is refused" "refused.cu:3: error: the kernel k is called without" <<'END'
+__global__ void k(int *p) { *p = 1; }
+int main() {
+    k(0);
+}
+END
+refuses "a kernel that launches a kernel is refused" "refused.cu:3: error: a kernel launches a kernel" <<'END'
+__global__ void k(int *p) {
+    if (p)
+        k<<<1, 1>>>(p);
+}
+END
+refuses "a kernel that returns a value is refused" "refused.cu:1: error: a kernel returns void: k" <<'END'
+__global__ int k(int *p) { return *p; }
+END
+refuses "a parameter that is a reference is refused" "a kernel's parameter cannot be a reference" <<'END'
+__global__ void k(int &p) { p = 1; }
+void f(int x) { k<<<1, 1>>>(x); }
+END
+refuses "extern __shared__ without [] is refused" "refused.cu:1: error: extern __shared__ declares one array" <<'END'
+__global__ void k(int *p) { extern __shared__ int s; *p = s; }
+END
+refuses "a <<< without its end is refused" "refused.cu:2: error: no >>>" <<'END'
+__global__ void k(int *p) { *p = 1; }
+int main() { k<<<1, 1>>; }
+END
+refuses "textures are refused in words" "refused.cu:2: note: tex2D: hostcuda has no textures" <<'END'
+__global__ void k(float *p, cudaTextureObject_t t) {
+    *p = tex2D<float>(t, 0, 0);
+}
+END
+refuses "a header that hostcuda has not is refused in words" "refused.cu:1: note: cooperative_groups.h: hostcuda has no cooperative" <<'END'
+#include <cooperative_groups.h>
+END
+
+# ---- options -----------------------------------------------------------------------------------------
+mkdir -p 'a folder/include' lib && cd 'a folder' || exit 1
+cat >include/scale.cuh <<'END'
+template <typename T>
+__global__ void scale(T *p, T by) { p[threadIdx.x] *= by; }
+END
+cat >one.cu <<'END'
+#include <scale.cuh>
+#include <stdio.h>
+extern "C" int from_c(int);
+int from_cpp(int), from_object(int);
+void launch(int *p);
+#ifdef __STRICT_ANSI__
+#error "the default is C++17 with the extensions of GNU"
+#endif
+static_assert(__cplusplus >= 201703L, "C++17");
+int main() {
+    int *p;
+    cudaMallocHost(&p, sizeof(int));
+    *p = from_c(START) + from_cpp(0) + from_object(0);
+    launch(p);
+    scale<<<1, 1>>>(p, 2);
+    cudaDeviceSynchronize();
+    printf("%s\n", *p == 2 * 3 * (START + 1 + 2 + 4) ? "right" : "wrong");
+    return cudaFreeHost(p) != cudaSuccess;
+}
+END
+cat >two.cu <<'END'
+#include "scale.cuh"
+void launch(int *p) { scale<<<1, 1>>>(p, 3); }
+END
+printf '#include <cuda_runtime.h>\nint from_c(int class) { return class + 1; }\n' >three.c
+printf '#include <cuda_runtime_api.h>\nint from_cpp(int) { cudaStream_t s = nullptr; return s ? 0 : 2; }\n' >four.cpp
+printf 'int from_object(int) { return 4; }\n' >five.txt
+holds "-c makes an object beside the folder's other files" "$hcc" -x cu -c five.txt
+holds "several .cu, .c, .cpp and .o files become one program, in a folder with a space" \
+    "$hcc" -I include -DSTART=10 one.cu two.cu three.c four.cpp five.o -lm -o 'pro gram'
+holds "which runs right" right 'pro gram'
+ar rcs ../lib/libfive.a five.o
+"$hcc" -Iinclude -D START=11 -O2 -g -c one.cu two.cu && "$hcc" three.c four.cpp -c -std=c99 -Wall &&
+    "$hcc" -o linked one.o two.o three.o four.o -L../lib -lfive && right linked
+ok $? "-c makes objects that hcc, -L and -l link; -std=c99 is for the C file alone"
+"$hcc" -arch=sm_90 -gencode arch=compute_80,code=sm_80 -lineinfo --use_fast_math -Xptxas -v -rdc=true --expt-relaxed-constexpr \
+    -maxrregcount 32 -std=gnu++17 -Xcompiler=-Wall,-Wextra,-DSTART=12 -Xcompiler -Iinclude -lcudart one.cu two.cu three.c four.cpp five.o --output-file nvcc >log 2>&1 &&
+    right nvcc
+ok $? "options of nvcc for the GPU are ignored, -Xcompiler is passed on"
+says "an unknown long option is refused" "--gpu-magic is an option that neither hcc knows" "$hcc" --gpu-magic one.cu
+says "an unknown short option is refused" "-quick is an option that neither hcc knows" "$hcc" -quick one.cu
+says "-ptx is refused" "-ptx: hcc makes no code for a GPU" "$hcc" -ptx one.cu
+says "a library that hostcuda has not is refused" "-lcublas: hostcuda has the CUDA runtime alone" "$hcc" one.cu -lcublas
+says "a file that is not there is refused" "none.cu is not there" "$hcc" none.cu
+says "-o for two objects is refused" "-o names one file" "$hcc" -c one.cu two.cu -o x.o
+"$hcc" -E -Iinclude two.cu | grep -q 'kernel_of(.*scale' && "$hcc" -S -Iinclude two.cu && grep -q hostcuda two.s
+ok $? "-E shows what is compiled, -S the assembler's text"
+"$hcc" -Iinclude -MMD -c two.cu && grep -q '^two.o:.*two.cu.*scale.cuh' two.d && "$hcc" -Iinclude -MM two.cu | grep -q 'two.o: two.cu include/scale.cuh'
+ok $? "-MMD and -MM name the user's files"
+mkdir -p toolkit && touch toolkit/cuda_runtime.h
+"$hcc" -Itoolkit -Iinclude -c two.cu 2>log && grep -q "hostcuda's headers take the place" log
+ok $? "NVIDIA's headers given by -I are left out, and that is said"
+cat >per_thread.cu <<'END'
+#include <stdio.h>
+int main() {
+    unsigned long long none, own;
+    cudaStreamGetId(0, &none);
+    cudaStreamGetId(cudaStreamPerThread, &own);
+    printf("%s\n", none == own ? "the thread's" : "legacy");
+}
+END
+"$hcc" per_thread.cu -o legacy && "$hcc" --default-stream per-thread per_thread.cu -o own && "$hcc" -default-stream=per-thread per_thread.cu -o again &&
+    ./legacy | grep -q legacy && ./own | grep -q thread && ./again | grep -q thread
+ok $? "--default-stream per-thread makes stream 0 the thread's own"
+cd ..
+
+# ---- the runtime, built once -----------------------------------------------------------------------------
+printf '__global__ void k() {}\nint main() { k<<<1, 1>>>(); }\n' >small.cu
+HOSTCUDA_CACHE="$dir/an own place"
+cp -R "$here/hostcuda" copy
+(copy/hcc -c small.cu -o one.o >one.log 2>&1; echo $? >one.status) &
+(copy/hcc -c small.cu -o two.o >two.log 2>&1; echo $? >two.status) &
+wait
+[ "$(cat one.status two.status | tr '\n' ' ')" = "0 0 " ] && cmp one.o two.o && [ "$(ls "$HOSTCUDA_CACHE" | wc -l)" = 1 ] && [ -z "$(ls "$HOSTCUDA_CACHE"/* | grep made)" ]
+ok $? "two of hcc at once build the same thing side by side, and leave it whole"
+copy/hcc -c small.cu 2>log && [ ! -s log ]
+ok $? "what is built is used again"
+echo '/* changed */' >>copy/rewriter/missing.h
+copy/hcc -c small.cu 2>log && grep -q 'building' log && [ "$(ls "$HOSTCUDA_CACHE" | wc -l)" = 2 ]
+ok $? "it is built again when its sources change"
+echo 'not C++' >>copy/rewriter/rewriter.cpp
+says "if that fails, it is said" "did not compile with" copy/hcc -c small.cu
+[ -z "$(ls "$HOSTCUDA_CACHE"/* | grep made)" ]
+ok $? "and nothing half done is left"
+says "a place that cannot be written is named" "HOSTCUDA_CACHE names another place" sh -c "HOSTCUDA_CACHE=/dev/null/x '$hcc' -c small.cu"
+HOSTCUDA_CACHE=$here/build/hcc
+
+# ---- installed -------------------------------------------------------------------------------------------
+cat >piped.cu <<'END'
+#include <streampipe.h>
+int main() {
+    cudaStream_t s;
+    SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(cudaStreamDestroy(s));
+    puts("right");
+}
+END
+MAKEFLAGS='' make -C "$here" --no-print-directory install PREFIX="$dir/installed" >log 2>&1
+ln -s "$dir/installed/share/streampipe/hostcuda/hcc" hcc_link
+./hcc_link piped.cu -o piped >log 2>&1 && right piped && [ ! -s log ]
+ok $? "installed, and called through a link, it builds with streampipe.h and the runtime that is there"
+for lesson in 01_streams.cu 05_pinned_pageable.c; do
+    start=$(date +%s%N)
+    "$hcc" "$here/examples/$lesson" -o lesson 2>log && ./lesson >out && grep -q '^right' out
+    ok $? "the lesson $lesson builds and is right"
+    echo "# building and running it took $((($(date +%s%N) - start) / 1000000)) ms"
+done
+done_testing
