@@ -326,6 +326,27 @@ static void test_nothing_pinned(void) {
     resources_end(r);
 }
 
+#if defined(__HOSTCUDA__)
+/* Where the system refuses to pin them, resources have none, and say so in what runs choose. */
+static void test_cannot_pin(void) {
+    spipe_resources_t *r;
+    world_t w;
+    hostcuda_set_pinned_limit(4096);
+    r = resources_new(1 << 20, 1 << 20);
+    world_new(&w, r, PAGEABLE, COUNT);
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    tap_ok(right(&w) && w.r.pinned_bytes == 0 && usage_of(r).most_pinned_bytes == 0,
+           "resources that could not be pinned: %s", w.r.why_staging);
+    w.d.staging = SPIPE_STAGING_COPY;
+    w.d.threads = 0;
+    tap_ok(spipe_run(&w.d, &w.r) == cudaErrorMemoryAllocation && idle(r),
+           "what needs them is refused: %s", w.r.failure.message);
+    world_free(&w, PAGEABLE);
+    resources_end(r);
+    hostcuda_set_pinned_limit((size_t)-1);
+}
+#endif
+
 static int no_wait;
 
 static void run_no_wait(world_t *w) {
@@ -809,6 +830,9 @@ int main(void) {
     test_moved();
     test_too_large();
     test_nothing_pinned();
+#if defined(__HOSTCUDA__)
+    if (!pipe_few_pins()) test_cannot_pin();
+#endif
     test_no_wait();
 #if !defined(SPIPE_NO_THREADS)
     test_waiting();

@@ -218,6 +218,12 @@ static void test_kept(void) {
         whole &= right(&b) && r.timed_ms > 0.0 && b.t.num_spans == 3 * CHUNKS && !r.replayed;
     }
     tap_ok(whole, "a kept pipeline fills its timeline anew in every run");
+    SPIPE_CHECK(spipe_pipeline_set_timeline(p, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, &b.r));
+    tap_ok(!(b.r.timed_ms > 0.0), "without its timeline a run is not recorded");
+    SPIPE_CHECK(spipe_pipeline_set_timeline(p, &b.t));
+    SPIPE_CHECK(spipe_pipeline_run(p, &b.r));
+    tap_ok(b.r.timed_ms > 0.0 && b.t.num_spans == 3 * CHUNKS, "and is with it again");
     b.t.num_spans = 7;
     SPIPE_CHECK(spipe_pipeline_enqueue(p, NULL));
     SPIPE_CHECK(spipe_pipeline_wait(p, &r));
