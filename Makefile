@@ -144,13 +144,13 @@ $(BUILD)/%.c.o:   %.c   $(BUILD)/flags ; $(call compile,CC,$(CC) $(CFLAGS))
 $(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS))
 $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 
-# Instrumented programs that end in a second or two are compiled without optimising: -O0 takes a quarter
-# less time to compile than -Og, and what it costs the run is less. LONG_RUNS are those that take longer; and test_streams, which makes a value
-# that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
+# On hostcuda programs that end in a second or two are compiled without optimising: -O0 takes half the time
+# of -O1, a quarter less than -Og, and what it costs the run is less. LONG_RUNS are those that take longer; and
+# test_streams, which makes a value that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
 LONG_RUNS := $(addprefix tests/test_,buffers choices costs devices kernels_% pipeline plan random_failures sources staging streams tune verdict)
 LONG_RUNS += $(addprefix tests/host/test_,costs_failures devices_shares failures few_pins model) tests/fuzz/% tests/torture/%
-LONG_RUNS += $(addprefix examples/,08_priorities 11_requests 12_inference 13_vision 14_y4m_filter 20_entropy_map ddp_buckets)
-ifneq ($(SAN),)
+LONG_RUNS += $(addprefix examples/,08_priorities 10_loader 11_requests 12_inference 13_vision 14_y4m_filter 20_entropy_map ddp_buckets)
+ifeq ($(BACKEND),host)
 SHORT_RUNS := $(filter-out $(LONG_RUNS),$(TESTS) $(TESTS_HOST) $(EXAMPLES))
 $(patsubst %,$(BUILD)/%.o,$(wildcard $(SHORT_RUNS:=.cu))): CXXFLAGS += -O0
 $(patsubst %,$(BUILD)/%.o,$(wildcard $(SHORT_RUNS:=.c))): CFLAGS += -O0
@@ -274,7 +274,7 @@ check: ## under 4 minutes: every test, the rules of lint, the documents; ends wi
 	$(begin)
 	$(call part,part-rules)
 	$(call part,part-docs)
-	$(call part,part-test)
+	$(call part,part-test BRIEF=yes)
 	$(total)
 
 .PHONY: check-all
@@ -475,8 +475,13 @@ LEFT_OUT_thread += $(addprefix examples/,06_chunks 15_doctor 18_published_table)
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
 LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,12_inference 15_doctor 18_published_table)
 LEFT_OUT_address += tests/cli/scarce.sh
+# hcc builds hostcuda by itself for each sanitizer.
+LEFT_OUT_thread  += tests/cli/hcc.sh
+LEFT_OUT_address += tests/cli/hcc.sh
+# What `make check` leaves to `make check-all`: a minute each.
+LEFT_OUT_brief := $(if $(BRIEF),tests/cli/hcc.sh tests/cli/scarce.sh)
 LEFT_OUT     ?=
-LEFT_OUT_now := $(NOT_THREADED) $(if $(and $(LEFT_OUT),$(SAN)),$(LEFT_OUT_both) $(LEFT_OUT_$(SAN)))
+LEFT_OUT_now := $(NOT_THREADED) $(LEFT_OUT_brief) $(if $(and $(LEFT_OUT),$(SAN)),$(LEFT_OUT_both) $(LEFT_OUT_$(SAN)))
 RUN_TESTS    := $(filter-out $(LEFT_OUT_now),$(RUN_TESTS))
 EXAMPLES     := $(filter-out $(LEFT_OUT_now),$(EXAMPLES))
 SCRIPTS      := $(filter-out $(LEFT_OUT_now),$(SCRIPTS))

@@ -160,6 +160,7 @@ struct Op {
     bool always = false;            /* also after a failure: a callback, a free */
     std::shared_ptr<NodeParams> params; /* where it was captured */
     bool done = false;
+    std::vector<std::condition_variable *> sleepers; /* of threads that wait until it is */
     char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
 
     /* its modelled run */
@@ -472,7 +473,7 @@ inline bool is_blocking(const Stream &s) {
 StreamP find_stream(cudaStream_t handle);
 void close_stream(const StreamP &s);
 void join_finished(Lock &lock);
-void wait_real(Lock &lock, const Op &op);
+void wait_real(Lock &lock, Op &op);
 void resolve(Op &op, double ns); /* a host function has run for ns */
 OpP new_op(const Stream &s, int kind);
 void add_legacy_deps(const Stream &s, std::vector<OpP> &deps);

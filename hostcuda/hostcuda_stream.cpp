@@ -27,8 +27,13 @@ StreamP find_stream(cudaStream_t handle) {
 
 /* ---- the stream's thread --------------------------------------------------------------------- */
 
-void wait_real(Lock &lock, const Op &op) {
-    while (!op.done) state().changed.wait(lock);
+/* Only those who wait for an operation are woken at its end: with one condition for all, each of
+ * many streams would wake for each operation of the others. */
+void wait_real(Lock &lock, Op &op) {
+    thread_local std::condition_variable woken;
+    if (op.done) return;
+    op.sleepers.push_back(&woken);
+    while (!op.done) woken.wait(lock);
 }
 
 static void sleep_a_little(unsigned seed) {
@@ -93,6 +98,8 @@ static void run_op(Lock &lock, const OpP &op) {
     }
     op->parts.clear();
     op->done = true;
+    for (std::condition_variable *sleeper : op->sleepers) sleeper->notify_one();
+    op->sleepers.clear();
     s.changed.notify_all();
 }
 

@@ -163,6 +163,7 @@ typedef struct options {
 } options_t;
 
 static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, size_t threads) {
+    static const char *const how[] = {"once", "kept"}, *const memory[] = {"pageable", "pinned"};
     std::vector<double> rates[NUM_WAYS];
     double is[NUM_WAYS];
     for (int round = 0; round < o->rounds; ++round) {
@@ -171,9 +172,9 @@ static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, si
         }
     }
     for (int w = 0; w < NUM_WAYS; ++w) is[w] = bench_median(rates[w]);
-    printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads,
-           j.kept ? "kept" : "once", j.pinned ? "pinned" : "pageable", j.n * sizeof(float) / 1024,
-           is[HAND], is[ALONE], is[SHARED], is[SHARED] / is[HAND]);
+    printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads, how[j.kept],
+           memory[j.pinned], j.n * sizeof(float) / 1024, is[HAND], is[ALONE], is[SHARED],
+           is[SHARED] / is[HAND]);
     fflush(stdout);
 }
 
