@@ -161,7 +161,7 @@ struct Op {
     std::shared_ptr<NodeParams> params; /* where it was captured */
     bool done = false;
     std::vector<std::condition_variable *> sleepers; /* of threads that wait until it is */
-    char issued = 0, finished = 0; /* tokens for ThreadSanitizer */
+    char issued = 0, finished = 0;                   /* tokens for ThreadSanitizer */
 
     /* its modelled run */
     Model model = Model::WAITING;
