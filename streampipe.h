@@ -9086,6 +9086,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
 /* A run that waits for memory. */
 typedef struct spipe_priv_waiter {
     int rank;
+    uintptr_t thread;
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
@@ -9137,14 +9138,25 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     return cudaSuccess;
 }
 
+/* A number of the calling thread. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
+#if defined(SPIPE_NO_THREADS)
+    return 0;
+#else
+    return (uintptr_t)pthread_self();
+#endif
+}
+
 /* Who waits for memory: those of a higher priority first, else in the order in which they came. */
 SPIPE_PRIV_RARE void spipe_priv_queue_up(spipe_resources_t *r, spipe_priv_waiter_t *w,
                                          spipe_priority_t priority) {
     spipe_priv_waiter_t **at = &r->waiters;
     w->rank = (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
+    w->thread = spipe_priv_this_thread();
     while (*at && (*at)->rank >= w->rank) at = &(*at)->next;
     w->next = *at;
     *at = w;
+    spipe_priv_wake(r->lending.sync); /* some may have waited for a run of this thread */
 }
 
 SPIPE_PRIV_RARE void spipe_priv_step_out(spipe_resources_t *r, const spipe_priv_waiter_t *w) {
@@ -9182,19 +9194,26 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_
                              r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
 }
 
-/* A number of the calling thread. */
-SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
-#if defined(SPIPE_NO_THREADS)
-    return 0;
-#else
-    return (uintptr_t)pthread_self();
-#endif
+SPIPE_PRIV_RARE int spipe_priv_is_waiting(const spipe_resources_t *r, uintptr_t thread) {
+    const spipe_priv_waiter_t *w = r->waiters;
+    while (w && w->thread != thread) w = w->next;
+    return w != NULL;
 }
 
-/* Whether another thread's run will give memory back. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_others_return(const spipe_resources_t *r) {
+/* Whether this thread has a run that has memory, so this one is in its stage. Called with the lock
+   held. */
+SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && h->thread == spipe_priv_this_thread()) h = h->next_holder;
+    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
+    return h != NULL;
+}
+
+/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that must
+   be a thread that does not wait itself, or both would wait for each other. Called with the lock
+   held. */
+SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
+    const spipe_priv_pipeline_t *h = r->holders;
+    while (h && inside && spipe_priv_is_waiting(r, h->thread)) h = h->next_holder;
     return h != NULL;
 }
 
@@ -9210,25 +9229,28 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
-                                 "a run in a stage wants memory that the run around it has, so it "
-                                 "would wait for itself; make larger resources, or give it others");
+                                 "a run in a stage wants memory that only runs around such runs "
+                                 "have, so it would wait for itself; make larger resources, or "
+                                 "give it others");
     }
     return spipe_priv_too_large(p, device, pinned);
 }
 
-/* Waits until the memory is free, if others who will end have it. Called with the lock held. */
+/* Waits until the memory is free, if others who will end have it. A run in a stage goes first: those
+   who came before it may be waiting for the run around it. Called with the lock held. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const double began = spipe_priv_seconds();
+    const int inside = spipe_priv_is_inside(r);
     spipe_priv_waiter_t me;
     cudaError_t e = cudaErrorNotReady;
     spipe_priv_queue_up(r, &me, p->request.desc.priority);
     while (e == cudaErrorNotReady) {
-        const int first = r->waiters == &me;
+        const int first = inside || r->waiters == &me;
         if (first && spipe_priv_take_both(r, &p->memory, device, pinned)) {
             e = cudaSuccess;
-        } else if (p->request.desc.no_wait || (first && !spipe_priv_others_return(r))) {
+        } else if (p->request.desc.no_wait || (first && !spipe_priv_worth_waiting(r, inside))) {
             e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {

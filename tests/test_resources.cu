@@ -441,6 +441,82 @@ static void test_waiting(void) {
     resources_end(r);
 }
 
+/* A run in a stage, while another thread waits for the memory of the run around it. */
+static pthread_t large_thread;
+static world_t large;
+
+static void run_before_waiter(world_t *w) {
+    world_t v;
+    pthread_create(&large_thread, NULL, run_world, &large);
+    while (usage_of(w->d.resources).waiting == 0) usleep(200);
+    world_new(&v, w->d.resources, PINNED, 1000);
+    v.d.chunk = 500;
+    v.d.depth = 2;
+    w->got = spipe_run(&v.d, &v.r);
+    if (!right(&v)) w->got = cudaErrorUnknown;
+    world_free(&v, PINNED);
+}
+
+static void test_inside(void) {
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    world_t w;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&large, r, PINNED, COUNT);
+    w.d.chunk = 1500;
+    large.d.chunk = 4000;
+    w.d.depth = large.d.depth = 2;
+    w.during = run_before_waiter;
+    SPIPE_CHECK_RUN(&w.d, &w.r);
+    pthread_join(large_thread, NULL);
+    tap_ok(w.got == cudaSuccess && large.got == cudaSuccess && right(&w) && right(&large),
+           "a run in a stage does not wait behind who waits for the run around it");
+    world_free(&w, PINNED);
+    world_free(&large, PINNED);
+    resources_end(r);
+}
+
+/* Two threads, each with a run in a stage that wants what both runs around have. */
+static pthread_barrier_t both_inside;
+
+static void run_too_much(world_t *w) {
+    world_t v;
+    (void)pthread_barrier_wait(&both_inside);
+    world_new(&v, w->d.resources, PINNED, COUNT);
+    v.d.chunk = 2500;
+    v.d.depth = 2;
+    v.got = spipe_run(&v.d, &v.r);
+    w->other = v.got == cudaSuccess && right(&v) ? w->d.resources : NULL;
+    w->f = v.r.failure;
+    world_free(&v, PINNED);
+}
+
+static void test_each_other(void) {
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    pthread_t threads[2];
+    world_t w[2];
+    int k, refused = 0, wrong = 0;
+    (void)pthread_barrier_init(&both_inside, NULL, 2);
+    for (k = 0; k < 2; ++k) {
+        world_new(&w[k], r, PINNED, COUNT);
+        w[k].d.chunk = 1500;
+        w[k].d.depth = 2;
+        w[k].during = run_too_much;
+        pthread_create(&threads[k], NULL, run_world, &w[k]);
+    }
+    for (k = 0; k < 2; ++k) pthread_join(threads[k], NULL);
+    for (k = 0; k < 2; ++k) {
+        wrong += w[k].got != cudaSuccess || !right(&w[k]);
+        if (w[k].other) continue;
+        ++refused;
+        wrong += w[k].f.error != cudaErrorNotPermitted;
+    }
+    tap_ok(wrong == 0 && refused > 0 && idle(r),
+           "nor do two runs in stages wait for each other: %d refused", refused);
+    (void)pthread_barrier_destroy(&both_inside);
+    for (k = 0; k < 2; ++k) world_free(&w[k], PINNED);
+    resources_end(r);
+}
+
 /* Many threads, all kinds of work, some of which fails or throws. */
 static void *run_many(void *arg) {
     world_t *w = (world_t *)arg;
@@ -836,6 +912,8 @@ int main(void) {
     test_no_wait();
 #if !defined(SPIPE_NO_THREADS)
     test_waiting();
+    test_inside();
+    test_each_other();
     test_many();
     test_threads();
 #endif
