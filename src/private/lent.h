@@ -132,9 +132,9 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r) {
     return h != NULL;
 }
 
-/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that must
-   be a thread that does not wait itself, or both would wait for each other. Called with the lock
-   held. */
+/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that
+   must be a thread that does not wait itself, or both would wait for each other. Called with the
+   lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
     while (h && inside && spipe_priv_is_waiting(r, h->thread)) h = h->next_holder;
@@ -160,8 +160,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     return spipe_priv_too_large(p, device, pinned);
 }
 
-/* Waits until the memory is free, if others who will end have it. A run in a stage goes first: those
-   who came before it may be waiting for the run around it. Called with the lock held. */
+/* Waits until the memory is free, if others who will end have it. A run in a stage goes first:
+   those who came before it may be waiting for the run around it. Called with the lock held. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
