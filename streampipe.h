@@ -8915,10 +8915,14 @@ typedef struct spipe_priv_lent_thread {
     struct spipe_priv_lent_thread *next_idle, *next;
 } spipe_priv_lent_thread_t;
 
+enum {
+    SPIPE_PRIV_MOST_IDLE = 4096 /* of a kind; what more there is, is destroyed */
+};
+
 /* Streams of one priority, or events, that nobody uses. */
 typedef struct spipe_priv_idle {
-    void **items;
-    size_t num, capacity, made;
+    size_t num, made;
+    void *items[SPIPE_PRIV_MOST_IDLE];
 } spipe_priv_idle_t;
 
 enum {
@@ -9017,7 +9021,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* One that is idle, or NULL. */
+/* Takes one that is idle; NULL: one is to be made, and is counted. */
 SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
     void *item = NULL;
     spipe_priv_lock(l->sync);
@@ -9027,20 +9031,12 @@ SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_i
     return item;
 }
 
-/* Keeps one for the next run. 0: there is no memory to write it down, so it has to be destroyed. */
+/* Keeps one for the next run. 0: it has to be destroyed, and is not counted any more. */
 SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
                                         void *item) {
     int kept;
     spipe_priv_lock(l->sync);
-    if (idle->num == idle->capacity) {
-        const size_t capacity = idle->capacity > 0 ? 2 * idle->capacity : 16;
-        void *more = realloc((void *)idle->items, capacity * sizeof *idle->items);
-        if (more) {
-            idle->items = (void **)more;
-            idle->capacity = capacity;
-        }
-    }
-    kept = idle->num < idle->capacity;
+    kept = idle->num < SPIPE_PRIV_MOST_IDLE;
     if (kept)
         idle->items[idle->num++] = item;
     else
@@ -9063,13 +9059,11 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     for (k = 0; k < l->events.num; ++k) {
         spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events.items[k]));
     }
-    free((void *)l->events.items);
     for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) {
-        spipe_priv_idle_t *idle = &l->streams[i];
+        const spipe_priv_idle_t *idle = &l->streams[i];
         for (k = 0; k < idle->num; ++k) {
             spipe_priv_keep_error(e, cudaStreamDestroy((cudaStream_t)idle->items[k]));
         }
-        free((void *)idle->items);
     }
 }
 
@@ -9358,8 +9352,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
     const spipe_priority_t priority = p->request.desc.priority;
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
     cudaError_t e;
     *stream = (cudaStream_t)spipe_priv_take_idle(l, &l->streams[priority]);
     if (*stream) return cudaSuccess;
@@ -9380,6 +9374,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
 
 /* Streams and events go back for the next run, but not those of a run that failed: a stage may have
    left a capture in a stream. */
+SPIPE_PRIV_RARE int spipe_priv_take_back(spipe_priv_pipeline_t *p, spipe_priv_idle_t *idle,
+                                         void *item) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item);
+    spipe_priv_one_less(l, idle);
+    return 0;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lending_t *l = &r->lending;
@@ -9387,20 +9389,12 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     const spipe_priv_streams_t *s = &p->streams;
     int i;
     for (i = 0; i < s->num_events; ++i) {
-        if (p->run.failed) {
-            spipe_priv_one_less(l, &l->events);
-            spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
-        } else if (!spipe_priv_put_idle(l, &l->events, (void *)s->events[i])) {
-            spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
-        }
+        if (spipe_priv_take_back(p, &l->events, (void *)s->events[i])) continue;
+        spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     }
     for (i = s->first_owned; i < s->num; ++i) {
-        if (p->run.failed) {
-            spipe_priv_one_less(l, idle);
-            spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
-        } else if (!spipe_priv_put_idle(l, idle, (void *)s->streams[i])) {
-            spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
-        }
+        if (spipe_priv_take_back(p, idle, (void *)s->streams[i])) continue;
+        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
     }
     spipe_priv_lock(l->sync);
     if (p->attached) --r->num_pipelines;

@@ -11,10 +11,14 @@ typedef struct spipe_priv_lent_thread {
     struct spipe_priv_lent_thread *next_idle, *next;
 } spipe_priv_lent_thread_t;
 
+enum {
+    SPIPE_PRIV_MOST_IDLE = 4096 /* of a kind; what more there is, is destroyed */
+};
+
 /* Streams of one priority, or events, that nobody uses. */
 typedef struct spipe_priv_idle {
-    void **items;
-    size_t num, capacity, made;
+    size_t num, made;
+    void *items[SPIPE_PRIV_MOST_IDLE];
 } spipe_priv_idle_t;
 
 enum {
@@ -113,7 +117,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* One that is idle, or NULL. */
+/* Takes one that is idle; NULL: one is to be made, and is counted. */
 SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
     void *item = NULL;
     spipe_priv_lock(l->sync);
@@ -123,20 +127,12 @@ SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_i
     return item;
 }
 
-/* Keeps one for the next run. 0: there is no memory to write it down, so it has to be destroyed. */
+/* Keeps one for the next run. 0: it has to be destroyed, and is not counted any more. */
 SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
                                         void *item) {
     int kept;
     spipe_priv_lock(l->sync);
-    if (idle->num == idle->capacity) {
-        const size_t capacity = idle->capacity > 0 ? 2 * idle->capacity : 16;
-        void *more = realloc((void *)idle->items, capacity * sizeof *idle->items);
-        if (more) {
-            idle->items = (void **)more;
-            idle->capacity = capacity;
-        }
-    }
-    kept = idle->num < idle->capacity;
+    kept = idle->num < SPIPE_PRIV_MOST_IDLE;
     if (kept)
         idle->items[idle->num++] = item;
     else
@@ -159,12 +155,10 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     for (k = 0; k < l->events.num; ++k) {
         spipe_priv_keep_error(e, cudaEventDestroy((cudaEvent_t)l->events.items[k]));
     }
-    free((void *)l->events.items);
     for (i = 0; i < SPIPE_PRIV_NUM_PRIORITIES; ++i) {
-        spipe_priv_idle_t *idle = &l->streams[i];
+        const spipe_priv_idle_t *idle = &l->streams[i];
         for (k = 0; k < idle->num; ++k) {
             spipe_priv_keep_error(e, cudaStreamDestroy((cudaStream_t)idle->items[k]));
         }
-        free((void *)idle->items);
     }
 }

@@ -282,8 +282,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
     const spipe_priority_t priority = p->request.desc.priority;
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
     cudaError_t e;
     *stream = (cudaStream_t)spipe_priv_take_idle(l, &l->streams[priority]);
     if (*stream) return cudaSuccess;
@@ -304,6 +304,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
 
 /* Streams and events go back for the next run, but not those of a run that failed: a stage may have
    left a capture in a stream. */
+SPIPE_PRIV_RARE int spipe_priv_take_back(spipe_priv_pipeline_t *p, spipe_priv_idle_t *idle,
+                                         void *item) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item);
+    spipe_priv_one_less(l, idle);
+    return 0;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lending_t *l = &r->lending;
@@ -311,20 +319,12 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     const spipe_priv_streams_t *s = &p->streams;
     int i;
     for (i = 0; i < s->num_events; ++i) {
-        if (p->run.failed) {
-            spipe_priv_one_less(l, &l->events);
-            spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
-        } else if (!spipe_priv_put_idle(l, &l->events, (void *)s->events[i])) {
-            spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
-        }
+        if (spipe_priv_take_back(p, &l->events, (void *)s->events[i])) continue;
+        spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
     }
     for (i = s->first_owned; i < s->num; ++i) {
-        if (p->run.failed) {
-            spipe_priv_one_less(l, idle);
-            spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
-        } else if (!spipe_priv_put_idle(l, idle, (void *)s->streams[i])) {
-            spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
-        }
+        if (spipe_priv_take_back(p, idle, (void *)s->streams[i])) continue;
+        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
     }
     spipe_priv_lock(l->sync);
     if (p->attached) --r->num_pipelines;
