@@ -1174,12 +1174,14 @@ typedef struct spipe_resources_in_use {
     usage      out     at this moment.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
-               and nothing is freed), cudaErrorInvalidValue (no resources); usage:
-               cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
+               and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
+               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
                it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
-    Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
+    Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a
+               host stage begins: it is on another thread, so nobody sees that it would wait for
+               the run around it.
     Callback   no.   Capture  no.
     Allocates  create: both memories. Later: streams, events, threads, as runs need them; all freed
                by destroy. */
@@ -5389,20 +5391,29 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
+/* So many bytes, at the beginning of a page, a huge one where that pays; *base: what to free. NULL:
+   there is no memory. */
+SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char **base) {
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
+    const size_t page = bytes < huge / 2 ? 4096 : huge;
+    unsigned char *at;
+    *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
+    if (!*base) return NULL;
+    at = *base + (page - ((uintptr_t)*base & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+    if (page == huge) (void)madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+    return at;
+}
+
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
    faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. Once it
    has refused less and less, slots are pageable: CUDA's copies are in the streams' order all the
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
-    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    const size_t page = bytes < huge / 2 ? 4096 : huge;
-    m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
-    if (m->pinned_base) {
-        m->pinned = m->pinned_base + (page - ((uintptr_t)m->pinned_base & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-        if (page == huge) (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
-#endif
+    m->pinned = spipe_priv_new_pages(bytes, &m->pinned_base);
+    if (m->pinned) {
         m->pageable = p->plan.pageable_slots;
         if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;
@@ -8295,6 +8306,9 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     }
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    if (p->pull.released < p->pull.taken && p->provider) {
+        spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on lent memory */
+    }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     p->report.replayed = 0;
@@ -9464,14 +9478,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits
 /* Memory that is touched and then pinned in place, ten times faster than CUDA allocates it; NULL:
    the system refuses. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t bytes) {
-    const size_t page = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    unsigned char *at;
-    r->pinned_block = (unsigned char *)malloc(bytes + page);
-    if (!r->pinned_block) return NULL;
-    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-    (void)madvise(at, bytes, MADV_HUGEPAGE);
-#endif
+    unsigned char *at = spipe_priv_new_pages(bytes, &r->pinned_block);
+    if (!at) return NULL;
     memset(at, 0, bytes);
     if (spipe_pin(at, bytes) == cudaSuccess) return at;
     (void)cudaGetLastError();
@@ -9554,8 +9562,8 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
 /* Whether these are resources that nobody uses; then nobody may begin to. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
     size_t runs, pipelines;
-    SPIPE_PRIV_REFUSE_IF(r->shared.stamp != SPIPE_PRIV_STAMP,
-                         "these are no resources, or they were destroyed");
+    SPIPE_PRIV_REFUSE_IF(!spipe_priv_lends(r),
+                         "these are no resources, were destroyed, or are another process's");
     spipe_priv_lock(r->lending.sync);
     runs = r->num_runs;
     pipelines = r->num_pipelines;
@@ -9573,7 +9581,6 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
-    if (r->shared.process != spipe_priv_process()) return e; /* all of it is the other process's */
     spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
     spipe_priv_end_lending(&r->lending, &e);
     spipe_priv_keep_error(&e, cudaFree(r->device.base));
@@ -9597,7 +9604,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     int i;
     if (!usage) return cudaErrorInvalidValue;
     memset(usage, 0, sizeof *usage);
-    if (!r || r->shared.stamp != SPIPE_PRIV_STAMP) return cudaErrorInvalidValue;
+    if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
     spipe_priv_lock(r->lending.sync);
     usage->runs = r->num_runs;
     usage->most_runs = r->most_runs;

@@ -824,6 +824,54 @@ static void test_pulled(void) {
     resources_end(r);
 }
 
+/* A loop that ends while it holds a chunk that its own stream still works on: until then nobody else
+   is lent that memory. */
+static __global__ void keep_kernel(const unsigned *x, unsigned *kept, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) kept[i] = x[i];
+}
+
+static void a_while(void *user) {
+    (void)user;
+    usleep(50000);
+}
+
+static void test_held(void) {
+    spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
+    unsigned *kept, *seen = (unsigned *)malloc(3000 * 4);
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    spipe_chunk_t c;
+    world_t w, v;
+    size_t i, wrong = 0;
+    if (!seen) exit(99);
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    for (i = 0; i < COUNT; ++i) v.x[i] = ~w.x[i];
+    w.d.num_stages = 0;
+    w.d.chunk = v.d.chunk = 3000;
+    SPIPE_CHECK(cudaMalloc((void **)&kept, 3000 * 4));
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_next(p, stream, &c));
+    SPIPE_CHECK(spipe_host_call(stream, a_while, NULL));
+    SPIPE_CHECK(SPIPE_LAUNCH(keep_kernel, spipe_blocks(c.count, 64), 64, 0, stream,
+                             SPIPE_BUF(&c, 0, const unsigned), kept, c.count));
+    (void)spipe_end(p, NULL);
+    SPIPE_CHECK_RUN(&v.d, &v.r); /* takes the memory that was given back */
+    SPIPE_CHECK(cudaStreamSynchronize(stream));
+    SPIPE_CHECK(cudaMemcpy(seen, kept, c.count * 4, cudaMemcpyDefault));
+    for (i = 0; i < c.count; ++i) wrong += seen[i] != w.x[i];
+    tap_ok(wrong == 0 && right(&v), "a chunk that is held stays as it is for the work on it");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    SPIPE_CHECK(cudaFree(kept));
+    free(seen);
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+
 /* ---- A forked process ----------------------------------------------------------------------- */
 static void test_fork(void) {
     spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
@@ -835,7 +883,8 @@ static void test_fork(void) {
     child = fork();
     if (child == 0) {
         const cudaError_t e = spipe_run(&w.d, &w.r);
-        _exit(e == cudaErrorInvalidValue && strstr(w.r.failure.message, "process") ? 0 : 1);
+        const int told = e == cudaErrorInvalidValue && strstr(w.r.failure.message, "process");
+        _exit(told && spipe_resources_destroy(r, NULL) == cudaErrorInvalidValue ? 0 : 1);
     }
     (void)waitpid(child, &status, 0);
     tap_ok(status == 0, "a forked process is told that it cannot use them");
@@ -924,6 +973,7 @@ int main(void) {
     test_other_device();
     test_enqueued();
     test_pulled();
+    test_held();
     test_fork();
 #if defined(__HOSTCUDA__) && !defined(SPIPE_NO_THREADS) && !defined(__SANITIZE_THREAD__)
     test_lost(); /* last */

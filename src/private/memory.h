@@ -183,20 +183,29 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
+/* So many bytes, at the beginning of a page, a huge one where that pays; *base: what to free. NULL:
+   there is no memory. */
+SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char **base) {
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
+    const size_t page = bytes < huge / 2 ? 4096 : huge;
+    unsigned char *at;
+    *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
+    if (!*base) return NULL;
+    at = *base + (page - ((uintptr_t)*base & (page - 1)));
+#if defined(MADV_HUGEPAGE)
+    if (page == huge) (void)madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+    return at;
+}
+
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
    faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. Once it
    has refused less and less, slots are pageable: CUDA's copies are in the streams' order all the
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
-    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    const size_t page = bytes < huge / 2 ? 4096 : huge;
-    m->pinned_base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
-    if (m->pinned_base) {
-        m->pinned = m->pinned_base + (page - ((uintptr_t)m->pinned_base & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-        if (page == huge) (void)madvise(m->pinned, bytes, MADV_HUGEPAGE);
-#endif
+    m->pinned = spipe_priv_new_pages(bytes, &m->pinned_base);
+    if (m->pinned) {
         m->pageable = p->plan.pageable_slots;
         if (!m->pageable) spipe_priv_touch(p);
         if (m->pageable || spipe_pin(m->pinned, bytes) == cudaSuccess) return cudaSuccess;

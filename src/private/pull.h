@@ -28,6 +28,9 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     }
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
+    if (p->pull.released < p->pull.taken && p->provider) {
+        spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on lent memory */
+    }
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     p->report.replayed = 0;

@@ -23,14 +23,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits
 /* Memory that is touched and then pinned in place, ten times faster than CUDA allocates it; NULL:
    the system refuses. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t bytes) {
-    const size_t page = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    unsigned char *at;
-    r->pinned_block = (unsigned char *)malloc(bytes + page);
-    if (!r->pinned_block) return NULL;
-    at = r->pinned_block + (page - ((uintptr_t)r->pinned_block & (page - 1)));
-#if defined(MADV_HUGEPAGE)
-    (void)madvise(at, bytes, MADV_HUGEPAGE);
-#endif
+    unsigned char *at = spipe_priv_new_pages(bytes, &r->pinned_block);
+    if (!at) return NULL;
     memset(at, 0, bytes);
     if (spipe_pin(at, bytes) == cudaSuccess) return at;
     (void)cudaGetLastError();
@@ -113,8 +107,8 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
 /* Whether these are resources that nobody uses; then nobody may begin to. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
     size_t runs, pipelines;
-    SPIPE_PRIV_REFUSE_IF(r->shared.stamp != SPIPE_PRIV_STAMP,
-                         "these are no resources, or they were destroyed");
+    SPIPE_PRIV_REFUSE_IF(!spipe_priv_lends(r),
+                         "these are no resources, were destroyed, or are another process's");
     spipe_priv_lock(r->lending.sync);
     runs = r->num_runs;
     pipelines = r->num_pipelines;
@@ -132,7 +126,6 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
-    if (r->shared.process != spipe_priv_process()) return e; /* all of it is the other process's */
     spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
     spipe_priv_end_lending(&r->lending, &e);
     spipe_priv_keep_error(&e, cudaFree(r->device.base));
@@ -156,7 +149,7 @@ SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resource
     int i;
     if (!usage) return cudaErrorInvalidValue;
     memset(usage, 0, sizeof *usage);
-    if (!r || r->shared.stamp != SPIPE_PRIV_STAMP) return cudaErrorInvalidValue;
+    if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
     spipe_priv_lock(r->lending.sync);
     usage->runs = r->num_runs;
     usage->most_runs = r->most_runs;

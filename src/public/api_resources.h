@@ -43,12 +43,14 @@ typedef struct spipe_resources_in_use {
     usage      out     at this moment.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
-               and nothing is freed), cudaErrorInvalidValue (no resources); usage:
-               cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
+               and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
+               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
                it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
-    Threads    any. A run that a stage begins must not wait for the run that it is in: set no_wait.
+    Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a
+               host stage begins: it is on another thread, so nobody sees that it would wait for
+               the run around it.
     Callback   no.   Capture  no.
     Allocates  create: both memories. Later: streams, events, threads, as runs need them; all freed
                by destroy. */
