@@ -1103,7 +1103,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
                (nothing is held); as next. end: the last error.
     Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
-               release: no. end: until the copies under way have ended.
+               release: no. end: until the copies under way have ended; with desc.resources and
+               chunks that are held, until the device has done all its work.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  next: threads, the first time. */
 SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,
@@ -1175,8 +1176,8 @@ typedef struct spipe_resources_in_use {
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
-               it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit
+               though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a

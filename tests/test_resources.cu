@@ -824,8 +824,8 @@ static void test_pulled(void) {
     resources_end(r);
 }
 
-/* A loop that ends while it holds a chunk that its own stream still works on: until then nobody else
-   is lent that memory. */
+/* A loop that ends while it holds a chunk that its own stream still works on: until then nobody
+   else is lent that memory. */
 static __global__ void keep_kernel(const unsigned *x, unsigned *kept, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) kept[i] = x[i];

@@ -78,7 +78,8 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
                (nothing is held); as next. end: the last error.
     Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
-               release: no. end: until the copies under way have ended.
+               release: no. end: until the copies under way have ended; with desc.resources and
+               chunks that are held, until the device has done all its work.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  next: threads, the first time. */
 SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,

@@ -44,8 +44,8 @@ typedef struct spipe_resources_in_use {
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit though
-               it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit
+               though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a
