@@ -6642,13 +6642,13 @@ SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_tas
    What the calling thread does while it waits: it helps the workers, and does what they would do
    where there are none. */
 
-/* Whether the slot of a batch may be filled again. */
+/* Whether the slot of a batch may be filled again. What is drained has ended; asking CUDA again
+   would blame a later error of the GPU on it. */
 SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
-    if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED &&
-        spipe_priv_locked_get(p, &slot->whole) <= batch) {
-        return 0;
+    if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
+        return spipe_priv_locked_get(p, &slot->whole) > batch;
     }
     return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
 }

@@ -175,12 +175,9 @@ static inline size_t fails_counted(const fails_run_t *r, size_t issued) {
     return fails_least(r->bad, fails_less(issued + (!r->drains || r->zero_copy), r->depth));
 }
 
-/* In a checked run all before it is whole; where a slot is used in place it may wait for a
-   thread. */
+/* In a checked run all before it is whole. */
 static inline void fails_expect_each(fails_run_t *r) {
-    const size_t before = r->breadth ? r->bad / r->depth * r->depth : r->bad;
-    r->low = r->high = before;
-    if (r->zero_copy && r->drains) r->low = fails_less(before + 1, r->depth);
+    r->low = r->high = r->breadth ? r->bad / r->depth * r->depth : r->bad;
 }
 
 /* The numbers of a run, once the plan is known. */
