@@ -186,6 +186,7 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     const int staged =
         plan->staging == SPIPE_STAGING_COPY || (s->schedule == SPIPE_ZERO_COPY && !in_place);
     const int direct = plan->staging == SPIPE_STAGING_DIRECT && !staged;
+    const int guarded = s->schedule == SPIPE_ZERO_COPY && s->checked; /* works on copies */
     size_t issued;
     int i;
     memset((void *)r, 0, sizeof *r);
@@ -197,11 +198,12 @@ static inline void fails_expect(fails_run_t *r, const fails_scene_t *s, const sp
     r->breadth = s->schedule == SPIPE_BREADTH_FIRST;
     r->zero_copy = s->schedule == SPIPE_ZERO_COPY;
     for (i = 0; i < s->num_ins; ++i) {
-        r->fills |= s->ins[i] == FAILS_HOSTED || (s->ins[i] == FAILS_PAGEABLE && staged);
+        r->fills |= guarded || s->ins[i] == FAILS_HOSTED || (s->ins[i] == FAILS_PAGEABLE && staged);
         r->direct |= s->ins[i] == FAILS_PAGEABLE && direct;
     }
     for (i = 0; i < s->num_outs; ++i) {
-        r->drains |= s->outs[i] == FAILS_HOSTED || (s->outs[i] == FAILS_PAGEABLE && staged);
+        r->drains |=
+            guarded || s->outs[i] == FAILS_HOSTED || (s->outs[i] == FAILS_PAGEABLE && staged);
         r->direct |= s->outs[i] == FAILS_PAGEABLE && direct;
     }
     r->counted = s->way != FUZZ_ENQUEUED || r->fills || r->drains || r->direct;
