@@ -991,7 +991,10 @@ typedef struct spipe_report {
     size_t runs_beside;                /* with resources: runs under way when this one began */
     double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
+    double start_ms;                   /* of it: until CUDA had answered, which starts it */
     double wall_ms;                    /* first byte to last, set-up apart */
+    double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
+                              a kernel's first launch in a process loads it */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
     unsigned devices_failed;                            /* SPIPE_BIT of each place in these lists */
     size_t device_chunks[SPIPE_MAX_DEVICES];            /* that each of them did */
@@ -6823,12 +6826,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* What a stage's call for chunk 0 took beyond that for chunk 1. */
+SPIPE_PRIV_RARE void spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t chunk, double began) {
+    const double took = 1e3 * (spipe_priv_seconds() - began);
+    p->report.first_calls_ms += chunk == 0 ? took : -took;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    const double began = c->index < 2 ? spipe_priv_seconds() : 0.0;
     cudaError_t e, left;
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    if (c->index < 2) spipe_priv_time_call(p, c->index, began);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
@@ -7377,6 +7388,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    p->report.first_calls_ms = 0.0;
     run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
@@ -7919,6 +7931,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
+    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -7945,6 +7958,20 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "\n");
 }
 
+enum {
+    SPIPE_PRIV_WORTH_SAYING_MS = 5
+};
+
+/* What only the first run in a process pays, where that is a tenth of it. */
+SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
+    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    if (!(first > 0.1 * all) || first < SPIPE_PRIV_WORTH_SAYING_MS) return;
+    fprintf(to,
+            "  first     %.1f ms of that CUDA took to start, and %.1f ms the stages' first calls,\n"
+            "            which load kernels: a second run takes about %.1f ms\n",
+            r->start_ms, r->first_calls_ms, all - first);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
@@ -7955,6 +7982,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
     fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
             r->setup_ms, r->costs);
+    spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
@@ -8522,6 +8550,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -8548,12 +8577,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
+    const double start_ms = p->report.start_ms;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
+    p->report.start_ms = start_ms;
     return spipe_priv_set_up(p, d, kept, what);
 }
 
@@ -8570,6 +8601,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    p->run.began = began; /* for now: of the set-up */
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -8678,6 +8710,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
+    p->report.start_ms = 0.0;
     spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;

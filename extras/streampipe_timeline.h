@@ -1780,7 +1780,9 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, runs_beside);
     SPIPE_PRIV_MEMBER(double, waited_ms);
     SPIPE_PRIV_MEMBER(double, setup_ms);
+    SPIPE_PRIV_MEMBER(double, start_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms);
+    SPIPE_PRIV_MEMBER(double, first_calls_ms);
     SPIPE_PRIV_MEMBER(int, failure.stage);
     SPIPE_PRIV_MEMBER(size, failure.chunk);
     SPIPE_PRIV_MEMBER(size, failure.chunks_whole);

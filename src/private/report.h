@@ -55,6 +55,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
+    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -81,6 +82,20 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "\n");
 }
 
+enum {
+    SPIPE_PRIV_WORTH_SAYING_MS = 5
+};
+
+/* What only the first run in a process pays, where that is a tenth of it. */
+SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
+    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    if (!(first > 0.1 * all) || first < SPIPE_PRIV_WORTH_SAYING_MS) return;
+    fprintf(to,
+            "  first     %.1f ms of that CUDA took to start, and %.1f ms the stages' first calls,\n"
+            "            which load kernels: a second run takes about %.1f ms\n",
+            r->start_ms, r->first_calls_ms, all - first);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
@@ -91,6 +106,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
     fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
             r->setup_ms, r->costs);
+    spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);

@@ -35,6 +35,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    p->report.first_calls_ms = 0.0;
     run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];

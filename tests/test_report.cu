@@ -1,0 +1,71 @@
+/*  test_report.cu -- a report tells what only a first run pays, CUDA's start and the loading of
+    kernels, from what every run takes. */
+#include "pipe_common.h"
+
+#include <time.h>
+
+enum {
+    SLOW_MS = 40
+};
+
+/* Takes 40 ms of the host's time in calls for chunks below `slow`, as loading a kernel does. */
+static cudaError_t slow_stage(const spipe_chunk_t *c, void *user) {
+    const struct timespec t = {0, SLOW_MS * 1000000};
+    if (c->index < *(const size_t *)user) nanosleep(&t, NULL);
+    return cudaMemcpyAsync(c->data[1], c->data[0], c->count, cudaMemcpyDeviceToDevice, c->stream);
+}
+
+static char x[4000], y[4000];
+
+static spipe_desc_t describe(size_t *slow) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = sizeof x;
+    d.chunk = 1000;
+    spipe_add_input(&d, x, 1);
+    spipe_add_output(&d, y, 1);
+    spipe_add_stage(&d, "slow", slow_stage, slow);
+    return d;
+}
+
+/* Whether the printed report has such words. */
+static int says(const spipe_report_t *r, const char *words) {
+    char text[4000];
+    FILE *f = tmpfile();
+    size_t n;
+    if (!f) return 0;
+    SPIPE_CHECK(spipe_report_print(r, f));
+    rewind(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = 0;
+    fclose(f);
+    return strstr(text, words) != NULL;
+}
+
+static void test_first_calls(void) {
+    size_t slow = 1;
+    spipe_desc_t d = describe(&slow);
+    spipe_pipeline_t *p;
+    spipe_report_t r;
+    SPIPE_CHECK_RUN(&d, &r);
+    tap_ok(r.first_calls_ms > 0.9 * SLOW_MS && r.first_calls_ms <= r.wall_ms,
+           "what a stage's first call took beyond its second is told");
+    tap_ok(r.start_ms > 0.0 && r.start_ms <= r.setup_ms, "CUDA's answer is part of the set-up");
+    tap_ok(says(&r, "a second run takes about"), "the report says what a second run takes");
+    slow = 2;
+    SPIPE_CHECK_RUN(&d, &r);
+    tap_ok(r.first_calls_ms < 0.9 * SLOW_MS, "calls that all take long are not a first run's");
+    slow = 1;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
+    slow = 0;
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
+    tap_ok(r.start_ms == 0.0 && r.first_calls_ms < 0.9 * SLOW_MS &&
+               !says(&r, "a second run takes about"),
+           "a later run of a kept pipeline says nothing of it");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+}
+
+int main(void) {
+    test_first_calls();
+    return tap_done();
+}
