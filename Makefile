@@ -117,7 +117,7 @@ SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh)
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
+PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png $(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
@@ -247,13 +247,11 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(BUILD)/examples/20_entropy_map $(BUILD)/examples/21_timeline
+	@+$(submake) $(parallel) $(BUILD)/examples/20_entropy_map $(BUILD)/examples/21_timeline $(BUILD)/tests/tools/pgm_to_png
 	@echo "backend: $(backend_name)"
-	@mkdir -p build/demo
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
-	set -x; $(BUILD)/examples/20_entropy_map "$$file" -o build/demo/map.pgm && \
-	$(BUILD)/examples/21_timeline build/demo
+	tests/tools/demo $(BUILD) build/demo "$$file"
 backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), compiled for $(ARCH)),host (the CUDA runtime on the CPU; no GPU is used))
 
 .PHONY: examples
@@ -446,7 +444,7 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 # ---- The parts ------------------------------------------------------------------------------------
 
 .PHONY: build-all build-tests build-examples
-build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT))
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png)
 build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 

@@ -991,7 +991,7 @@ typedef struct spipe_report {
     size_t runs_beside;                /* with resources: runs under way when this one began */
     double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
-    double start_ms;                   /* of it: until CUDA had answered, which starts it */
+    double start_ms;                   /* of it: until CUDA had started, if it had not */
     double wall_ms;                    /* first byte to last, set-up apart */
     double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
                               a kernel's first launch in a process loads it */
@@ -7959,6 +7959,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
 }
 
 enum {
+    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
     SPIPE_PRIV_WORTH_SAYING_MS = 5
 };
 
@@ -8023,6 +8024,25 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* Prints n characters of a line behind a label, and goes on below where it gets too long. */
+SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *line, int n,
+                                              FILE *to) {
+    int indent = 0;
+    while (n > 0) {
+        int here = n;
+        if (here > SPIPE_PRIV_COLUMNS - indent) {
+            for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
+            if (here == 0) here = n; /* a word that fits nowhere */
+        }
+        fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
+        here += here < n; /* the space */
+        line += here;
+        n -= here;
+        label = "";
+        indent = 2;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
@@ -8035,7 +8055,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to)
             r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        spipe_priv_print_wrapped(line == r->verdict ? "verdict" : "", line, n, to);
         line += n + (line[n] == '\n');
     }
 }
@@ -8548,8 +8568,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
+    int value;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
+    SPIPE_TRY(spipe_priority_value(p->request.desc.priority, &value));
     if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();

@@ -65,7 +65,33 @@ static void test_first_calls(void) {
     SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
 
+/* Lines of a report that has this verdict: the longest, and whether all of its words are there. */
+static void test_wrapped(void) {
+    static spipe_report_t r;
+    char text[8000];
+    size_t longest = 0, i, n;
+    int words = 0;
+    FILE *f = tmpfile();
+    if (!f) exit(99);
+    r.timed_ms = 1.0;
+    for (i = 0; i < 60; ++i) strcat(r.verdict, i % 20 == 19 ? "wording\n" : "wording ");
+    memset(r.verdict + strlen(r.verdict), 'x', 200); /* a word that fits into no line */
+    SPIPE_CHECK(spipe_report_print(&r, f));
+    rewind(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = 0;
+    fclose(f);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        for (char *w = strstr(line, "wording"); w; w = strstr(w + 1, "wording")) ++words;
+        if (strlen(line) > longest && !strstr(line, "xx")) longest = strlen(line);
+        if (strstr(line, "xx")) words += 100 * (strlen(line) == 200 + 12);
+    }
+    tap_ok(longest <= 100 && longest > 90 && words == 160,
+           "a verdict's lines are at most 100 columns wide and have every word");
+}
+
 int main(void) {
     test_first_calls();
+    test_wrapped();
     return tap_done();
 }

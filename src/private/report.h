@@ -83,6 +83,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
 }
 
 enum {
+    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
     SPIPE_PRIV_WORTH_SAYING_MS = 5
 };
 
@@ -147,6 +148,25 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* Prints n characters of a line behind a label, and goes on below where it gets too long. */
+SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *line, int n,
+                                              FILE *to) {
+    int indent = 0;
+    while (n > 0) {
+        int here = n;
+        if (here > SPIPE_PRIV_COLUMNS - indent) {
+            for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
+            if (here == 0) here = n; /* a word that fits nowhere */
+        }
+        fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
+        here += here < n; /* the space */
+        line += here;
+        n -= here;
+        label = "";
+        indent = 2;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
@@ -159,7 +179,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to)
             r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        spipe_priv_print_wrapped(line == r->verdict ? "verdict" : "", line, n, to);
         line += n + (line[n] == '\n');
     }
 }

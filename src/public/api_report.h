@@ -22,7 +22,7 @@ typedef struct spipe_report {
     size_t runs_beside;                /* with resources: runs under way when this one began */
     double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
-    double start_ms;                   /* of it: until CUDA had answered, which starts it */
+    double start_ms;                   /* of it: until CUDA had started, if it had not */
     double wall_ms;                    /* first byte to last, set-up apart */
     double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
                               a kernel's first launch in a process loads it */
