@@ -97,11 +97,22 @@ static void describe(world_t *w, spipe_resources_t *r) {
 }
 
 /* What is whole must be right; a run that went well is whole. */
-static void judge(world_t *w, cudaError_t e, const spipe_report_t *r) {
-    size_t whole = e == cudaSuccess ? w->count : r->failure.chunks_whole * r->chunk, i;
+static void judge(world_t *w, cudaError_t e, const spipe_report_t *r, const char *how) {
+    size_t whole = e == cudaSuccess ? w->count : r->failure.chunks_whole * r->chunk, i, at = 0;
     long wrong = 0;
     if (whole > w->count) whole = w->count;
-    for (i = 0; i < whole; ++i) wrong += w->y[i] != 5 * w->x[i] + (unsigned)i * w->salt;
+    for (i = whole; i > 0; --i) {
+        if (w->y[i - 1] == 5 * w->x[i - 1] + (unsigned)(i - 1) * w->salt) continue;
+        at = i - 1;
+        ++wrong;
+    }
+    if (wrong) {
+        printf("# %ld of %zu elements are wrong, the first is %zu: %#x, not %#x (%s, %zu x %zu "
+               "elements in %zu slots, %s, %s)\n",
+               wrong, whole, at, w->y[at], 5 * w->x[at] + (unsigned)at * w->salt,
+               spipe_schedule_name(r->schedule), r->num_chunks, r->chunk, r->depth,
+               w->hosted ? "hosted" : (w->pinned ? "pinned" : "pageable"), how);
+    }
     wrong += e != cudaSuccess && !r->failure.message[0];
     wrong += e != cudaSuccess && w->fail_at == SIZE_MAX && e != SPIPE_STOPPED;
     if (wrong) printf("# %s: %s\n", cudaGetErrorName(e), r->failure.message);
@@ -122,7 +133,7 @@ static void one_run(world_t *w, spipe_pipeline_t *p) {
         w->taken = 0;
         return;
     }
-    judge(w, e, &r);
+    judge(w, e, &r, p ? "kept" : "once");
 }
 
 /* Chunk by chunk, to the end or not; or destroyed with chunks held. */
@@ -140,7 +151,7 @@ static void pull(world_t *w, spipe_pipeline_t *p, cudaStream_t stream) {
         SPIPE_CHECK(spipe_release(p, stream));
     }
     if (k == most && pick(w, 2)) return; /* destroy ends it */
-    if (spipe_end(p, &r) == cudaSuccess && k < most) judge(w, cudaSuccess, &r);
+    if (spipe_end(p, &r) == cudaSuccess && k < most) judge(w, cudaSuccess, &r, "pulled");
     SPIPE_CHECK(cudaStreamSynchronize(stream));
 }
 
@@ -168,7 +179,7 @@ static void kept_runs(world_t *w, cudaStream_t stream) {
         }
         if (pick(w, 3) == 0 && w->fail_at == SIZE_MAX && !w->d.progress) {
             SPIPE_CHECK(spipe_pipeline_enqueue(p, stream));
-            judge(w, spipe_pipeline_wait(p, &r), &r);
+            judge(w, spipe_pipeline_wait(p, &r), &r, "enqueued");
         } else {
             one_run(w, p);
         }
