@@ -122,7 +122,7 @@ PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png $(TESTS) $(TESTS_HOST)
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
 LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples
-PROSE  ?= CONTRIBUTING.md README.md CHANGELOG.md docs/ARCHITECTURE.md docs/SCALE.md hostcuda/README.md examples/README.md
+PROSE  ?= $(filter-out docs/API.md docs/MISTAKES.md,$(wildcard *.md docs/*.md docs/*/*.md */README.md tests/bench/*.md .github/*.md .github/*/*.md))
 # The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
 QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
 
@@ -312,6 +312,11 @@ endif
 api: ## write docs/API.md from the contracts in the headers
 	@mkdir -p build && src/api_page > build/API.md && { cmp -s build/API.md docs/API.md || cp build/API.md docs/API.md; }
 
+.PHONY: charts
+charts: ## draw the pictures of README.md and docs/PERFORMANCE.md anew: tests/bench/results, a modelled run
+	@mkdir -p docs/pictures && tests/bench/charts docs/pictures
+	@+$(submake) BACKEND=host SAN= build/host/tests/docs/draw_overlap && build/host/tests/docs/draw_overlap docs/pictures/overlap.svg
+
 .PHONY: format
 format: ## clang-format over what lint holds to it: LAYOUT in the Makefile
 	@files=$$(tests/lint/layout_files); [ -z "$$files" ] || clang-format -i $$files
@@ -340,7 +345,7 @@ coverage: ## lines and branches of the headers that the host tests run; SHOW=1 l
 	@tests/coverage/measure
 
 .PHONY: docs-check
-docs-check: ## compile, link and run the programs of README.md and of the header's opening comment
+docs-check: ## programs, output, links and figures of the documents; installation
 	$(begin)
 	$(call part,part-docs)
 	$(total)
@@ -544,7 +549,7 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-links docs-figures docs-install docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
@@ -562,9 +567,11 @@ part-analyzers:
 	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
-	@+$(submake) $(parallel) docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+	@+$(submake) $(parallel) docs-docs docs-docs-self docs-links docs-figures docs-install docs-consumer docs-run-self
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
 docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
+docs-links:     ; @$(call SCRIPT,links,tests/docs/check_links) tests/docs/check_links
+docs-figures:   ; @$(call SCRIPT,figures,tests/docs/check_figures) tests/docs/check_figures
 docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/check_install
 docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/build_projects
 docs-run-self:  ; @$(call SCRIPT,run-self,tests/tap_run) tests/tools/tap_run_selftest

@@ -107,11 +107,12 @@ static void judge(world_t *w, cudaError_t e, const spipe_report_t *r, const char
         ++wrong;
     }
     if (wrong) {
+        const char *memory = w->pinned ? "pinned" : "pageable";
+        if (w->hosted) memory = "hosted";
         printf("# %ld of %zu elements are wrong, the first is %zu: %#x, not %#x (%s, %zu x %zu "
                "elements in %zu slots, %s, %s)\n",
                wrong, whole, at, w->y[at], 5 * w->x[at] + (unsigned)at * w->salt,
-               spipe_schedule_name(r->schedule), r->num_chunks, r->chunk, r->depth,
-               w->hosted ? "hosted" : (w->pinned ? "pinned" : "pageable"), how);
+               spipe_schedule_name(r->schedule), r->num_chunks, r->chunk, r->depth, memory, how);
     }
     wrong += e != cudaSuccess && !r->failure.message[0];
     wrong += e != cudaSuccess && w->fail_at == SIZE_MAX && e != SPIPE_STOPPED;
