@@ -313,8 +313,9 @@ api: ## write docs/API.md from the contracts in the headers
 	@mkdir -p build && src/api_page > build/API.md && { cmp -s build/API.md docs/API.md || cp build/API.md docs/API.md; }
 
 .PHONY: charts
-charts: ## draw the pictures of README.md and docs/PERFORMANCE.md anew: tests/bench/results, a modelled run
-	@mkdir -p docs/pictures && tests/bench/charts docs/pictures
+charts: ## from tests/bench/results/*.json: the charts of docs/PERFORMANCE.md, the tables of tests/bench/RESULTS.md
+	@mkdir -p docs/pictures build && tests/bench/charts docs/pictures
+	@tests/bench/tables tests/bench/RESULTS.md > build/RESULTS.md && { cmp -s build/RESULTS.md tests/bench/RESULTS.md || cp build/RESULTS.md tests/bench; }
 	@+$(submake) BACKEND=host SAN= build/host/tests/docs/draw_overlap && build/host/tests/docs/draw_overlap docs/pictures/overlap.svg
 
 .PHONY: format
