@@ -550,7 +550,7 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-links docs-figures docs-install docs-consumer docs-run-self
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
@@ -568,12 +568,13 @@ part-analyzers:
 	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
-	@+$(submake) $(parallel) docs-docs docs-docs-self docs-links docs-figures docs-install docs-consumer docs-run-self
+	@+$(submake) $(parallel) docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
 docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
 docs-links:     ; @$(call SCRIPT,links,tests/docs/check_links) tests/docs/check_links
 docs-figures:   ; @$(call SCRIPT,figures,tests/docs/check_figures) tests/docs/check_figures
 docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/check_install
+docs-dist:      ; @$(call SCRIPT,dist,make dist) tests/tools/check_dist
 docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/build_projects
 docs-run-self:  ; @$(call SCRIPT,run-self,tests/tap_run) tests/tools/tap_run_selftest
 part-platforms:
@@ -621,7 +622,7 @@ install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake to
 	install -m 644 hostcuda/nccl/*.h $(hostdir)/nccl
 	install -m 644 hostcuda/rewriter/*.cpp hostcuda/rewriter/*.h $(hostdir)/rewriter
 	install -m 755 hostcuda/hcc $(hostdir)
-	tests/tools/packaging pc $(PREFIX) > $(pcdir)/streampipe.pc
+	tests/tools/packaging pc $(PREFIX) $(CUDA_HOME) > $(pcdir)/streampipe.pc
 	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
 	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake
 uninstall: ## the reverse, with the same PREFIX and DESTDIR
@@ -629,6 +630,15 @@ uninstall: ## the reverse, with the same PREFIX and DESTDIR
 	rm -f $(cmakedir)/streampipe-config.cmake $(cmakedir)/streampipe-config-version.cmake
 	rm -rf $(hostdir)
 	rmdir $(cmakedir) $(dir $(hostdir)) 2>/dev/null || true
+
+# What git has of this version, so that the same commit gives the same bytes.
+DIST := streampipe-$(shell sh tests/tools/version)
+.PHONY: dist
+dist: ## build/streampipe-VERSION.tar.gz, the release: all files of the commit
+	@tests/tools/version --check
+	@mkdir -p build && git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n > build/$(DIST).tar.gz
+	@echo "build/$(DIST).tar.gz: $$(git rev-parse --short HEAD), $$(wc -c < build/$(DIST).tar.gz) bytes"
+	@git diff --quiet HEAD || echo "without what is not committed"
 
 .PHONY: clean
 clean: ## remove build/
