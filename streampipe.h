@@ -2558,12 +2558,13 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
+           memory's rates fit sweeps of chunks, slots and threads over 512 MiB and 2 GiB. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
-            18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   50.0,    30.0,
+            12.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -2611,9 +2612,12 @@ enum {
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25  /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
+#define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
@@ -2957,7 +2961,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
-                         "the description was not begun, or by another version of the library; "
+                         "the description was not begun, or by another version; "
                          "begin with spipe_desc_default()");
     SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
     SPIPE_PRIV_REFUSE_IF(
@@ -3003,7 +3007,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
 /* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
     SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
-                                             "make a pipeline and take its chunks with spipe_next");
+                                             "take the chunks with spipe_next");
     return cudaSuccess;
 }
 
@@ -3043,6 +3047,8 @@ enum {
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
+struct spipe_priv_way;
+
 /* Bytes are of one element unless said otherwise. */
 typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
@@ -3062,6 +3068,10 @@ typedef struct spipe_priv_work {
     double cache;    /* bytes of the last-level cache; 0 = not known */
     double memory;   /* bytes of device memory that slots may take */
     double kernel_s; /* of all kernels for the whole */
+    size_t runs;     /* that share the machine, with this one; 0 = not known */
+    /* What a way takes beside them, or NULL; in beside.h. */
+    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
+                     const struct spipe_priv_way *y, double alone);
 } spipe_priv_work_t;
 
 SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
@@ -3283,6 +3293,16 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
 }
 
+/* Seconds for which a staged byte takes the host memory. What the cache does not hold of the rings
+   is written to memory and read again, and that is more of it the larger they are. */
+SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           double rings) {
+    const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
+    double missed = (rings / w->cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
+    return (1.0 - missed) / c->memory + missed / c->memory_uncached;
+}
+
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
 SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y, double elements,
@@ -3291,16 +3311,14 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int cached = ring <= 0.25 * w->cache; /* arrays pass through it, too */
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
-    const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    e->staging = (in + out) / rate;
+    e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
@@ -3593,6 +3611,9 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
+    if (p->work->beside) {
+        y.predicted_s = p->work->beside(p->work, p->costs, &y, y.predicted_s);
+    }
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
     while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
@@ -3607,11 +3628,10 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
     int fewer;
     y.depth = spipe_priv_depth_for(p->desc, p->costs, w, y);
-    if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
+    if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
@@ -3619,7 +3639,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
     if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
     if ((w->flags & SPIPE_PRIV_PAID) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
-    for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
+    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
@@ -3867,10 +3887,10 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT)
         return "the whole: CUDA would wait between chunks";
-    if (whole) return "the whole: for so little, overlapping costs more than it saves";
-    if (w->halo > 0.0)
-        return "balances per-copy overhead and halos against pipeline fill and drain";
-    return "balances per-copy overhead against pipeline fill and drain";
+    if (whole && !w->beside)
+        return "the whole: for so little, overlapping costs more than it saves";
+    return w->beside ? "beside other runs, which overlap this one"
+                     : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
 /* NULL: the report knows how many chunks there were, and says what overlapped. */
@@ -3991,6 +4011,9 @@ typedef struct spipe_priv_request {
     size_t cpus;         /* that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
+    size_t runs;         /* that shared the resources when it was planned, with this one */
+    double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
+                     double alone); /* what a way takes beside them; NULL = it runs alone */
 } spipe_priv_request_t;
 
 /* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
@@ -4008,6 +4031,8 @@ typedef struct spipe_priv_provider {
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
+    /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
+    int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
        since. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
@@ -4623,6 +4648,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
         w.memory = (double)r->device_limit;
     }
     w.cache = (double)r->cache;
+    w.runs = r->runs;
+    w.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }
@@ -7060,7 +7087,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     if (e == cudaSuccess && nodes == 0) {
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
-                               "not on the default stream or one of your own",
+                               "not on another",
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {
@@ -7625,10 +7652,11 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
 }
 
 /* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
-   runs and progress forbid it: what they see depends on how the work is divided. */
+   runs and progress forbid it: what they see depends on how the work is divided; and so do runs
+   beside it: what is measured depends on them. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
-    return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
+    return r->kept && r->runs < 2 && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
 /* Plans for the request as it is now. Returns the number of candidates. */
@@ -7713,11 +7741,15 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Takes part in what is shared before a kept pipeline's run. Where its memory lies elsewhere than
-   before, what names addresses is written anew. */
+/* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
+
+/* Takes part in what is shared before a kept pipeline's run; the plan follows the number of runs.
+   Where its memory lies elsewhere than before, what names addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
+    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
     if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     return spipe_priv_arrange(p);
@@ -8748,20 +8780,27 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     return e;
 }
 
-/* Plans for the request as it is now, and arranges what follows from it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
-    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
-    SPIPE_TRY(spipe_priv_check_in(p));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
         p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    return e;
+}
+
+/* Plans anew for other arrays, or another count. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
+    p->request.incomplete = 1;
+    p->request.arrays_known = 0;
+    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
+    e = spipe_priv_plan_anew(p);
     spipe_priv_check_out(p);
     return e;
 }
@@ -9138,6 +9177,53 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     }
 }
 
+/* ---- src/private/beside.h ---- */
+/* ---- 14 resources: the law beside other runs -------------------------------------------------
+   How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
+
+/* Seconds for which a run takes the processors: those that copy do so beside the calling threads,
+   one a run, which wait for the GPU most of the time without giving their processor up. */
+SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
+                                             double copying) {
+    const size_t threads = y->fill_threads + y->drain_threads;
+    const size_t taken = threads > 0 ? w->runs : 0;
+    return copying / (double)(w->cpus > taken ? w->cpus - taken : 1);
+}
+
+/* Seconds for which a run takes what it shares: the link, the kernels, the host's memory, the
+   processors; the longest of them. */
+SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spipe_costs_t *c,
+                                           const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double staged = count * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
+    const double rings = (double)w->runs * spipe_priv_ring_bytes(w, y);
+    spipe_priv_engines_t e;
+    double longest;
+    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
+        longest = count * spipe_priv_max(w->in, w->out) / c->zero_copy;
+        if (w->zero_copy_passes > 0) {
+            longest += (w->zero_copy_passes - 1) * count * w->out / c->zero_copy;
+        }
+        return spipe_priv_max(longest, w->kernel_s);
+    }
+    e = spipe_priv_engines_of(c, w, y);
+    longest = n * spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
+    if (!spipe_priv_is_staged(w, y)) return longest;
+    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, w, rings));
+    return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
+}
+
+/* What a way takes beside other runs: they overlap each other, so none needs to overlap itself. Of
+   ways for which that is equal the one that takes the least alone is the best. */
+SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
+                                         const spipe_priv_way_t *y, double alone) {
+    const double runs = (double)w->runs;
+    const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
+    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
+    return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +
+           SPIPE_PRIV_ALONE_SHARE * alone;
+}
+
 /* ---- src/private/lent.h ---- */
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
@@ -9160,7 +9246,8 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
+    size_t num_runs, most_runs, num_pipelines;
+    size_t num_active; /* runs that do not wait for memory; also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
@@ -9197,10 +9284,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, r->kept);
     pinned = spipe_priv_share_of(&s->pinned, r->kept);
+    r->runs = s->num_active + 1;
     spipe_priv_unlock(s->lending.sync);
+    r->beside = r->runs > 1 ? spipe_priv_beside : NULL;
     r->device_limit = share > resident ? share - resident : 1;
     if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
     return cudaSuccess;
+}
+
+/* One run more, or less, is not waiting. The number is read without the lock, too. */
+SPIPE_PRIV_RARE void spipe_priv_count_active(spipe_resources_t *r, int one_more) {
+#if defined(SPIPE_NO_THREADS)
+    r->num_active += one_more ? 1 : SIZE_MAX;
+#else
+    (void)__atomic_add_fetch(&r->num_active, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
+#endif
 }
 
 /* A number of the calling thread. */
@@ -9310,6 +9408,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
     const int inside = spipe_priv_is_inside(r);
     spipe_priv_waiter_t me;
     cudaError_t e = cudaErrorNotReady;
+    int waits = 0;
     spipe_priv_queue_up(r, &me, p->request.desc.priority);
     while (e == cudaErrorNotReady) {
         const int first = inside || r->waiters == &me;
@@ -9319,10 +9418,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
             e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
+            if (!waits) spipe_priv_count_active(r, 0);
+            waits = 1;
             spipe_priv_wait(r->lending.sync);
             p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
+    if (waits) spipe_priv_count_active(r, 1);
     spipe_priv_step_out(r, &me);
     if (e != cudaSuccess || p->stays) return e;
     p->thread = spipe_priv_this_thread();
@@ -9386,14 +9488,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     return e;
 }
 
-/* The number of runs is read without the lock, too. */
+/* One run more, or less, is under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
-#if defined(SPIPE_NO_THREADS)
     r->num_runs += one_more ? 1 : SIZE_MAX;
-#else
-    (void)__atomic_add_fetch(&r->num_runs, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
-#endif
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
+    spipe_priv_count_active(r, one_more);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
@@ -9420,6 +9519,18 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+}
+
+/* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
+   the plan it has. */
+SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
+    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_active);
+    const size_t planned = p->request.runs;
+    if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
+    if (runs <= 2 * planned && 2 * runs >= planned) return 0;
+    if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
+    p->request.runs = runs;
+    return 1;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
@@ -9484,7 +9595,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread
 /* The runs under way have equal shares of the threads, but each has one of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
     const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     size_t all = 0;
     int i;
@@ -9497,15 +9608,16 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
 
 SPIPE_PRIV_RARE int spipe_priv_lent_share_changed(const spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    return SPIPE_PRIV_LOAD(r->num_runs) != p->workers.beside;
+    return SPIPE_PRIV_LOAD(r->num_active) != p->workers.beside;
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_share,  spipe_priv_lent_share_changed};
+        spipe_priv_lent_facts,        spipe_priv_lent_stream,   spipe_priv_lent_event,
+        spipe_priv_lent_end_streams,  spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,        spipe_priv_lent_join,     spipe_priv_lent_enter,
+        spipe_priv_lent_leave,        spipe_priv_lent_outdated, spipe_priv_lent_share,
+        spipe_priv_lent_share_changed};
     return &provider;
 }
 

@@ -19,7 +19,8 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
+    size_t num_runs, most_runs, num_pipelines;
+    size_t num_active; /* runs that do not wait for memory; also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
@@ -56,10 +57,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, r->kept);
     pinned = spipe_priv_share_of(&s->pinned, r->kept);
+    r->runs = s->num_active + 1;
     spipe_priv_unlock(s->lending.sync);
+    r->beside = r->runs > 1 ? spipe_priv_beside : NULL;
     r->device_limit = share > resident ? share - resident : 1;
     if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
     return cudaSuccess;
+}
+
+/* One run more, or less, is not waiting. The number is read without the lock, too. */
+SPIPE_PRIV_RARE void spipe_priv_count_active(spipe_resources_t *r, int one_more) {
+#if defined(SPIPE_NO_THREADS)
+    r->num_active += one_more ? 1 : SIZE_MAX;
+#else
+    (void)__atomic_add_fetch(&r->num_active, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
+#endif
 }
 
 /* A number of the calling thread. */
@@ -169,6 +181,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
     const int inside = spipe_priv_is_inside(r);
     spipe_priv_waiter_t me;
     cudaError_t e = cudaErrorNotReady;
+    int waits = 0;
     spipe_priv_queue_up(r, &me, p->request.desc.priority);
     while (e == cudaErrorNotReady) {
         const int first = inside || r->waiters == &me;
@@ -178,10 +191,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
             e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
+            if (!waits) spipe_priv_count_active(r, 0);
+            waits = 1;
             spipe_priv_wait(r->lending.sync);
             p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
+    if (waits) spipe_priv_count_active(r, 1);
     spipe_priv_step_out(r, &me);
     if (e != cudaSuccess || p->stays) return e;
     p->thread = spipe_priv_this_thread();
@@ -245,14 +261,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     return e;
 }
 
-/* The number of runs is read without the lock, too. */
+/* One run more, or less, is under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
-#if defined(SPIPE_NO_THREADS)
     r->num_runs += one_more ? 1 : SIZE_MAX;
-#else
-    (void)__atomic_add_fetch(&r->num_runs, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
-#endif
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
+    spipe_priv_count_active(r, one_more);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
@@ -279,6 +292,18 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+}
+
+/* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
+   the plan it has. */
+SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
+    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_active);
+    const size_t planned = p->request.runs;
+    if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
+    if (runs <= 2 * planned && 2 * runs >= planned) return 0;
+    if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
+    p->request.runs = runs;
+    return 1;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
@@ -343,7 +368,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread
 /* The runs under way have equal shares of the threads, but each has one of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
     const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     size_t all = 0;
     int i;
@@ -356,14 +381,15 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
 
 SPIPE_PRIV_RARE int spipe_priv_lent_share_changed(const spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    return SPIPE_PRIV_LOAD(r->num_runs) != p->workers.beside;
+    return SPIPE_PRIV_LOAD(r->num_active) != p->workers.beside;
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_share,  spipe_priv_lent_share_changed};
+        spipe_priv_lent_facts,        spipe_priv_lent_stream,   spipe_priv_lent_event,
+        spipe_priv_lent_end_streams,  spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,        spipe_priv_lent_join,     spipe_priv_lent_enter,
+        spipe_priv_lent_leave,        spipe_priv_lent_outdated, spipe_priv_lent_share,
+        spipe_priv_lent_share_changed};
     return &provider;
 }

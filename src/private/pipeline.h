@@ -222,20 +222,27 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     return e;
 }
 
-/* Plans for the request as it is now, and arranges what follows from it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
-    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
-    SPIPE_TRY(spipe_priv_check_in(p));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
         p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    return e;
+}
+
+/* Plans anew for other arrays, or another count. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
+    p->request.incomplete = 1;
+    p->request.arrays_known = 0;
+    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
+    e = spipe_priv_plan_anew(p);
     spipe_priv_check_out(p);
     return e;
 }
