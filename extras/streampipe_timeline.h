@@ -1245,17 +1245,17 @@ SPIPE_API int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c, const s
     return n;
 }
 
-/* Writes "my run: NVIDIA H200, 8 chunks, 2.345 ms, measured"; a device that is a model has that in
-   its name. */
-SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
+SPIPE_API int spipe_priv_has_title(const spipe_priv_chart_t *c) {
+    return c->timeline->title && c->timeline->title[0];
+}
+
+/* Writes "NVIDIA H200, 8 chunks, 2.345 ms, measured"; a device that is a model has that in its
+   name. */
+SPIPE_API void spipe_priv_put_machine(FILE *f, const spipe_priv_chart_t *c, int form) {
     const spipe_timeline_t *t = c->timeline;
     char device[sizeof t->device + 1];
     memcpy(device, t->device, sizeof t->device);
     device[sizeof t->device] = 0;
-    if (t->title && t->title[0]) {
-        spipe_priv_put_text(f, t->title, form, 60);
-        fputs(": ", f);
-    }
     spipe_priv_put_text(f, device[0] ? device : "no device", form, 40);
     fprintf(f, ", %zu chunk%s, ", c->num_chunks, c->num_chunks == 1 ? "" : "s");
     spipe_priv_put(f, c->wall_ms, c->wall_ms < 1.0 ? 5 : 3);
@@ -1267,6 +1267,15 @@ SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int fo
     if (t->num_lost + c->num_left_out > 0) {
         fprintf(f, ", %zu operations not shown", t->num_lost + c->num_left_out);
     }
+}
+
+/* The same after the title of the run. */
+SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
+    if (spipe_priv_has_title(c)) {
+        spipe_priv_put_text(f, c->timeline->title, form, 60);
+        fputs(": ", f);
+    }
+    spipe_priv_put_machine(f, c, form);
 }
 
 /* The distance of the marks on a time axis of about num marks: 1, 2 or 5 times a power of ten. */
@@ -1380,14 +1389,17 @@ enum {
     SPIPE_PRIV_HIGH = 26
 };
 
+/* A run with a title has it above the machine, and the words on rows and colours below the axis. */
 SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
     static const char *const hues[SPIPE_PRIV_HUES] = {"5b8fd6", "f2a03d", "62b46a", "e8717a",
                                                       "4fbcb5", "dcc13f", "b48ad0", "a98267"};
+    const int titled = spipe_priv_has_title(c);
+    const int high = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + (titled ? 58 : 34);
     int i;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1060 %d\" "
             "font-family=\"system-ui,sans-serif\" font-size=\"13\">\n<title>",
-            SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + 34);
+            high);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
     fputs("</title>\n<style>\nsvg{background:#fff}.l{fill:#eef0f3}.t{fill:#1d2430}"
           ".s{fill:#5c6675}.n{fill:#10151d}.g{stroke:#c9ced6}\n",
@@ -1397,8 +1409,13 @@ SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
           ".t{fill:#e6e9ee}.s{fill:#9aa4b2}.g{stroke:#3a4351}}\n</style>\n"
           "<text class=\"t\" x=\"12\" y=\"24\" font-size=\"16\">",
           f);
-    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
-    fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">A row is an engine; a colour is ", f);
+    if (titled) {
+        spipe_priv_put_text(f, c->timeline->title, SPIPE_PRIV_XML, 60);
+        fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">", f);
+    }
+    spipe_priv_put_machine(f, c, SPIPE_PRIV_XML);
+    fprintf(f, "</text>\n<text class=\"s\" x=\"12\" y=\"%d\">A row is an engine; a colour is ",
+            titled ? high - 10 : 45);
     if (c->per_hue == 1)
         fputs("a chunk", f);
     else
@@ -1818,6 +1835,7 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(double, start_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms);
     SPIPE_PRIV_MEMBER(double, first_calls_ms);
+    SPIPE_PRIV_MEMBER(size, new_page_bytes);
     SPIPE_PRIV_MEMBER(int, failure.stage);
     SPIPE_PRIV_MEMBER(size, failure.chunk);
     SPIPE_PRIV_MEMBER(size, failure.chunks_whole);

@@ -3,6 +3,9 @@
 #include "pipe_common.h"
 
 #include <time.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 enum {
     SLOW_MS = 40
@@ -65,6 +68,37 @@ static void test_first_calls(void) {
     SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
 
+/* An output that nobody has written yet costs the system's time, in the first run over it. */
+static void test_new_pages(void) {
+#if defined(MADV_NOHUGEPAGE) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    const size_t n = (size_t)16 << 20;
+    char *in = (char *)calloc(n, 1);
+    void *out = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t slow = 0;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    if (!in || out == MAP_FAILED || madvise(out, n, MADV_NOHUGEPAGE) != 0) exit(99);
+    memset(in, 1, n);
+    d.count = n;
+    d.chunk = 1 << 20;
+    d.staging = SPIPE_STAGING_COPY;
+    spipe_add_input(&d, in, 1);
+    spipe_add_output(&d, out, 1);
+    spipe_add_stage(&d, "copy", slow_stage, &slow);
+    SPIPE_CHECK_RUN(&d, &r);
+    tap_ok(r.new_page_bytes >= n && r.new_page_bytes < 2 * n && says(&r, "\n  pages     16."),
+           "the report tells how much of the arrays was never written before: %zu bytes",
+           r.new_page_bytes);
+    SPIPE_CHECK_RUN(&d, &r);
+    tap_ok(r.new_page_bytes < n / 8 && !says(&r, "\n  pages "),
+           "and not in the next run: %zu bytes", r.new_page_bytes);
+    munmap(out, n);
+    free(in);
+#else
+    tap_skip("the report tells of pages that are new", "no MADV_NOHUGEPAGE, or a sanitizer");
+#endif
+}
+
 /* Lines of a report that has this verdict: the longest, and whether all of its words are there. */
 static void test_wrapped(void) {
     static spipe_report_t r;
@@ -92,6 +126,7 @@ static void test_wrapped(void) {
 
 int main(void) {
     test_first_calls();
+    test_new_pages();
     test_wrapped();
     return tap_done();
 }
