@@ -124,6 +124,9 @@ END EXAMPLE
 #elif !defined(SPIPE_NO_THREADS)
 #define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
 #endif
+#if !defined(_WIN32)
+#include <sys/resource.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h> /* madvise, where the language standard lets it show */
 #endif
@@ -991,7 +994,12 @@ typedef struct spipe_report {
     size_t runs_beside;                /* with resources: runs under way when this one began */
     double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
+    double start_ms;                   /* of it: until CUDA had started, if it had not */
     double wall_ms;                    /* first byte to last, set-up apart */
+    double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
+                              a kernel's first launch in a process loads it */
+    size_t new_page_bytes; /* of a run that stages: pages that the system made meanwhile, as for
+                              outputs that nobody has written before; 0 = none, or not known */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
     unsigned devices_failed;                            /* SPIPE_BIT of each place in these lists */
     size_t device_chunks[SPIPE_MAX_DEVICES];            /* that each of them did */
@@ -1380,6 +1388,17 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
     if (getenv("NUMBER_OF_PROCESSORS")) n = atol(getenv("NUMBER_OF_PROCESSORS"));
 #endif
     return n > 0 ? (size_t)n : 1;
+}
+
+/* Bytes of the pages that this process has been given so far; 0 = not known. */
+SPIPE_API size_t spipe_priv_page_bytes(void) {
+#if defined(_SC_PAGESIZE) && !defined(_WIN32)
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (size_t)usage.ru_minflt * (size_t)sysconf(_SC_PAGESIZE);
+#else
+    return 0;
+#endif
 }
 
 /* Bytes of the last-level cache; 0 = not known. */
@@ -6857,12 +6876,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* What a stage's call for chunk 0 took beyond that for chunk 1. */
+SPIPE_PRIV_RARE void spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t chunk, double began) {
+    const double took = 1e3 * (spipe_priv_seconds() - began);
+    p->report.first_calls_ms += chunk == 0 ? took : -took;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    const double began = c->index < 2 ? spipe_priv_seconds() : 0.0;
     cudaError_t e, left;
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    if (c->index < 2) spipe_priv_time_call(p, c->index, began);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
@@ -7411,6 +7438,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    p->report.first_calls_ms = 0.0;
     run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
@@ -7605,8 +7633,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    const int staged = p->plan.staging == SPIPE_STAGING_COPY;
+    size_t pages;
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
+    pages = staged ? spipe_priv_page_bytes() : 0;
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
@@ -7617,6 +7648,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.new_page_bytes = staged ? spipe_priv_page_bytes() - pages : 0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watcher = NULL;
     p->report.replayed = replayed;
@@ -7958,6 +7990,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
+    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -7984,6 +8017,32 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "\n");
 }
 
+enum {
+    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
+    SPIPE_PRIV_WORTH_SAYING_MS = 5,
+    SPIPE_PRIV_WORTH_SAYING_BYTES = 1 << 20
+};
+
+/* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
+   where they are an eighth of what was moved: no later run over the same arrays pays for these. */
+SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
+    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    const size_t moved = r->bytes_in + r->bytes_out;
+    const int new_pages =
+        r->new_page_bytes > moved / 8 && r->new_page_bytes >= SPIPE_PRIV_WORTH_SAYING_BYTES;
+    if (first > 0.1 * all && first >= SPIPE_PRIV_WORTH_SAYING_MS) {
+        fprintf(to,
+                "  first     %.1f ms of that CUDA took to start, %.1f ms the stages' first calls, "
+                "which\n            load kernels: a second run takes %s %.1f ms\n",
+                r->start_ms, r->first_calls_ms, new_pages ? "less than" : "about", all - first);
+    }
+    if (!new_pages) return;
+    fprintf(to,
+            "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
+            "arrays\n            that were written before, a run takes less\n",
+            (double)r->new_page_bytes / 1048576.0);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
@@ -7994,6 +8053,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
     fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
             r->setup_ms, r->costs);
+    spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
@@ -8034,6 +8094,25 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* Prints n characters of a line behind a label, and goes on below where it gets too long. */
+SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *line, int n,
+                                              FILE *to) {
+    int indent = 0;
+    while (n > 0) {
+        int here = n;
+        if (here > SPIPE_PRIV_COLUMNS - indent) {
+            for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
+            if (here == 0) here = n; /* a word that fits nowhere */
+        }
+        fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
+        here += here < n; /* the space */
+        line += here;
+        n -= here;
+        label = "";
+        indent = 2;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
@@ -8046,7 +8125,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to)
             r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        spipe_priv_print_wrapped(line == r->verdict ? "verdict" : "", line, n, to);
         line += n + (line[n] == '\n');
     }
 }
@@ -8559,8 +8638,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
+    int value;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
+    SPIPE_TRY(spipe_priority_value(p->request.desc.priority, &value));
+    if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -8587,12 +8670,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
+    const double start_ms = p->report.start_ms;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
+    p->report.start_ms = start_ms;
     return spipe_priv_set_up(p, d, kept, what);
 }
 
@@ -8609,6 +8694,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    p->run.began = began; /* for now: of the set-up */
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -8717,6 +8803,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
+    p->report.start_ms = 0.0;
     spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
