@@ -2567,7 +2567,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     static const spipe_priv_cost_row_t rows[] = {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
-           that no cache holds, in a program with other pinned memory; staged_s fits sweeps
+           that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
+           with touching the slots and freeing them; memory_uncached and staged_s fit sweeps
            (tests/bench/versus.cu, tests/bench/bench.cu). */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
@@ -2575,16 +2576,16 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   58.0,            22.0,   130.0,   30.0,
+            7.2,  7.2,   88.0,   58.0,            22.0,   30.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
            memory's rates fit sweeps of chunks, slots and threads over 512 MiB and 2 GiB. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
             5.8,  5.8,   78.0,   50.0,            22.0,   50.0,    30.0,
-            12.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
+            8.0,  190.0,  16.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
