@@ -477,6 +477,8 @@ LEFT_OUT_thread += $(addprefix examples/,06_chunks 15_doctor 18_published_table)
 # tests in twelve surroundings; ThreadSanitizer has it.
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
 LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,12_inference 15_doctor 18_published_table)
+# Times on the modelled clock, of pipelines and kernels that the others have as well.
+LEFT_OUT_address += $(addprefix tests/host/test_,published_table closed_forms)
 LEFT_OUT_address += tests/cli/scarce.sh
 # hcc builds hostcuda by itself for each sanitizer.
 LEFT_OUT_thread  += tests/cli/hcc.sh
