@@ -80,6 +80,21 @@ static inline void tap_note(const char *fmt, ...) {
     fflush(stdout);
 }
 
+/*  `make check-all` sets THOROUGH for its plain build: there a test tries every case. */
+static inline int tap_thorough(void) { return getenv("THOROUGH") != NULL; }
+
+/*  Of many alike, every so many-th case is tried: each in a thorough run, else one in `plain`, and
+    one in `instrumented` under a sanitizer, where a case takes ten times as long. */
+static inline size_t tap_every(size_t plain, size_t instrumented) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    (void)plain;
+    return instrumented;
+#else
+    (void)instrumented;
+    return tap_thorough() ? 1 : plain;
+#endif
+}
+
 /*  Prints the plan; the value is main's. */
 static inline int tap_done(void) {
     printf("1..%d\n", tap_run);

@@ -510,7 +510,7 @@ static void test_written_source(spipe_schedule_t schedule) {
     t.args.in = 0;
     t.args.out = 1;
     t.args.elem_bytes = 1;
-    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 41 : 7) {
+    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 67 : 7 * (int)tap_every(3, 1)) {
         spipe_desc_t d = spipe_desc_default();
         flow_t w;
         flow_new(&w, 20000, SIZE_MAX);
@@ -547,7 +547,7 @@ static void test_written_input(int zero_copy) {
     int good = 1;
     pipe_randomise(was);
     t.num = 1;
-    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 41 : 7) {
+    for (t.from = 1; t.from <= 200 && good; t.from += DEAR ? 67 : 7 * (int)tap_every(3, 1)) {
         spipe_desc_t d;
         memcpy(x.at, was.at, x.bytes);
         describe_trap(&d, x, to, &t, 0);
@@ -634,8 +634,8 @@ static int num_bits(unsigned bits) {
 
 /* At which of 200 calls the stage fails: all along the run, and closer together at its end. */
 static int next_call(int call) {
-    if (DEAR) return call + (call < 180 ? 45 : 7);
-    return call + (call < 180 ? 15 : 2);
+    if (DEAR) return call + (call < 180 ? 60 : 10);
+    return call + (int)tap_every(3, 1) * (call < 180 ? 15 : 2);
 }
 
 /* So many GPUs fail at a stage, one after the other, early and late in the run. */

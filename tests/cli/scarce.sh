@@ -8,6 +8,7 @@
 # captures, signals and devices, runs that are stopped, functions that throw. The two that take longest, with
 # the other kinds of buffers and with sources, only on one processor without threads. Instrumented: two, by
 # ThreadSanitizer one, because without threads of the library there is nothing for it to find.
+unset THOROUGH # every case is tried once, in the usual surroundings
 programs="pipeline stages staging host_stages enqueue caller stopped exceptions"
 longest="buffers sources"
 

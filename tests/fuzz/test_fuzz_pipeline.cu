@@ -4,7 +4,9 @@
 #include "fuzz_test.h"
 
 int main(void) {
-    fuzz_corpus("tests/fuzz/corpus/pipeline", 250);
-    fuzz_some("a pipeline gives what serial code gives, whatever its description", 2000, 6);
+    const int all = tap_thorough();
+    fuzz_corpus("tests/fuzz/corpus/pipeline", all ? 250 : 100);
+    fuzz_some("a pipeline gives what serial code gives, whatever its description", 2000,
+              all ? 6 : 2);
     return tap_done();
 }

@@ -5,6 +5,7 @@
 
 int main(void) {
     fuzz_corpus("tests/fuzz/corpus/readers", 1);
-    fuzz_some("what the examples read is what is there, or is refused", 4000, 2);
+    fuzz_some("what the examples read is what is there, or is refused", 4000,
+              tap_thorough() ? 2 : 1);
     return tap_done();
 }

@@ -21,12 +21,10 @@ extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"
 /* Instrumented, the same is ten times as long: then some of it does. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
-    EVERY = 11,
     MIB = 6
 };
 #else
 enum {
-    EVERY = 2,
     MIB = 24
 };
 #endif
@@ -242,8 +240,9 @@ static void test_each_call(int what, const char *name, int memory) {
     world_t w = {pipe_array_new(N, memory), pipe_array_new(N, memory), {0, 1, 1}, 0, 0, 0};
     long k, tried = 0, stood_in = 0, kept = 0;
     int good = 1, quiet = 0;
+    const long every = tap_thorough() ? 2 : (long)tap_every(6, 23);
     pipe_randomise(w.x);
-    for (k = 1; quiet < 9 && good && k < 2000; k += EVERY) { /* how many there are differs a bit */
+    for (k = 1; quiet < 9 && good && k < 2000; k += every) { /* how many there are differs a bit */
         const spipe_desc_t d = describe(&w, what);
         spipe_report_t r;
         const int alive = num_alive();
@@ -272,7 +271,7 @@ static void test_each_call(int what, const char *name, int memory) {
                      r.failure.message, hostcuda_leaks(NULL), alive, r.failure.chunks_whole);
         }
     }
-    tap_ok(good && tried > 100 / EVERY && (what == 2 || stood_in > 20 / EVERY),
+    tap_ok(good && tried > 100 / every && (what == 2 || stood_in > 20 / every),
            "%s (%s): %ld calls failed one by one, in %ld runs the other GPU did the rest; none "
            "leaked or lied (%ld failed frees kept theirs)",
            name, pipe_memory_names[memory], tried, stood_in, kept);

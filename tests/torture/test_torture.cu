@@ -375,11 +375,7 @@ static void torture(const torture_case_t *c) {
 int main(int argc, char **argv) {
     const char *only = NULL;
     int i;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    step = 30;
-#else
-    step = 8;
-#endif
+    step = tap_thorough() ? 8 : (long)tap_every(16, 60);
     for (i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--all") == 0)
             step = 1;

@@ -601,13 +601,7 @@ static void torture(const devices_case_t *c) {
 int main(int argc, char **argv) {
     const char *only = NULL;
     int i;
-#if defined(__SANITIZE_THREAD__)
-    step = 96;
-#elif defined(__SANITIZE_ADDRESS__)
-    step = 48;
-#else
-    step = 12;
-#endif
+    step = tap_thorough() ? 12 : (long)tap_every(24, 144);
     for (i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--all") == 0)
             step = 1;
