@@ -111,7 +111,7 @@ EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(PER_THREAD)
 # The longest first: the one that runs tests in twelve surroundings, those that build hostcuda once more.
-SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/python.sh
+SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/exercises.sh tests/cli/python.sh
 SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
@@ -260,6 +260,12 @@ backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), co
 examples: ## build and run every example; a table of what each did
 	@+$(call build,build-examples)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
+
+# ---- The course -------------------------------------------------------------------------------------
+
+.PHONY: exercise
+exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
+	@HOSTCUDA_CACHE=$${HOSTCUDA_CACHE:-$(CURDIR)/build/hcc} examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
 
 .PHONY: quick
 quick: ## under a minute: all headers as C and C++, the rules of lint, the core's tests (unoptimised)
