@@ -191,6 +191,23 @@ $(BUILD)/examples/mpi_stream.cu.o: NVFLAGS += $(MPI_INCLUDE)
 $(BUILD)/examples/mpi_stream: LIBS = $(filter -L% -l%,$(MPI_SAYS))
 endif
 
+# libpng, likewise for one example, which without it reads and writes PPM. Not instrumented either.
+ifeq ($(SAN),)
+PNG_SAYS := $(if $(MAKECMDGOALS),$(shell pkg-config --cflags --libs libpng 2>/dev/null))
+ifneq ($(PNG_SAYS),)
+PICTURE := $(BUILD)/examples/23_picture
+$(PICTURE).cu.o: CXXFLAGS += -DUSE_PNG $(patsubst -I%,-isystem %,$(filter -I%,$(PNG_SAYS)))
+$(PICTURE).cu.o: NVFLAGS += -DUSE_PNG $(patsubst -I%,-isystem %,$(filter -I%,$(PNG_SAYS)))
+$(PICTURE): LIBS = $(filter -L% -l%,$(PNG_SAYS))
+endif
+endif
+
+# The one example in the usual syntax, kernel<<<blocks, threads>>>(...): on hostcuda hcc compiles it.
+ifeq ($(BACKEND),host)
+export HOSTCUDA_CACHE ?= $(CURDIR)/build/hcc
+$(BUILD)/examples/00_threads.cu.o: COMPILE_cu = CXX="$(CXX)" hostcuda/hcc $(CXXFLAGS)
+endif
+
 $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
 $(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
 .SECONDARY:
@@ -265,7 +282,7 @@ examples: ## build and run every example; a table of what each did
 
 .PHONY: exercise
 exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
-	@HOSTCUDA_CACHE=$${HOSTCUDA_CACHE:-$(CURDIR)/build/hcc} examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
+	@examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
 
 .PHONY: quick
 quick: ## under a minute: all headers as C and C++, the rules of lint, the core's tests (unoptimised)
