@@ -284,6 +284,13 @@ examples: ## build and run every example; a table of what each did
 exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
 	@examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
 
+.PHONY: expect
+expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
+	@+$(submake) BACKEND=host SAN= examples
+	@for source in examples/*.c examples/*.cu; do \
+	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \
+	    tests/tools/expected --write $$source $$log > build/expected && { cmp -s build/expected $$source || cp build/expected $$source; }; done
+
 .PHONY: quick
 quick: ## under a minute: all headers as C and C++, the rules of lint, the core's tests (unoptimised)
 	$(begin)

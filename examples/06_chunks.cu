@@ -9,12 +9,12 @@
     Mind        the usual four chunks give at most 2 x, two thirds of what is possible. The formula
                 leaves out that copies in both directions slow each other down, whatever N is.
                 streampipe chooses the chunk if you do not.
-    Expect      (hostcuda) one after the other: 0.922 ms, so T = 0.307 ms
+    Expect      (hostcuda) one after the other: 0.928 ms, so T = 0.309 ms
                       N   modelled   model      faster by   model
-                      1    0.922 ms   0.922 ms     1.00 x     1.00 x
-                      4    0.485 ms   0.461 ms     1.90 x     2.00 x
-                     16    0.407 ms   0.346 ms     2.27 x     2.67 x
-                     64    0.603 ms   0.317 ms     1.53 x     2.91 x
+                      1    0.928 ms   0.928 ms     1.00 x     1.00 x
+                      4    0.491 ms   0.464 ms     1.89 x     2.00 x
+                     16    0.428 ms   0.348 ms     2.17 x     2.67 x
+                     64    0.433 ms   0.319 ms     2.14 x     2.91 x
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

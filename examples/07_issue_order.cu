@@ -9,11 +9,11 @@
     Mind        8/12, 6/12 and 4/7 of the serial time are speedups of 1.5, 2 and 1.75 x. And no
                 order is best on today's GPUs: from Kepler on there are many queues, all orders are
                 equal, and only the number and size of chunks matter.
-    Expect      (hostcuda)                            serial       depth   breadth   engines
-                    h200 (modelled)   3 copy engines     0.263 ms    1.96 x    1.96 x    1.96 x
-                    c1060 (modelled)  1 copy engine      2.248 ms    1.00 x    1.52 x    1.00 x
-                    c2050 (modelled)  2 copy engines     2.248 ms    1.91 x    1.34 x    1.91 x
-                    k20c (modelled)   2 copy engines     2.248 ms    1.91 x    1.91 x    1.91 x
+    Expect      (hostcuda)                                  serial       depth   breadth   engines
+                hostcuda h200 (modelled)   3 copy engines     0.276 ms    1.96 x    1.96 x    1.96 x
+                hostcuda c1060 (modelled)  1 copy engine      2.248 ms    1.00 x    1.52 x    1.00 x
+                hostcuda c2050 (modelled)  2 copy engines     2.248 ms    1.94 x    1.34 x    1.94 x
+                hostcuda k20c (modelled)   2 copy engines     2.248 ms    1.94 x    1.94 x    1.94 x
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

@@ -9,9 +9,9 @@
                 streams' priorities; only smaller chunks shorten that. Lower numbers are more
                 urgent, and the range differs between GPUs: use the names, as here, or query it.
     Expect      (hostcuda) 100 requests: copy in, kernel, copy out     p50         p99
-                    nothing else on the GPU                         0.043 ms    0.043 ms
+                    nothing else on the GPU                         0.044 ms    0.044 ms
                     a batch beside them                             1.097 ms    2.022 ms
-                    the same, the requests of high priority         0.043 ms    0.043 ms
+                    the same, the requests of high priority         0.044 ms    0.044 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

@@ -9,10 +9,10 @@
                 before the next begins serialises them. There may be any number of streams, but
                 those beyond 8 (CUDA_DEVICE_MAX_CONNECTIONS: up to 32) share the GPU's queues.
     Expect      (hostcuda) 32 requests of 32 to 512 KiB
-                one stream, first call   0.570 ms
-                one stream               0.570 ms
+                one stream, first call   0.661 ms
+                one stream               0.661 ms
                 a fifth lease: cudaErrorNotReady, so the caller waits or sheds load
-                4 leased streams         0.274 ms
+                4 leased streams         0.316 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

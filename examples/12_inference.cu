@@ -8,8 +8,8 @@
     Mind        a common mistake is a stream and an event for each stage, and then a synchronisation
                 after every batch: there is never a second batch to overlap with.
     Expect      (hostcuda) 192 requests in batches of 24, product by a plain kernel
-                batch after batch    0.284 ms
-                pipelined            0.171 ms
+                batch after batch    0.307 ms
+                pipelined            0.257 ms
                 right: the CPU finds the same                                                     */
 #include "12_product.cuh" /* product_stage: by cuBLAS or by a kernel */
 #include "ex_common.h"

@@ -8,14 +8,14 @@
                 multiprocessors are no concurrent kernels: spipe_device_get says which GPU has them.
     Expect      (hostcuda) 3 copy engines, kernels of different streams run at once: yes
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
-            pinned, two streams             0.081 ms   0.089 ms   0.090 ms   98 %  yes
-            one stream for both             0.081 ms   0.089 ms   0.165 ms    6 %  no
+            pinned, two streams             0.082 ms   0.090 ms   0.092 ms   98 %  yes
+            one stream for both             0.082 ms   0.090 ms   0.168 ms    6 %  no
               LOOK HERE 3 different streams? 2, 1 of them given twice
                         cure: use a different stream for each operation that should overlap
-            stream 0 and a blocking one     0.081 ms   0.089 ms   0.165 ms    6 %  no
+            stream 0 and a blocking one     0.082 ms   0.090 ms   0.168 ms    6 %  no
               LOOK HERE 2 non-blocking streams? of 2: legacy default stream 1, blocking 1
                         cure: create them with spipe_stream_create, or with cudaStreamNonBlock
-            pageable memory                 0.457 ms   0.465 ms   0.920 ms    0 %  no
+            pageable memory                 0.607 ms   0.615 ms   1.219 ms    0 %  no
               LOOK HERE 1 pinned memory for transfers? it is pageable
                         cure: let streampipe stage it (the default); spipe_pin it if it is used
             right: the CPU finds the same                                                         */

@@ -8,9 +8,9 @@
                 with CUDA_DEVICE_MAX_CONNECTIONS. More streams work, but share queues and take time
                 to create; 2 to 4 are enough (11_requests uses a pool).
     Expect      (hostcuda)                                            pitfall        mended
-                    false dependency: someone uses stream 0            0.263 ms      0.134 ms
-                    unpinned memory                                    0.832 ms      0.134 ms
-                    over-synchronising: a wait a task                  0.277 ms      0.134 ms
+                    false dependency: someone uses stream 0            0.276 ms      0.141 ms
+                    unpinned memory                                    1.226 ms      0.141 ms
+                    over-synchronising: a wait a task                  0.290 ms      0.141 ms
                     too many streams: one for each of 256 tasks        4.147 ms      2.440 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"

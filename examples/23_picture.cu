@@ -3,9 +3,9 @@
     nvcc -O3 -I.. -DUSE_PNG -o 23_picture 23_picture.cu -lpng     (for PPM without the two of PNG)
     ../hostcuda/hcc -O2 -DUSE_PNG 23_picture.cu -o 23_picture -lpng             (without a GPU)
     ./23_picture in.png edges.png blurred.png      with no argument it paints a picture and checks
-    You learn   the element of a picture is a row. A filter reads the rows above and below, and those
-                of a chunk's first and last row are in other chunks: spipe_set_halo has them copied
-                along. Two results of one input: stages that do not wait for each other.
+    You learn   the element of a picture is a row. A filter reads the rows above and below, and some
+                of these are in other chunks: spipe_set_halo has them copied along. Two results of
+                one input: stages that do not wait for each other.
     Mind        the halo is copied for each chunk, so small chunks copy much twice. Only an input
                 can have one: what a stage computes is there for its own chunk alone. So the blur
                 goes down first, where the halo is, and across afterwards, which needs none.
