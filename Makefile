@@ -117,12 +117,12 @@ SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh)
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
+PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) docs/course/pictures tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
-LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples
-PROSE  ?= CONTRIBUTING.md README.md CHANGELOG.md docs/ARCHITECTURE.md docs/SCALE.md hostcuda/README.md examples/README.md
+LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples docs
+PROSE  ?= CONTRIBUTING.md README.md CHANGELOG.md docs/ARCHITECTURE.md docs/SCALE.md hostcuda/README.md examples/README.md $(wildcard docs/course/*.md)
 # The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
 QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
 
@@ -283,6 +283,16 @@ examples: ## build and run every example; a table of what each did
 .PHONY: exercise
 exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
 	@examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
+
+# Draws the pictures of its pages, on the modelled clock.
+COURSE := docs/course/pictures
+.PHONY: course
+course: ## every lesson and exercise on hostcuda, and the pictures of docs/course (under 5 minutes)
+	@+$(submake) BACKEND=host SAN= examples
+	@+$(submake) BACKEND=host SAN= build/host/$(COURSE)
+	@mkdir -p build/course && build/host/$(COURSE) build/course
+	@for f in build/course/*.svg; do cmp -s $$f $(COURSE)/$${f##*/} || cp $$f $(COURSE); done
+	@$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 run/tests/cli/course.sh run/tests/cli/exercises.sh
 
 .PHONY: expect
 expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
@@ -476,7 +486,7 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 # ---- The parts ------------------------------------------------------------------------------------
 
 .PHONY: build-all build-tests build-examples
-build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT))
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
 build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 

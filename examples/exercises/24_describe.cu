@@ -1,9 +1,9 @@
-/*  24_first_pipeline.cu -- solved: the first pipeline
+/*  24_describe.cu -- describe a pipeline
 
-    Why      buffers are numbered as they are added: x is buffer 0, y is buffer 1, and that is how
-             the stage asks for them. Chunks, streams, events and pinned memory are the library's
-             business.
-    Unsolved wrong: stage 'twice' failed at chunk 0: it takes buffer 1, and the pipeline has      */
+    Task     streampipe.h cuts arrays into chunks, copies them in and out and calls a stage for
+             each. The stage is there. Describe the pipeline: how many elements, what goes in, what
+             comes out, which stage.
+    Try it   make exercise N=24                                                                   */
 #include "exercise.h"
 
 #include "streampipe.h"
@@ -31,8 +31,6 @@ int main() {
     for (int i = 0; i < N; ++i) x[i] = (float)i;
     /* WRITE HERE: the number of elements, the input x, the output y, the stage twice_stage. */
     d.count = N;
-    spipe_add_input(&d, x, sizeof *x);
-    spipe_add_output(&d, y, sizeof *y);
     spipe_add_stage(&d, "twice", twice_stage, NULL);
     /* END */
     d.chunk = 1 << 16;
