@@ -69,7 +69,9 @@ int main(void) {
     int right = spipe_desc_check(&mistaken, &failure) == cudaErrorInvalidValue;
     printf("a mistake: %s\n", failure.message);
 
-    spipe_add_stage(&d, "root", root_stage, NULL);
+    const int stage = spipe_add_stage(&d, "root", root_stage, NULL);
+    spipe_stage_elementwise(&d, stage); /* each thread has its own element ... */
+    spipe_stage_replayable(&d, stage);  /* ... and every run launches the same: more ways to run */
     SPIPE_CHECK(spipe_plan(&d, 0, &plan, &failure));
     SPIPE_CHECK(spipe_plan_print(&plan, stdout)); /* what a run will do, and why */
     SPIPE_CHECK_RUN(&d, &report);
