@@ -149,7 +149,7 @@ $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 # test_streams, which makes a value that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
 LONG_RUNS := $(addprefix tests/test_,buffers choices costs devices kernels_% pipeline plan random_failures sources staging streams tune verdict)
 LONG_RUNS += $(addprefix tests/host/test_,costs_failures devices_shares failures few_pins model) tests/fuzz/% tests/torture/%
-LONG_RUNS += $(addprefix examples/,08_priorities 10_loader 11_requests 12_inference 13_vision 14_y4m_filter 20_entropy_map ddp_buckets)
+LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter 24_entropy_map ddp_buckets)
 ifeq ($(BACKEND),host)
 SHORT_RUNS := $(filter-out $(LONG_RUNS),$(TESTS) $(TESTS_HOST) $(EXAMPLES))
 $(patsubst %,$(BUILD)/%.o,$(wildcard $(SHORT_RUNS:=.cu))): CXXFLAGS += -O0
@@ -195,7 +195,7 @@ endif
 ifeq ($(SAN),)
 PNG_SAYS := $(if $(MAKECMDGOALS),$(shell pkg-config --cflags --libs libpng 2>/dev/null))
 ifneq ($(PNG_SAYS),)
-PICTURE := $(BUILD)/examples/23_picture
+PICTURE := $(BUILD)/examples/13_picture
 $(PICTURE).cu.o: CXXFLAGS += -DUSE_PNG $(patsubst -I%,-isystem %,$(filter -I%,$(PNG_SAYS)))
 $(PICTURE).cu.o: NVFLAGS += -DUSE_PNG $(patsubst -I%,-isystem %,$(filter -I%,$(PNG_SAYS)))
 $(PICTURE): LIBS = $(filter -L% -l%,$(PNG_SAYS))
@@ -264,13 +264,13 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(BUILD)/examples/20_entropy_map $(BUILD)/examples/21_timeline
+	@+$(submake) $(BUILD)/examples/24_entropy_map $(BUILD)/examples/07_timeline
 	@echo "backend: $(backend_name)"
 	@mkdir -p build/demo
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
-	set -x; $(BUILD)/examples/20_entropy_map "$$file" -o build/demo/map.pgm && \
-	$(BUILD)/examples/21_timeline build/demo
+	set -x; $(BUILD)/examples/24_entropy_map "$$file" -o build/demo/map.pgm && \
+	$(BUILD)/examples/07_timeline build/demo
 backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), compiled for $(ARCH)),host (the CUDA runtime on the CPU; no GPU is used))
 
 .PHONY: examples
@@ -492,7 +492,7 @@ build-all: build-tests build-examples
 
 # Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
 # as in the other programs, and an example whose matrix product takes 20 s there.
-NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/12_inference)
+NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/16_inference)
 # What `make check-all` leaves out of a sanitizer's build besides (LEFT_OUT=yes); `make sanitize` and
 # `make test SAN=...` have it. test_large skips itself in both, so it need not be compiled there.
 LEFT_OUT_both   := tests/test_large
@@ -508,12 +508,12 @@ LEFT_OUT_thread += tests/test_verdict
 # threads that test_pipeline and test_staging have as well.
 LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
 # They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
-LEFT_OUT_thread += $(addprefix examples/,06_chunks 15_doctor 18_published_table)
+LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
 # Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
 # test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
 # tests in twelve surroundings; ThreadSanitizer has it.
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
-LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,12_inference 15_doctor 18_published_table)
+LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
 LEFT_OUT_address += tests/cli/scarce.sh
 # hcc builds hostcuda by itself for each sanitizer.
 LEFT_OUT_thread  += tests/cli/hcc.sh

@@ -3,7 +3,7 @@
 # Environment: BUILD, the build folder; BACKEND; SAN; HOSTCUDA_CACHE.
 . tests/cli/tap.sh
 
-threads=examples/00_threads picture=$BUILD/examples/23_picture
+threads=examples/00_threads picture=$BUILD/examples/13_picture
 [ -x "$picture" ] || skip_all "$picture is not built"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 

@@ -1,9 +1,9 @@
-"""17_cupy.py -- the pipeline of 17_python.cu on a CuPy stream, with CuPy's and NumPy's arrays.
+"""22_cupy.py -- the pipeline of 22_python.cu on a CuPy stream, with CuPy's and NumPy's arrays.
 
-    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
-    python3 17_cupy.py ./lib17_python.so
+    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib22_python.so 22_python.cu
+    python3 22_cupy.py ./lib22_python.so
 
-You learn: the same as in 17_python.py, with CuPy's names: array.data.ptr, array.ctypes.data of a
+You learn: the same as in 22_python.py, with CuPy's names: array.data.ptr, array.ctypes.data of a
 NumPy array in pinned memory, stream.ptr. CuPy's memory pool is divided by stream and there is no
 record_stream. So create the array that the pipeline writes while the pipeline's stream is current,
 and keep it until the pipeline is destroyed.
@@ -29,7 +29,7 @@ except ImportError:
 if not cupy.is_available():
     skip("CuPy finds no GPU")
 
-lib = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "./lib17_python.so")
+lib = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "./lib22_python.so")
 lib.squares_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 lib.squares_create.restype = ctypes.c_void_p
 lib.squares_enqueue.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

@@ -1,4 +1,4 @@
-/*  12_product.cuh -- a matrix product as a stage, for 12_inference.cu: each element's row of
+/*  16_product.cuh -- a matrix product as a stage, for 16_inference.cu: each element's row of
     `width` floats times a resident matrix of `height` such rows gives `height` floats.
 
     With -DUSE_CUBLAS and -lcublas it calls cuBLAS. To use a library in a stage, create its handle

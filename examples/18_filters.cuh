@@ -1,5 +1,5 @@
-/*  14_filters.cuh -- what 14_y4m_filter.cu does to frames of 8 bits: negate, sobel, gblur.       */
-#include "14_y4m.h"
+/*  18_filters.cuh -- what 18_y4m_filter.cu does to frames of 8 bits: negate, sobel, gblur.       */
+#include "18_y4m.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
-/*  13_vision.cu -- how many tokens each patch of a picture deserves: a graph of seven stages.
+/*  17_vision.cu -- how many tokens each patch of a picture deserves: a graph of seven stages.
 
-    nvcc -O3 -I.. -o 13_vision 13_vision.cu && ./13_vision          (without a GPU: make examples)
+    nvcc -O3 -I.. -o 17_vision 17_vision.cu && ./17_vision          (without a GPU: make examples)
     You learn   spipe_stage_after makes a graph of stages. Those that do not wait for each other run
                 at the same time, and different pictures are in different stages.
                               /-> entropy  (what is there)  -\
@@ -17,7 +17,7 @@
                    134   181   174   139
                     64    88    97    91
                 right: the CPU finds the same                                                     */
-#include "13_texture.cuh" /* the kernels and all stages but the first */
+#include "17_texture.cuh" /* the kernels and all stages but the first */
 #include "ex_common.h"
 
 enum {

@@ -1,7 +1,7 @@
-"""17_python.py -- a streampipe pipeline on a PyTorch stream, with PyTorch tensors.
+"""22_python.py -- a streampipe pipeline on a PyTorch stream, with PyTorch tensors.
 
-    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
-    python3 17_python.py ./lib17_python.so
+    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib22_python.so 22_python.cu
+    python3 22_python.py ./lib22_python.so
 
 You learn: the pipeline gets tensor.data_ptr() and stream.cuda_stream, and what PyTorch queues on
 that stream afterwards can use the result without a wait. Three traps:
@@ -31,7 +31,7 @@ except ImportError:
 if not torch.cuda.is_available():
     skip("PyTorch finds no GPU")
 
-lib = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "./lib17_python.so")
+lib = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "./lib22_python.so")
 lib.squares_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 lib.squares_create.restype = ctypes.c_void_p
 lib.squares_enqueue.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

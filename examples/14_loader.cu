@@ -1,7 +1,7 @@
-/*  10_loader.cu -- a data loader: workers decode pictures, ahead of a training loop of your own.
+/*  14_loader.cu -- a data loader: workers decode pictures, ahead of a training loop of your own.
 
-    nvcc -O3 -I.. -o 10_loader 10_loader.cu && ./10_loader          (without a GPU: make examples)
-    10_loader FOLDER      makes the pictures in FOLDER and leaves them there; if there is a FOLDER,
+    nvcc -O3 -I.. -o 14_loader 14_loader.cu && ./14_loader          (without a GPU: make examples)
+    14_loader FOLDER      makes the pictures in FOLDER and leaves them there; if there is a FOLDER,
                           takes what it holds: damage a file, and see what is said of it
 
     You learn   a split source is a loader. `next` says, in order, which picture comes next; `work`
@@ -23,7 +23,7 @@
                 epoch 1 begins with the pictures 55 92 37 8
                 epoch 2 begins with the pictures 44 18 43 1
                 right: the CPU finds the same                                                     */
-#include "10_pictures.h"
+#include "14_pictures.h"
 
 #include <chrono>
 #include <thread>

@@ -1,12 +1,12 @@
-/*  19_pitfalls.cu -- four ways to write streams that do not overlap, each beside its cure.
+/*  12_pitfalls.cu -- four ways to write streams that do not overlap, each beside its cure.
 
-    nvcc -O3 -I.. -o 19_pitfalls 19_pitfalls.cu && ./19_pitfalls     (without a GPU: make examples)
+    nvcc -O3 -I.. -o 12_pitfalls 12_pitfalls.cu && ./12_pitfalls     (without a GPU: make examples)
 
     You learn   none of them is an error, no result is wrong, and nothing warns you. Only the time
-                shows it, so measure, or ask the doctor (15_doctor).
+                shows it, so measure, or ask the doctor (19_doctor).
     Mind        the number of useful streams is limited by the hardware's queues: 8, or up to 32
                 with CUDA_DEVICE_MAX_CONNECTIONS. More streams work, but share queues and take time
-                to create; 2 to 4 are enough (11_requests uses a pool).
+                to create; 2 to 4 are enough (15_requests uses a pool).
     Expect      (hostcuda)                                            pitfall        mended
                     false dependency: someone uses stream 0            0.276 ms      0.141 ms
                     unpinned memory                                    1.226 ms      0.141 ms

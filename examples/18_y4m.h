@@ -1,4 +1,4 @@
-/*  14_y4m.h -- video in Y4M (YUV4MPEG2), 8 bits, for 14_y4m_filter.cu: its header, a source that
+/*  18_y4m.h -- video in Y4M (YUV4MPEG2), 8 bits, for 18_y4m_filter.cu: its header, a source that
     reads frames and a sink that writes them. What goes wrong ends as a sentence in `problem`.
 
     A frame is its planes one after the other, luma first. Rows have no padding; chroma of an odd

@@ -1,7 +1,7 @@
-/*  12_inference.cu -- inference in three stages over a stream of requests, batch after batch.
+/*  16_inference.cu -- inference in three stages over a stream of requests, batch after batch.
 
-    nvcc -O3 -I.. -o 12_inference 12_inference.cu && ./12_inference (without a GPU: make examples)
-    nvcc -O3 -I.. -DUSE_CUBLAS -o 12_inference 12_inference.cu -lcublas    (the product by cuBLAS)
+    nvcc -O3 -I.. -o 16_inference 16_inference.cu && ./16_inference (without a GPU: make examples)
+    nvcc -O3 -I.. -DUSE_CUBLAS -o 16_inference 16_inference.cu -lcublas    (the product by cuBLAS)
     You learn   preprocess -> encode -> decode of ONE batch is a chain, and three streams make it no
                 shorter. What overlaps is batch k's decoding with k+1's encoding and k+2's copy in.
                 A library call, here cuBLAS, is a stage like any other: give it the stage's stream.
@@ -11,7 +11,7 @@
                 batch after batch    0.307 ms
                 pipelined            0.257 ms
                 right: the CPU finds the same                                                     */
-#include "12_product.cuh" /* product_stage: by cuBLAS or by a kernel */
+#include "16_product.cuh" /* product_stage: by cuBLAS or by a kernel */
 #include "ex_common.h"
 
 static const int BATCH = EX_HOSTCUDA ? 24 : 8192, REQUESTS = 8 * BATCH;

@@ -1,6 +1,6 @@
-/*  08_priorities.cu -- an urgent request beside a batch job that can wait.
+/*  10_priorities.cu -- an urgent request beside a batch job that can wait.
 
-    nvcc -O3 -I.. -o 08_priorities 08_priorities.cu && ./08_priorities
+    nvcc -O3 -I.. -o 10_priorities 10_priorities.cu && ./10_priorities
                                                                      (without a GPU: make examples)
     You learn   when a block ends, blocks of a high-priority stream start before other blocks that
                 already wait; running blocks are not preempted. So the request waits for some blocks

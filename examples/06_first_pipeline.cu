@@ -1,6 +1,6 @@
-/*  24_first_pipeline.cu -- say what goes in, what comes out and what to do; the rest is found.
+/*  06_first_pipeline.cu -- say what goes in, what comes out and what to do; the rest is found.
 
-    nvcc -O3 -I.. -o first_pipeline 24_first_pipeline.cu && ./first_pipeline
+    nvcc -O3 -I.. -o first_pipeline 06_first_pipeline.cu && ./first_pipeline
                                                                      (without a GPU: make examples)
     You learn   a description names buffers and stages. spipe_plan says what a run would do and why,
                 spipe_run does it. A pipeline that is kept does not set up again: only the first run

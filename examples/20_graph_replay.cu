@@ -1,6 +1,6 @@
-/*  16_graph_replay.cu -- a pipeline and a kernel of your own, captured once, replayed as one graph.
+/*  20_graph_replay.cu -- a pipeline and a kernel of your own, captured once, replayed as one graph.
 
-    nvcc -O3 -I.. -o 16_graph_replay 16_graph_replay.cu && ./16_graph_replay
+    nvcc -O3 -I.. -o 20_graph_replay 20_graph_replay.cu && ./20_graph_replay
                                                                      (without a GPU: make examples)
     You learn   spipe_pipeline_enqueue puts a whole run into the order of your stream, after the
                 work that is on it and before what you enqueue next; while the stream is being

@@ -1,4 +1,4 @@
-/*  23_picture_files.h -- grey pictures from files and to files, for 23_picture.cu: PNG where libpng
+/*  13_picture_files.h -- grey pictures from files and to files, for 13_picture.cu: PNG where libpng
     is linked (-DUSE_PNG ... -lpng), PPM and PGM always.                                          */
 #ifndef PICTURE_FILES_H
 #define PICTURE_FILES_H

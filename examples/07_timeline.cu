@@ -1,6 +1,6 @@
-/*  21_timeline.cu -- what a run did and when, and why it was not faster, in words and pictures.
+/*  07_timeline.cu -- what a run did and when, and why it was not faster, in words and pictures.
 
-    nvcc -O3 -I.. -I../extras -o 21_timeline 21_timeline.cu && ./21_timeline [folder]
+    nvcc -O3 -I.. -I../extras -o 07_timeline 07_timeline.cu && ./07_timeline [folder]
 
     You learn   a run with a timeline is recorded: its report has the time of each engine, how much
                 of what can overlap did overlap, and a verdict with causes and cures. The timeline

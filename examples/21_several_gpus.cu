@@ -1,6 +1,6 @@
-/*  25_several_gpus.cu -- all GPUs of a host count the bytes of one array.
+/*  21_several_gpus.cu -- all GPUs of a host count the bytes of one array.
 
-    nvcc -O3 -I.. -I../extras -o several_gpus 25_several_gpus.cu && ./several_gpus
+    nvcc -O3 -I.. -I../extras -o several_gpus 21_several_gpus.cu && ./several_gpus
                                                                      (without a GPU: make examples)
     You learn   spipe_devices_all is the only new line: whichever GPU has a free slot takes the next
                 chunk, so a slower one takes fewer. What a kernel gathers over all chunks is in a

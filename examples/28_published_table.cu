@@ -1,7 +1,7 @@
-/*  18_published_table.cu -- what order of issue and the kind of device do to overlap, in numbers
+/*  28_published_table.cu -- what order of issue and the kind of device do to overlap, in numbers
     that NVIDIA published, beside today's GPU.
 
-    nvcc -O3 -I.. -o 18_published_table 18_published_table.cu  (or: make examples)
+    nvcc -O3 -I.. -o 28_published_table 28_published_table.cu  (or: make examples)
     What you learn: the same twelve operations on four streams can be slower than no overlap at all,
     or nearly twice as fast, depending on the order in which they are issued: {copy, kernel, copy}
     for each stream, or {all copies in} {all kernels} {all copies out}. The first order is bad with

@@ -1,6 +1,6 @@
-/*  09_callbacks.cu -- a chain: when a batch ends, a function checks it and enqueues the next.
+/*  11_callbacks.cu -- a chain: when a batch ends, a function checks it and enqueues the next.
 
-    nvcc -O3 -I.. -o 09_callbacks 09_callbacks.cu && ./09_callbacks  (without a GPU: make examples)
+    nvcc -O3 -I.. -o 11_callbacks 11_callbacks.cu && ./11_callbacks  (without a GPU: make examples)
 
     You learn   cudaLaunchHostFunc (spipe_host_call) runs a C function in a stream's order, but the
                 function must not call CUDA. A spipe_worker_t runs a function on a thread of its own

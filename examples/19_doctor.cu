@@ -1,6 +1,6 @@
-/*  15_doctor.cu -- is it concurrent? Measures overlap, and asks the doctor why there is none.
+/*  19_doctor.cu -- is it concurrent? Measures overlap, and asks the doctor why there is none.
 
-    nvcc -O3 -I.. -I../extras -o 15_doctor 15_doctor.cu && ./15_doctor  (no GPU: make examples)
+    nvcc -O3 -I.. -I../extras -o 19_doctor 19_doctor.cu && ./19_doctor  (no GPU: make examples)
     You learn   time each operation alone, then both together: the sum of the two times minus the
                 time together was hidden. If it is 0, spipe_doctor says why and what to change.
     Mind        three usual checks mislead. On ONE stream, copies and kernel always add up to the

@@ -1,8 +1,8 @@
-/*  23_picture.cu -- your own picture: its edges and a blurred copy, cut into rows, whole again.
+/*  13_picture.cu -- your own picture: its edges and a blurred copy, cut into rows, whole again.
 
-    nvcc -O3 -I.. -DUSE_PNG -o 23_picture 23_picture.cu -lpng     (for PPM without the two of PNG)
-    ../hostcuda/hcc -O2 -DUSE_PNG 23_picture.cu -o 23_picture -lpng             (without a GPU)
-    ./23_picture in.png edges.png blurred.png      with no argument it paints a picture and checks
+    nvcc -O3 -I.. -DUSE_PNG -o 13_picture 13_picture.cu -lpng     (for PPM without the two of PNG)
+    ../hostcuda/hcc -O2 -DUSE_PNG 13_picture.cu -o 13_picture -lpng             (without a GPU)
+    ./13_picture in.png edges.png blurred.png      with no argument it paints a picture and checks
     You learn   the element of a picture is a row. A filter reads the rows above and below, and some
                 of these are in other chunks: spipe_set_halo has them copied along. Two results of
                 one input: stages that do not wait for each other.
@@ -12,7 +12,7 @@
     Expect      (hostcuda) a picture of 640 x 480: edges in 168956 bytes, the brightest 255
                 0 bytes of the edges differ, 0 of the blur by more than 1
                 right: the CPU finds the same                                                     */
-#include "23_picture_files.h" /* picture_read, picture_write */
+#include "13_picture_files.h" /* picture_read, picture_write */
 #include "ex_common.h"
 #include "streampipe_kernels.cuh"
 

@@ -1,6 +1,6 @@
-/*  07_issue_order.cu -- the same operations issued in three orders, on GPUs of four generations.
+/*  09_issue_order.cu -- the same operations issued in three orders, on GPUs of four generations.
 
-    nvcc -O3 -I.. -o 07_issue_order 07_issue_order.cu && ./07_issue_order
+    nvcc -O3 -I.. -o 09_issue_order 09_issue_order.cu && ./09_issue_order
                                                   (older GPUs, modelled, and no GPU: make examples)
     You learn   depth-first issues copy, kernel, copy of chunk 0, then of chunk 1, and so on.
                 Breadth-first issues all copies in, then all kernels, then all copies out. Which of

@@ -1,6 +1,6 @@
-/*  14_y4m_filter.cu -- a video filter: Y4M from standard input to standard output, of any length.
+/*  18_y4m_filter.cu -- a video filter: Y4M from standard input to standard output, of any length.
 
-    nvcc -O3 -I.. -o y4m_filter 14_y4m_filter.cu && ./y4m_filter    (without a GPU: make examples)
+    nvcc -O3 -I.. -o y4m_filter 18_y4m_filter.cu && ./y4m_filter    (without a GPU: make examples)
     ffmpeg -v error -i in.mp4 -f yuv4mpegpipe - | y4m_filter sobel | ffmpeg -v error -i - out.mp4
     y4m_filter negate|sobel|gblur        without an argument it checks itself against the CPU
     You learn   a source and a sink make an endless pipeline in fixed memory. The element is a whole
@@ -15,8 +15,8 @@
                 negate W33 H18 C444      5 frames, 0 bytes wrong
                 gblur  W1 H1 Cmono       5 frames, 0 bytes wrong
                 right: the CPU finds the same                                                     */
-#include "14_filters.cuh" /* filter_stage, and what it does to a pixel */
-#include "14_y4m.h"       /* y4m_read, the source, and y4m_write, the sink */
+#include "18_filters.cuh" /* filter_stage, and what it does to a pixel */
+#include "18_y4m.h"       /* y4m_read, the source, and y4m_write, the sink */
 #include "ex_common.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/*  10_pictures.h -- the files that 10_loader loads: small pictures, compressed without loss.
+/*  14_pictures.h -- the files that 14_loader loads: small pictures, compressed without loss.
 
     A file holds the pixels from top to bottom, 3 bytes each. For each byte it has the difference to
     what PNG's Paeth filter predicts from its neighbours; a difference of 0 is followed by how many

@@ -1,6 +1,6 @@
-/*  06_chunks.cu -- divide one job into N chunks: what a formula predicts, and what is reached.
+/*  08_chunks.cu -- divide one job into N chunks: what a formula predicts, and what is reached.
 
-    nvcc -O3 -I.. -o 06_chunks 06_chunks.cu && ./06_chunks           (without a GPU: make examples)
+    nvcc -O3 -I.. -o 08_chunks 08_chunks.cu && ./08_chunks           (without a GPU: make examples)
 
     You learn   copy in, kernel and copy out of T each take 3 T one after another. In N chunks the
                 first takes 3 T/N and each other adds T/N, so the total is (N + 2) T/N, at best 3 x

@@ -1,6 +1,6 @@
-/*  11_requests.cu -- many independent requests over a few streams, leased from a pool.
+/*  15_requests.cu -- many independent requests over a few streams, leased from a pool.
 
-    nvcc -O3 -I.. -o 11_requests 11_requests.cu && ./11_requests    (without a GPU: make examples)
+    nvcc -O3 -I.. -o 15_requests 15_requests.cu && ./15_requests    (without a GPU: make examples)
     You learn   a scope branches a stream off yours and joins it again; a pool limits how many there
                 are. 32 requests need neither 32 streams nor 32 buffers: requests on one stream run
                 one after another and share its buffer.

@@ -1,14 +1,14 @@
-/*  17_python.cu -- a pipeline for Python: three C functions in a shared object.
+/*  22_python.cu -- a pipeline for Python: three C functions in a shared object.
 
-    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib17_python.so 17_python.cu
-    python3 17_python.py ./lib17_python.so             on a PyTorch stream, with PyTorch tensors
-    python3 17_cupy.py ./lib17_python.so               on a CuPy stream, with CuPy arrays
-    nvcc -O3 -I.. -o 17_python 17_python.cu && ./17_python           the same calls, made from C
+    nvcc -O3 -I.. -shared -Xcompiler -fPIC -o lib22_python.so 22_python.cu
+    python3 22_python.py ./lib22_python.so             on a PyTorch stream, with PyTorch tensors
+    python3 22_cupy.py ./lib22_python.so               on a CuPy stream, with CuPy arrays
+    nvcc -O3 -I.. -o 22_python 22_python.cu && ./22_python           the same calls, made from C
     You learn   Python needs no binding generator, only functions of plain C types: pointers, sizes
                 and a stream, which is what tensor.data_ptr() and stream.cuda_stream are.
                 spipe_pipeline_enqueue puts the run between what PyTorch has queued on that stream
                 and what it queues next; nothing waits.
-    Mind        what Python must know is on top of 17_python.py and 17_cupy.py.
+    Mind        what Python must know is on top of 22_python.py and 22_cupy.py.
     Expect      (hostcuda) 1000003 numbers, enqueued three times: 0 are wrong                     */
 #include "streampipe.h"
 
@@ -39,7 +39,7 @@ extern "C" int squares_enqueue(void *p, void *stream) {
 /* Waits for what is under way. */
 extern "C" int squares_destroy(void *p) { return spipe_pipeline_destroy((spipe_pipeline_t *)p); }
 
-/* What comes after the run on the same stream: here a kernel, in 17_python.py PyTorch's sum. */
+/* What comes after the run on the same stream: here a kernel, in 22_python.py PyTorch's sum. */
 static __global__ void add_one(float *x, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) x[i] += 1.0f;

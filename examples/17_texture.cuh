@@ -1,4 +1,4 @@
-/*  13_texture.cuh -- the arithmetic of 13_vision.cu: what is computed for one pixel, one patch, one
+/*  17_texture.cuh -- the arithmetic of 17_vision.cu: what is computed for one pixel, one patch, one
     picture; the kernels that call it, and their stages. The CPU's check calls it in loops.      */
 #include "streampipe_kernels.cuh"
 
