@@ -19,7 +19,7 @@ for page in $pages; do
     grep -qF "]($(basename "$page"))" $here/README.md || echo "$page: the index does not have it"
     sed -n 's/^    hostcuda\/hcc .*\(examples\/[^ ]*\) -o .*/\1/p' "$page" | while read -r f; do [ -f "$f" ] || echo "$page: $f is not there"; done
     # "Numbers 1 to 9: ..." or "Numbers 10, 12: ..."
-    sed -n 's/^Numbers \([^:]*\):.*/\1/p' "$page" | tr ', to' '\n' | grep . | while read -r n; do
+    sed -n 's/^Numbers* \([^:]*\):.*/\1/p' "$page" | tr ', to' '\n' | grep . | while read -r n; do
         ls examples/exercises/"$(printf '%02d' "$n")"_*.cu >"$dir/ls" 2>&1 || echo "$page: there is no exercise $n"
     done
 done >"$dir/form"
