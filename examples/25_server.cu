@@ -207,14 +207,20 @@ static long serve(spipe_resources_t *resources) {
 
 int main(void) {
     spipe_resources_t *shared;
+    spipe_resources_usage_t usage;
     spipe_failure_t failure;
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
     ex_begin();
-    if (spipe_resources_create(&shared, NULL, &failure) != cudaSuccess) {
+    limits.device_bytes = 64 << 20; /* all runs together; one that finds no room waits its turn */
+    if (spipe_resources_create(&shared, &limits, &failure) != cudaSuccess) {
         fprintf(stderr, "%s\n", failure.message);
         return 1;
     }
     long wrong = serve(NULL);
     wrong += serve(shared);
+    SPIPE_CHECK(spipe_resources_usage(shared, &usage));
+    printf("at most %zu runs at once, %zu KiB of device memory\n", usage.most_runs,
+           usage.most_device_bytes >> 10);
     SPIPE_CHECK(spipe_resources_destroy(shared, NULL));
     return ex_verdict(wrong == 0);
 }
