@@ -5,10 +5,51 @@
 . tests/cli/tap.sh
 
 [ -z "$SAN" ] || skip_all "the judge takes sanitizers of its own"
-HOSTCUDA_CACHE=${HOSTCUDA_CACHE:-$(pwd)/build/hcc} ONCE=yes
-export HOSTCUDA_CACHE ONCE
+HOSTCUDA_CACHE=${HOSTCUDA_CACHE:-$(pwd)/build/hcc}
+export HOSTCUDA_CACHE
 here=examples/exercises
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
+
+# Without a GPU one program holds all exercises and solutions, each in a namespace: streampipe.h is compiled once
+# for each sanitizer, not fifty times. The judge looks at it as at a program of one exercise.
+all_together() {
+    printf '#include "exercise.h"\n#include "streampipe.h"\n#include <math.h>\n#include <string.h>\n'
+    for f in $here/[0-9]*.cu $here/solutions/[0-9]*.cu; do
+        name=$(basename "$f" .cu)
+        printf 'namespace %s_%s {\n#define main judged\n#line 1 "%s"\n' "$(basename "$(dirname "$f")")" "${name%%_*}" "$(pwd)/$f"
+        cat "$f"
+        printf '#undef main\n}\n'
+    done
+    printf 'int main(int argc, char **argv) {\n    const char *it = argc > 1 ? argv[1] : "";\n'
+    for f in $here/[0-9]*.cu $here/solutions/[0-9]*.cu; do
+        name=$(basename "$f" .cu) folder=$(basename "$(dirname "$f")")
+        printf '    if (!strcmp(it, "%s_%s")) return %s_%s::judged();\n' "$folder" "${name%%_*}" "$folder" "${name%%_*}"
+    done
+    printf '    return 2;\n}\n'
+}
+if [ "$BACKEND" != cuda ]; then
+    # Two of them through the judge alone, as a student calls it.
+    said=$($here/judge 2)
+    case $said in "02_bound: out of bounds: twice (line "*) ok 0 "judge 2 builds the exercise, and finds it out of bounds" ;; *)
+        ok 1 "judge 2 builds the exercise, and finds it out of bounds"
+        echo "$said" | sed 's/^/# /' ;;
+    esac
+    said=$($here/judge 12 --solution)
+    [ "$said" = "12_order: right" ]
+    ok $? "judge 12 --solution builds the solution, and finds it right"
+    said=$(echo 'int main() { return wrong_word; }' >"$dir/90_word.cu" && $here/judge "$dir/90_word.cu")
+    echo "$said" | head -n 1 | grep -q '^90_word: does not compile$' && echo "$said" | grep -q 'wrong_word'
+    ok $? "what does not compile is said, with the compiler's message"
+
+    all_together >"$dir/all.cu"
+    for sanitizer in thread address; do
+        hostcuda/hcc -g1 -fsanitize=$sanitizer -I $here -I . "$dir/all.cu" -o "$dir/$sanitizer" >"$dir/log" 2>&1
+        ok $? "all exercises together, with -fsanitize=$sanitizer"
+        grep error "$dir/log" | head -n 4 | sed 's/^/# /'
+    done
+    TOGETHER=$dir
+    export TOGETHER
+fi
 
 # All but the opening comment and what is between the marks.
 frame() { awk 'open && /\*\/$/ { open = 0; print "..."; next } /^\/\*  / { open = 1 } open { next }
