@@ -111,17 +111,17 @@ EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(PER_THREAD)
 # The longest first: the one that runs tests in twelve surroundings, those that build hostcuda once more.
-SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/python.sh
+SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/exercises.sh tests/cli/python.sh
 SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh))
 
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png tests/docs/draw_overlap $(TESTS) $(TESTS_HOST) $(EXAMPLES) tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
+PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png tests/docs/draw_overlap $(TESTS) $(TESTS_HOST) $(EXAMPLES) docs/course/pictures tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
-LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples
+LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples docs
 PROSE  ?= $(filter-out docs/API.md docs/MISTAKES.md,$(wildcard *.md docs/*.md docs/*/*.md */README.md tests/bench/*.md .github/*.md .github/*/*.md))
 # The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
 QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
@@ -149,7 +149,7 @@ $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 # test_streams, which makes a value that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
 LONG_RUNS := $(addprefix tests/test_,buffers choices costs devices kernels_% pipeline plan random_failures sources staging streams tune verdict)
 LONG_RUNS += $(addprefix tests/host/test_,costs_failures devices_shares failures few_pins model) tests/fuzz/% tests/torture/%
-LONG_RUNS += $(addprefix examples/,08_priorities 10_loader 11_requests 12_inference 13_vision 14_y4m_filter 20_entropy_map ddp_buckets)
+LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter 24_entropy_map ddp_buckets)
 ifeq ($(BACKEND),host)
 SHORT_RUNS := $(filter-out $(LONG_RUNS),$(TESTS) $(TESTS_HOST) $(EXAMPLES))
 # UBSan's checks of each pointer take a third of their time, and find in streampipe.h what they find there in
@@ -192,6 +192,23 @@ MPI_INCLUDE := $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS)))
 $(BUILD)/examples/mpi_stream.cu.o: CXXFLAGS += $(MPI_INCLUDE)
 $(BUILD)/examples/mpi_stream.cu.o: NVFLAGS += $(MPI_INCLUDE)
 $(BUILD)/examples/mpi_stream: LIBS = $(filter -L% -l%,$(MPI_SAYS))
+endif
+
+# libpng, likewise for one example, which without it reads and writes PPM. Not instrumented either.
+ifeq ($(SAN),)
+PNG_SAYS := $(if $(MAKECMDGOALS),$(shell pkg-config --cflags --libs libpng 2>/dev/null))
+ifneq ($(PNG_SAYS),)
+PICTURE := $(BUILD)/examples/13_picture
+$(PICTURE).cu.o: CXXFLAGS += -DUSE_PNG $(patsubst -I%,-isystem %,$(filter -I%,$(PNG_SAYS)))
+$(PICTURE).cu.o: NVFLAGS += -DUSE_PNG $(patsubst -I%,-isystem %,$(filter -I%,$(PNG_SAYS)))
+$(PICTURE): LIBS = $(filter -L% -l%,$(PNG_SAYS))
+endif
+endif
+
+# The one example in the usual syntax, kernel<<<blocks, threads>>>(...): on hostcuda hcc compiles it.
+ifeq ($(BACKEND),host)
+export HOSTCUDA_CACHE ?= $(CURDIR)/build/hcc
+$(BUILD)/examples/00_threads.cu.o: COMPILE_cu = CXX="$(CXX)" hostcuda/hcc $(CXXFLAGS)
 endif
 
 $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
@@ -250,7 +267,7 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(parallel) $(BUILD)/examples/20_entropy_map $(BUILD)/examples/21_timeline $(BUILD)/tests/tools/pgm_to_png
+	@+$(submake) $(parallel) $(BUILD)/examples/24_entropy_map $(BUILD)/examples/07_timeline $(BUILD)/tests/tools/pgm_to_png
 	@echo "backend: $(backend_name)"
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
@@ -261,6 +278,29 @@ backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), co
 examples: ## build and run every example; a table of what each did
 	@+$(call build,build-examples)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
+
+# ---- The course -------------------------------------------------------------------------------------
+
+.PHONY: exercise
+exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
+	@examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
+
+# Draws the pictures of its pages, on the modelled clock.
+COURSE := docs/course/pictures
+.PHONY: course
+course: ## every lesson and exercise on hostcuda, and the pictures of docs/course (under 5 minutes)
+	@+$(submake) BACKEND=host SAN= examples
+	@+$(submake) BACKEND=host SAN= build/host/$(COURSE)
+	@mkdir -p build/course && build/host/$(COURSE) build/course
+	@for f in build/course/*.svg; do cmp -s $$f $(COURSE)/$${f##*/} || cp $$f $(COURSE); done
+	@$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 run/tests/cli/course.sh run/tests/cli/exercises.sh
+
+.PHONY: expect
+expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
+	@+$(submake) BACKEND=host SAN= examples
+	@for source in examples/*.c examples/*.cu; do \
+	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \
+	    tests/tools/expected --write $$source $$log > build/expected && { cmp -s build/expected $$source || cp build/expected $$source; }; done
 
 .PHONY: quick
 quick: ## under a minute: all headers as C and C++, the rules of lint, the core's tests (unoptimised)
@@ -453,13 +493,13 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 # ---- The parts ------------------------------------------------------------------------------------
 
 .PHONY: build-all build-tests build-examples
-build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png)
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
 build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 
 # Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
 # as in the other programs, and an example whose matrix product takes 20 s there.
-NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/12_inference)
+NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/16_inference)
 # What `make check-all` leaves out of a sanitizer's build besides (LEFT_OUT=yes); `make sanitize` and
 # `make test SAN=...` have it. test_large skips itself in both, so it need not be compiled there.
 LEFT_OUT_both   := tests/test_large
@@ -475,12 +515,12 @@ LEFT_OUT_thread += tests/test_verdict
 # threads that test_pipeline and test_staging have as well.
 LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
 # They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
-LEFT_OUT_thread += $(addprefix examples/,06_chunks 15_doctor 18_published_table)
+LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
 # Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
 # test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
 # tests in twelve surroundings; ThreadSanitizer has it.
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
-LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,12_inference 15_doctor 18_published_table)
+LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
 # Times on the modelled clock, of pipelines and kernels that the others have as well.
 LEFT_OUT_address += $(addprefix tests/host/test_,published_table closed_forms)
 LEFT_OUT_address += tests/cli/scarce.sh

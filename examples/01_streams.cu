@@ -7,9 +7,9 @@
     Mind        "streams overlap" is half the truth: copies in one direction never do, in both they
                 slow each other down, and a kernel that fills the GPU leaves no room for another.
     Expect      (hostcuda)                  one stream   two streams
-                    copy in      + big kernel         0.612 ms      0.309 ms
-                    copy in      + copy out           0.615 ms      0.337 ms
-                    copy in      + copy in            0.614 ms      0.612 ms
+                    copy in      + big kernel         0.614 ms      0.311 ms
+                    copy in      + copy out           0.618 ms      0.334 ms
+                    copy in      + copy in            0.618 ms      0.616 ms
                     big kernel   + big kernel         0.612 ms      0.607 ms
                     small kernel + small kernel       0.612 ms      0.311 ms
                 no order: b read 1; with spipe_stream_wait b read 3

@@ -10,10 +10,10 @@
                 cudaStreamNonBlocking do not wait; spipe_stream_create makes only those. A #define
                 in a .cu is too late for the second way: nvcc includes the runtime before line 1.
     Expect      (hostcuda)                        8 kernels of 1 ms   wait for the legacy stream
-                    stream 0: the legacy one             8.04 ms           yes
-                    cudaStreamLegacy                     8.04 ms           yes
-                    cudaStreamPerThread                  1.00 ms           yes
-                    a non-blocking stream each           1.05 ms           no
+                    stream 0: the legacy one            ~8.05 ms           yes
+                    cudaStreamLegacy                    ~8.05 ms           yes
+                    cudaStreamPerThread                 ~1.00 ms           yes
+                    a non-blocking stream each          ~1.05 ms           no
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 

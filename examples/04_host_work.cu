@@ -9,7 +9,7 @@
                 kernel, and cudaMemcpy returns when it is done. The real mistakes are to read after
                 cudaMemcpyAsync without a wait, and to copy with cudaMemcpy what a non-blocking
                 stream computes: cudaMemcpy waits for the default stream, not for yours.
-    Expect      (hostcuda) one after the other 2.013 ms, side by side 1.011 ms
+    Expect      (hostcuda) one after the other 2.016 ms, side by side 1.014 ms
                 read after cudaMemcpyAsync, no wait      -1   the copy had not begun
                 cudaMemcpy beside a non-blocking stream  -1   it waits for another stream
                 read after cudaStreamSynchronize          7

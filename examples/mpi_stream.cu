@@ -11,7 +11,7 @@
                 failed: if it left, the others would wait for ever.
     Options     --chunk BYTES, --parts 3,1,0,2 (weights, one a rank; equal without), --check: every
                 rank compares its part with the CPU. For tests: --fail RANK, --die RANK.
-    Expect      (hostcuda)
+    Expect      (hostcuda; these times are this CPU's)
                 1 ranks, 16 chunks of 65536 bytes: 1048573 bytes, entropy 7.9998 bits a byte
                 0.015 s, 0.07 GB/s each way, on GPUs 0 to 0 of a host
                 right: the CPU finds the same                                                     */

@@ -94,7 +94,7 @@ typedef struct spipe_model {
 
     name       in      "h200", "h100": measured (PCIe 5.0 x16). "ideal": only bytes (10 GB/s each
                        way) and stages take time. "c1060", "c2050", "k20c": Tesla GPUs on PCIe 2.0,
-                       for the published table (18_published_table.cu).
+                       for the published table (28_published_table.cu).
     Returns    spipe_model_default: the model. spipe_model_preset: the device; name[0] == 0 if there
                is none of that name.
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */

@@ -3,9 +3,9 @@
 # Environment: BUILD, the build folder.
 . tests/cli/tap.sh
 
-[ -x "$BUILD/tests/tools/pgm_to_png" ] && [ -x "$BUILD/examples/21_timeline" ] || skip_all "the demo's programs are not built"
+[ -x "$BUILD/tests/tools/pgm_to_png" ] && [ -x "$BUILD/examples/07_timeline" ] || skip_all "the demo's programs are not built"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
-head -c 3000000 "$BUILD/examples/21_timeline" >"$dir/file"
+head -c 3000000 "$BUILD/examples/07_timeline" >"$dir/file"
 tests/tools/demo "$BUILD" "$dir/demo" "$dir/file" >"$dir/out" 2>&1; ok $? "the demo runs"
 last=$(tail -n 3 "$dir/out" | awk '{ print $1 }')
 good=0

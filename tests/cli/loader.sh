@@ -1,10 +1,10 @@
 #!/bin/sh
-# loader.sh -- 10_loader with files that are whole, damaged, exchanged and missing: what is wrong is named, or
+# loader.sh -- 14_loader with files that are whole, damaged, exchanged and missing: what is wrong is named, or
 # found by its sums; and what its table says of four workers.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty.
 . tests/cli/tap.sh
 
-loader=$BUILD/examples/10_loader
+loader=$BUILD/examples/14_loader
 [ -x "$loader" ] || skip_all "$loader is not built"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 files=$dir/files

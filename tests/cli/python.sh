@@ -6,16 +6,16 @@
 . tests/cli/tap.sh
 
 command -v python3 >/dev/null || skip_all "python3 is not installed"
-[ -z "$SAN" ] || skip_all "Python is not instrumented; the sanitizers see 17_python itself"
-[ -f examples/17_python.cu ] || skip_all "there is no examples/17_python.cu"
+[ -z "$SAN" ] || skip_all "Python is not instrumented; the sanitizers see 22_python itself"
+[ -f examples/22_python.cu ] || skip_all "there is no examples/22_python.cu"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
-so=$dir/lib17_python.so
+so=$dir/lib22_python.so
 
 if [ "$BACKEND" = cuda ]; then
-    "${NVCC:-nvcc}" -O2 -I. -shared -Xcompiler -fPIC -o "$so" examples/17_python.cu 2>"$dir/err"
+    "${NVCC:-nvcc}" -O2 -I. -shared -Xcompiler -fPIC -o "$so" examples/22_python.cu 2>"$dir/err"
 else
     "${CXX:-g++}" -std=c++14 -O0 -fPIC -shared -pthread -x c++ -include cuda_runtime.h -I. -Ihostcuda/include \
-        -o "$so" examples/17_python.cu hostcuda/*.cpp 2>"$dir/err"
+        -o "$so" examples/22_python.cu hostcuda/*.cpp 2>"$dir/err"
 fi
 ok $? "the wrapper builds as a shared object$(head -n 1 "$dir/err")"
 
@@ -28,7 +28,7 @@ run() { # RULE PROGRAM [VARIABLE=VALUE]
     else test $status = 0 && grep -q "as it must be" "$dir/out"; ok $? "$rule: $(cat "$dir/out" "$dir/err" | tail -n 1)"
     fi
 }
-for pair in PyTorch:17_python.py CuPy:17_cupy.py; do
+for pair in PyTorch:22_python.py CuPy:22_cupy.py; do
     name=${pair%:*} program=${pair#*:}
     run "on a $name stream, with $name's arrays" "$program" PYTHONDONTWRITEBYTECODE=1
     if [ "$BACKEND" = cuda ]; then

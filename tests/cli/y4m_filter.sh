@@ -1,11 +1,11 @@
 #!/bin/sh
-# y4m_filter.sh -- 14_y4m_filter beside an independent judge: ffmpeg's own negate bit for bit, its
+# y4m_filter.sh -- 18_y4m_filter beside an independent judge: ffmpeg's own negate bit for bit, its
 # sobel and gblur within one grey level away from the borders; all formats; streams that are cut
 # short, wrong headers, readers that go away.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty.
 . tests/cli/tap.sh
 
-filter=$BUILD/examples/14_y4m_filter
+filter=$BUILD/examples/18_y4m_filter
 [ -x "$filter" ] || skip_all "$filter is not built"
 command -v ffmpeg >/dev/null || skip_all "ffmpeg is not installed; it is the judge"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1

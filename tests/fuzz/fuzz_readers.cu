@@ -1,4 +1,4 @@
-/*  fuzz_readers.cu -- any bytes as what the examples read: a Y4M stream for 14_y4m_filter.cu, a
+/*  fuzz_readers.cu -- any bytes as what the examples read: a Y4M stream for 18_y4m_filter.cu, a
     file for entropy_map.cu. Both are included as they are; what they make of the bytes is held
     against a reading of them that knows nothing of files, chunks or pipelines. */
 #include "hostcuda.h" /* all that the two include, before it would be in their namespaces */
@@ -18,14 +18,14 @@
 #define main y4m_main
 
 namespace y4m {
-#include "../../examples/14_y4m_filter.cu"
+#include "../../examples/18_y4m_filter.cu"
 }
 
 #undef main
 #define main entropy_main
 
 namespace entropy {
-#include "../../examples/20_entropy_map.cu"
+#include "../../examples/24_entropy_map.cu"
 }
 
 #undef main

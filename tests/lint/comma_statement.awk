@@ -1,5 +1,5 @@
 # No comma operator as a statement, `a = 1, b = 2;`, and none after return. Commas in declarations, in
-# the header of a for, in calls and in initialisers are no operators, or belong there.
+# the header of a for, in calls, launches (<<< >>>) and initialisers are no operators, or belong there.
 function begin() { depth = 0; words[0] = ""; kind[0] = "{" }
 function save(    i) { saved_depth = depth; for (i = 0; i <= depth; i++) { saved[i] = words[i]; saved_kind[i] = kind[i] } }
 function restore(    i) { depth = saved_depth; for (i = 0; i <= depth; i++) { words[i] = saved[i]; kind[i] = saved_kind[i] } }
@@ -19,6 +19,8 @@ function judge(s) {
         fault("a comma between statements: end the first with ;")
 }
 function take(text,    i, n, c) {
+    gsub(/<<</, "(", text)
+    gsub(/>>>/, ")", text)
     n = length(text)
     for (i = 1; i <= n; i++) {
         c = substr(text, i, 1)

@@ -1,4 +1,4 @@
-"""A stand-in for CuPy: as much of it as examples/17_cupy.py uses, on the CUDA runtime that the shared
+"""A stand-in for CuPy: as much of it as examples/22_cupy.py uses, on the CUDA runtime that the shared
 object under test brings with it (hostcuda). It tries the example's calls where there is no GPU; it is
 no test of CuPy itself. Sums wait for their stream; CuPy's do not.
 """

@@ -1,4 +1,4 @@
-"""A stand-in for PyTorch: as much of it as examples/17_python.py uses, on the CUDA runtime that the
+"""A stand-in for PyTorch: as much of it as examples/22_python.py uses, on the CUDA runtime that the
 shared object under test brings with it (hostcuda). It tries the example's calls where there is no
 GPU; it is no test of PyTorch itself. Sums wait for their stream; PyTorch's do not.
 """

@@ -17,6 +17,8 @@ typedef struct good {
 /* a = 1, b = 2; in a comment, and x ? y : z ? 1 : 2. */
 static int good_call(int a, int b) { return a > 0 ? a : b; }
 
+static void good_launch(int *x, int *y) { good_kernel<<<1, 256>>>(x, y); }
+
 static int good_all(const good_t *g, int n) {
     static const char *const text = "a = 1, b = 2; x ? 1 : y ? 2 : 3";
     int i, second, sum = 0, list[] = {1, 2, 3};

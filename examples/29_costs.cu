@@ -1,0 +1,114 @@
+/*  29_costs.cu -- how long will it take? A machine's costs, a plan, a model, and trying it out.
+
+    nvcc -O3 -I.. -I../extras -o costs 29_costs.cu && ./costs [costs.txt]
+                                                                     (without a GPU: make examples)
+    You learn   spipe_costs_t says what copies, launches and threads take on a machine: a row that
+                ships with the library, or measured in under a second and kept as a line of text.
+                spipe_plan chooses by it, without running anything. spipe_model_run simulates the
+                plan, also for GPUs that you do not have. spipe_tune runs it in many ways.
+    Mind        a plan is as good as its costs, and a model as good as the kernel's time that you
+                give it. What counts is a run: compare. Without a GPU the tuner times this CPU, so
+                what it finds there is no advice.
+    Expect      (hostcuda) costs of H200, read back from a line: the same
+                a model of h200: 0.093 ms, of k20c: 0.524 ms
+                a run of it: 0.085 ms
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
+#include "streampipe_measure.h"
+#include "streampipe_model.h"
+#include "streampipe_tools.h"
+
+enum {
+    N = EX_HOSTCUDA ? 1 << 19 : 32 << 20,
+    LINE = 1024
+};
+
+/* The costs, from the file that is named or of this kind of GPU; written to a line and read. */
+static spipe_costs_t find_costs(const char *path, int *right) {
+    spipe_costs_t costs, again;
+    char line[LINE] = "";
+    SPIPE_CHECK(spipe_costs_get(&costs, -1));
+    FILE *f = path ? fopen(path, "r") : NULL;
+    if (f) {
+        if (!fgets(line, sizeof line, f)) line[0] = 0;
+        fclose(f);
+        SPIPE_CHECK(spipe_costs_read(&costs, -1, line)); /* refused: of another machine */
+    } else if (path) {
+        SPIPE_CHECK(spipe_costs_measure(&costs));
+        SPIPE_CHECK(spipe_costs_write(&costs, -1, line, sizeof line));
+        f = fopen(path, "w");
+        if (!f || fprintf(f, "%s\n", line) < 0 || fclose(f) != 0) perror(path);
+    }
+    SPIPE_CHECK(spipe_costs_write(&costs, -1, line, sizeof line));
+    SPIPE_CHECK(spipe_costs_read(&again, -1, line));
+    const int same = strcmp(costs.name, again.name) == 0;
+    printf("costs of %s, read back from a line: %s\n", costs.name, same ? "the same" : "others");
+    if (path) SPIPE_CHECK(spipe_costs_print(&costs, stdout));
+    *right &= same;
+    return costs;
+}
+
+/* What a model of a GPU says of this plan. */
+static double modelled_ms(const spipe_desc_t *d, const spipe_plan_t *plan, const char *gpu,
+                          double kernel_ms) {
+    double ms = 0;
+    spipe_model_t m = spipe_plan_model(d, plan, NULL);
+    if (m.num_stages == 0) m = spipe_model_default();
+    m.device = spipe_model_preset(gpu);
+    m.stage_ms[0] = kernel_ms;
+    SPIPE_CHECK(spipe_model_run(&m, NULL, &ms));
+    return ms;
+}
+
+int main(int argc, char **argv) {
+    const size_t bytes = N * sizeof(unsigned);
+    unsigned *x, *y, *dev;
+    spipe_plan_t plan;
+    spipe_desc_t best;
+    spipe_report_t report;
+    spipe_pipeline_t *p;
+    int right = 1;
+    ex_begin();
+    const spipe_costs_t costs = find_costs(argc > 1 ? argv[1] : NULL, &right);
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, bytes));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));
+    SPIPE_CHECK(cudaMalloc((void **)&dev, bytes));
+    ex_fill(x, N);
+    const double copy_ms = ex_copy_ms(dev, x, bytes);
+    unsigned steps = ex_busy_steps(dev, N, copy_ms);
+    SPIPE_CHECK(cudaFree(dev));
+
+    spipe_desc_t d = spipe_desc_default();
+    d.count = N;
+    d.costs = &costs;
+    d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "busy", ex_busy_stage, &steps);
+    SPIPE_CHECK(spipe_plan(&d, 1, &plan, NULL));
+    printf("planned: chunks of %zu, %zu slots, %s\n", plan.chunk, plan.depth,
+           spipe_schedule_name(plan.schedule));
+    const double kernel_ms = copy_ms * (double)plan.chunk / N;
+    printf("a model of h200: %.3f ms, of k20c: %.3f ms\n",
+           modelled_ms(&d, &plan, "h200", kernel_ms), modelled_ms(&d, &plan, "k20c", kernel_ms));
+
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, NULL)); /* the first run loads the kernels */
+    double start = ex_now_ms();
+    SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+    printf("a run of it: %.3f ms\n", ex_now_ms() - start);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    right &= ex_busy_right(y, steps, N);
+    SPIPE_CHECK(spipe_tune(&d, &best, &report)); /* some hundred runs */
+    SPIPE_CHECK(spipe_pipeline_create(&p, &best, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+    start = ex_now_ms();
+    SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+    printf("tuned: chunks of %zu, %s, %.3f ms\n", best.chunk, spipe_schedule_name(best.schedule),
+           ex_now_ms() - start);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    right &= ex_busy_right(y, steps, N);
+    SPIPE_CHECK(spipe_pinned_free(y));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    return ex_verdict(right);
+}

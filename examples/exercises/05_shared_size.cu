@@ -1,0 +1,37 @@
+/*  05_shared_size.cu -- shared memory whose size the launch says
+
+    Task     Each block turns its numbers round in shared memory. "extern __shared__" has no size:
+             the launch must say how many bytes a block gets, and it says none.
+    Try it   make exercise N=05                                                                   */
+#include "exercise.h"
+
+enum {
+    BLOCK = 128,
+    N = 8 * BLOCK
+};
+
+static __global__ void reverse(int *x) {
+    extern __shared__ int tile[];
+    int *own = x + blockIdx.x * BLOCK;
+    tile[threadIdx.x] = own[threadIdx.x];
+    __syncthreads();
+    own[threadIdx.x] = tile[BLOCK - 1 - threadIdx.x];
+}
+
+int main() {
+    static int x[N];
+    int *dev;
+    for (int i = 0; i < N; ++i) x[i] = i;
+    CHECK(cudaMalloc(&dev, sizeof x));
+    CHECK(cudaMemcpy(dev, x, sizeof x, cudaMemcpyHostToDevice));
+    /* WRITE HERE: launch reverse with BLOCK ints of shared memory for each block. */
+    reverse<<<N / BLOCK, BLOCK>>>(dev);
+    /* END */
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpy(x, dev, sizeof x, cudaMemcpyDeviceToHost));
+    CHECK(cudaFree(dev));
+    judge("x", x, N, [](int i) { return i / BLOCK * BLOCK + BLOCK - 1 - i % BLOCK; });
+    return judge_done();
+}
+
+/* Hint: it is the third number of the launch, in bytes. */

@@ -1,0 +1,46 @@
+/*  27_halo.cu -- neighbours beyond the chunk
+
+    Task     Each result is the sum of an element and its two neighbours. At the ends of a chunk a
+             neighbour belongs to the next chunk and is not there. Tell the library that the stage
+             reads one element beyond each end.
+    Try it   make exercise N=27                                                                   */
+#include "exercise.h"
+
+#include "streampipe.h"
+
+enum {
+    N = 100000
+};
+
+static __global__ void sum3(const int *x, int *y, long n) {
+    long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i - 1] + x[i] + x[i + 1];
+}
+
+static cudaError_t sum3_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(sum3, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 0, const int), SPIPE_BUF(c, 1, int), (long)c->count);
+}
+
+int main() {
+    static int x[N], y[N];
+    spipe_report_t report;
+    spipe_desc_t d = spipe_desc_default();
+    for (int i = 0; i < N; ++i) x[i] = i + 1;
+    d.count = N;
+    d.chunk = 1 << 14;
+    d.schedule = SPIPE_ENGINES;
+    /* WRITE HERE: the input x, with one element more to be read before and after each chunk; zeros
+   beyond the whole. */
+    spipe_add_input(&d, x, sizeof *x);
+    /* END */
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "sum3", sum3_stage, NULL);
+    cudaError_t e = spipe_run(&d, &report);
+    judge_that(e == cudaSuccess, report.failure.message);
+    judge("y", y, N, [](int i) { return i < N - 1 ? 3 * (i + 1) : i + i + 1; });
+    return judge_done();
+}
+
+/* Hint: spipe_add_input returns the number of the buffer that spipe_set_halo wants. */

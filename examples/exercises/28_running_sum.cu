@@ -1,0 +1,50 @@
+/*  28_running_sum.cu -- state from chunk to chunk
+
+    Task     The stage adds each chunk's elements to what the chunks before gave: a running sum,
+             kept in a resident buffer. But two chunks may be in the stage at the same time, each in
+             a stream of its own. Let one enter after the other has left.
+    Try it   make exercise N=28                                                                   */
+#include "exercise.h"
+
+#include "streampipe.h"
+
+enum {
+    N = 4096
+};
+
+static __global__ void running(const int *x, int *y, long long *carry, size_t n) {
+    long long sum = *carry;
+    for (size_t i = 0; i < n; ++i) {
+        sum += x[i];
+        y[i] = (int)sum;
+    }
+    *carry = sum;
+}
+
+static cudaError_t running_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(running, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const int),
+                        SPIPE_BUF(c, 1, int), (long long *)c->data[2], c->count);
+}
+
+int main() {
+    static int x[N], y[N];
+    spipe_report_t report;
+    spipe_desc_t d = spipe_desc_default();
+    for (int i = 0; i < N; ++i) x[i] = i % 7;
+    d.count = N;
+    d.chunk = N / 8;
+    d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_resident(&d, NULL, sizeof(long long), SPIPE_ZERO);
+    /* WRITE HERE: add running_stage so that chunks go through it one after another, in order. */
+    spipe_add_stage(&d, "running", running_stage, NULL);
+    /* END */
+    cudaError_t e = spipe_run(&d, &report);
+    judge_that(e == cudaSuccess, report.failure.message);
+    judge("y", y, N, [](int i) { return (i + 1) / 7 * 21 + (i + 1) % 7 * ((i + 1) % 7 - 1) / 2; });
+    return judge_done();
+}
+
+/* Hint: spipe_add_stage returns the number of the stage, which spipe_stage_ordered wants. */

@@ -1,0 +1,58 @@
+# course.sh -- the pages of the course: their form, their links, and pictures that are what the library draws now.
+# Environment: BUILD, the build folder; BACKEND; SAN.
+. tests/cli/tap.sh
+
+here=docs/course pages=$(ls docs/course/[0-9][0-9].md)
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
+says() { # RULE FILE: the file has what is wrong, a line each
+    [ ! -s "$2" ]
+    ok $? "$1"
+    sed 's/^/# /' "$2" | head -n 8
+}
+
+for page in $pages; do
+    [ "$(wc -l <"$page")" -lt 80 ] || echo "$page: 80 lines or more"
+    for part in '^# Lesson [0-9]*: ' ' Before it: ' ' Time: [0-9]* minutes' ' Words: ' '^## Try$'; do
+        grep -q -e "$part" "$page" || echo "$page: has no line like: $part"
+    done
+    head -n 1 "$page" | grep -q "^# Lesson $(basename "$page" .md | sed 's/^0\(.\)/\1/'): " || echo "$page: its number is another"
+    grep -qF "]($(basename "$page"))" $here/README.md || echo "$page: the index does not have it"
+    sed -n 's/^    hostcuda\/hcc .*\(examples\/[^ ]*\) -o .*/\1/p' "$page" | while read -r f; do [ -f "$f" ] || echo "$page: $f is not there"; done
+    # "Numbers 1 to 9: ..." or "Numbers 10, 12: ..."
+    sed -n 's/^Numbers* \([^:]*\):.*/\1/p' "$page" | tr ', to' '\n' | grep . | while read -r n; do
+        ls examples/exercises/"$(printf '%02d' "$n")"_*.cu >"$dir/ls" 2>&1 || echo "$page: there is no exercise $n"
+    done
+done >"$dir/form"
+says "each page has its parts, under 80 lines, and names files and exercises that are there" "$dir/form"
+
+for page in $pages $here/README.md; do
+    grep -oE '\]\([^)#]*' "$page" | sed 's/^](//' | while read -r to; do
+        case $to in http* | '') ;; *) [ -e "$here/$to" ] || echo "$page: $to is not there" ;; esac
+    done
+done >"$dir/links"
+says "every link of a page leads to a file" "$dir/links"
+
+for picture in $here/pictures/*.svg; do
+    grep -qF "pictures/$(basename "$picture")" $pages || echo "$picture: no page shows it"
+done >"$dir/shown"
+says "every picture is on a page" "$dir/shown"
+
+# Words that a page promises stand in the index, in the glossary of docs/ARCHITECTURE.md, or in the page itself.
+for page in $pages; do
+    sed -n 's/.* Words: \(.*\)\.$/\1/p' "$page" | sed 's/, /\n/g' | while read -r word; do
+        grep -qE "^\| ([^|]*[ ,])?$word[ ,|]" $here/README.md docs/ARCHITECTURE.md || sed 1,4d "$page" | tr '\n' ' ' | grep -qi "$word" || echo "$page: says nothing of \"$word\""
+    done
+done >"$dir/words"
+says "the words that a page names are explained" "$dir/words"
+
+current="the pictures are what the library draws (make course draws them anew)"
+if [ "$BACKEND$SAN" = host ] && [ -x "$BUILD/$here/pictures" ]; then
+    mkdir "$dir/drawn"
+    "$BUILD/$here/pictures" "$dir/drawn" >"$dir/log" 2>&1
+    ok $? "the pictures are drawn"
+    diff -rq "$dir/drawn" $here/pictures --exclude='*.cu' >"$dir/differ"
+    says "$current" "$dir/differ"
+else
+    skip "$current" "they are drawn with BACKEND=host, without a sanitizer"
+fi
+done_testing
