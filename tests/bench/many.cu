@@ -210,7 +210,8 @@ static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_re
     const size_t large = o->smoke ? BENCH_MIB : BENCH_GIB;
     const job_t small = {way, 1, 1, BENCH_MIB / sizeof(float), SPIPE_PRIORITY_HIGH, r};
     const job_t big = {way, 1, 1, large / sizeof(float), SPIPE_PRIORITY_LOW, r};
-    const int times = o->smoke ? 3 : 2000, warm = beside ? 4 : 24;
+    const int times = o->smoke ? 3 : 2000;
+    const int warm = beside ? 4 : 24;
     std::vector<std::thread> team;
     std::atomic<size_t> ready(0);
     std::atomic<int> stop(0);
