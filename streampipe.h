@@ -1174,7 +1174,11 @@ typedef struct spipe_resources_in_use {
     that there is always some for the next; where that is less than a sixteenth of all it waits
     until others have ended, in the order in which they came, those of a higher desc.priority
     first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. A pipeline that was enqueued keeps its memory until it is destroyed.
+    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
+    when they are more than twice as many as before, or fewer than half; runs take turns on the
+    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
+    enqueued keeps its memory and its plan until it is destroyed.
 
     r          out/in  create: the resources, NULL on error; free them with destroy, which takes
                        NULL, too. They must live as long as descriptions that name them are run.
@@ -2571,7 +2575,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
+            7.2,  7.2,   88.0,   58.0,            22.0,   130.0,   30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
@@ -2597,6 +2601,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
+    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* and beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -3567,12 +3572,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
     return most - most % 2;
 }
 
-/* Elements in a chunk at most: a split source's work takes nobody knows how long, so each thread
-   gets a few chunks of it. */
+/* Elements in a chunk at most: other runs wait for a chunk's copy; a split source's work takes
+   nobody knows how long, so each thread gets a few chunks of it. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
-    if (!(w->flags & SPIPE_PRIV_SPLIT)) return SIZE_MAX;
+    if (!(w->flags & SPIPE_PRIV_SPLIT)) {
+        return w->beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+    }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
 }
@@ -4049,10 +4056,10 @@ typedef struct spipe_priv_provider {
     void (*leave)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
-    /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
-       since. */
+    /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    int (*share_changed)(const struct spipe_priv_pipeline *p);
+    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    void (*between)(struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -6714,7 +6721,7 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
    that are free when their batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
-    if (p->provider && p->provider->share_changed(p)) spipe_priv_start_workers(p);
+    if (p->provider) p->provider->between(p);
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
@@ -7676,7 +7683,7 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
    beside it: what is measured depends on them. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
-    return r->kept && r->runs < 2 && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
+    return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
 /* Plans for the request as it is now. Returns the number of candidates. */
@@ -9255,10 +9262,9 @@ SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe
            SPIPE_PRIV_ALONE_SHARE * alone;
 }
 
-/* ---- src/private/lent.h ---- */
-/* ---- 14 resources: the provider -------------------------------------------------------------
-   The provider of pipelines whose description names resources: memory, streams, events and threads
-   are lent, not made. Everything here is under one lock. */
+/* ---- src/private/lent_memory.h ---- */
+/* ---- 14 resources: memory ------------------------------------------------------------------
+   What resources are, and how runs have their memory in turn. Everything here is under one lock. */
 #if defined(SPIPE_NO_THREADS)
 #define SPIPE_PRIV_LOAD(x) (x)
 #else
@@ -9288,39 +9294,6 @@ struct spipe_resources {
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
     return d->resources;
-}
-
-/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
-   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
- */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
-    const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
-    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
-    return half > least ? half : least;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
-    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
-    size_t resident = 0, share, pinned;
-    int i;
-    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
-                         "the resources are of device %d, and device %d is the current one",
-                         s->facts.device, r->device);
-    r->facts = s->facts;
-    r->costs = s->costs;
-    for (i = 0; i < r->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
-    }
-    spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, r->kept);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept);
-    r->runs = s->num_active + 1;
-    spipe_priv_unlock(s->lending.sync);
-    r->beside = r->runs > 1 ? spipe_priv_beside : NULL;
-    r->device_limit = share > resident ? share - resident : 1;
-    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
-    return cudaSuccess;
 }
 
 /* One run more, or less, is not waiting. The number is read without the lock, too. */
@@ -9481,6 +9454,50 @@ SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
     return m->device_bytes > 0 || m->pinned_bytes > 0;
 }
 
+/* ---- src/private/lent.h ---- */
+/* ---- 14 resources: the provider -------------------------------------------------------------
+   The provider of pipelines whose description names resources: memory, streams, events and threads
+   are lent, not made. Everything here is under one lock. */
+/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
+   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
+ */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
+    const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
+    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
+    return half > least ? half : least;
+}
+
+/* Runs are planned so that all of them together take the least; one of the highest priority so that
+   it does itself, as if it were alone. */
+SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
+    const int alone = r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
+    r->beside = alone ? NULL : spipe_priv_beside;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
+    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    size_t resident = 0, share, pinned;
+    int i;
+    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
+                         "the resources are of device %d, and device %d is the current one",
+                         s->facts.device, r->device);
+    r->facts = s->facts;
+    r->costs = s->costs;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+    }
+    spipe_priv_lock(s->lending.sync);
+    share = spipe_priv_share_of(&s->device, r->kept);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept);
+    r->runs = s->num_active + 1;
+    spipe_priv_unlock(s->lending.sync);
+    spipe_priv_plan_for(r);
+    r->device_limit = share > resident ? share - resident : 1;
+    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    return cudaSuccess;
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
@@ -9561,6 +9578,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     if (runs <= 2 * planned && 2 * runs >= planned) return 0;
     if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
     p->request.runs = runs;
+    spipe_priv_plan_for(&p->request);
     return 1;
 }
 
@@ -9631,24 +9649,40 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     size_t all = 0;
     int i;
     p->workers.beside = runs;
+    p->workers.started = 1; /* so between() is called even where a run has no threads */
+    p->sync->single_threaded = 0;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
 }
 
-SPIPE_PRIV_RARE int spipe_priv_lent_share_changed(const spipe_priv_pipeline_t *p) {
+/* Lets other runs have their turn: while there are some, a batch is issued when the copy in before
+   it has ended, as a copy engine goes on with a stream for as long as there is work in it. Batches
+   that host threads fill come one by one anyway. */
+SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
+    const size_t issued = p->run.at.issued_out;
+    const spipe_priv_run_t *run = &p->run;
+    if (issued == 0 || run->enqueued || run->capturing || run->one_stream) return;
+    if (p->plan.schedule != SPIPE_ENGINES || p->route.refill != SPIPE_PRIV_REFILL_NEVER) return;
+    if (issued >= run->num_batches) return;
+    (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    return SPIPE_PRIV_LOAD(r->num_active) != p->workers.beside;
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
+    if (runs != p->workers.beside) spipe_priv_start_workers(p);
+    if (runs > 1) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,        spipe_priv_lent_stream,   spipe_priv_lent_event,
-        spipe_priv_lent_end_streams,  spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,        spipe_priv_lent_join,     spipe_priv_lent_enter,
-        spipe_priv_lent_leave,        spipe_priv_lent_outdated, spipe_priv_lent_share,
-        spipe_priv_lent_share_changed};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream,   spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,     spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_outdated, spipe_priv_lent_share,
+        spipe_priv_lent_between};
     return &provider;
 }
 

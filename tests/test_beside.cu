@@ -1,5 +1,5 @@
-/*  test_beside.cu -- plans that know of other runs: a kept pipeline beside others, within whose
-    stages it runs, has another plan than alone; its results are the same. */
+/*  test_beside.cu -- runs that know of other runs: a kept pipeline beside others, within whose
+    stages it runs, has another plan than alone, and takes turns; its results are the same. */
 #include "pipe_common.h"
 
 enum {
@@ -69,7 +69,7 @@ static void test_plans(int pinned, const char *name) {
     spipe_report_t last;
     unsigned *x, *y;
     size_t i;
-    int k, good, threads;
+    int k, good, threads, fewer;
     if (pinned) {
         SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
         SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
@@ -93,8 +93,9 @@ static void test_plans(int pinned, const char *name) {
     good &= right(x, y) && beside.r.runs_beside == OTHERS;
     tap_ok(good, "%s: right alone, and beside %zu runs", name, beside.r.runs_beside);
     threads = (int)(beside.plan.fill_threads + beside.plan.drain_threads);
-    tap_ok(beside.plan.predicted_ms > alone.predicted_ms && beside.plan.chunk != alone.chunk &&
-               threads <= (int)(alone.fill_threads + alone.drain_threads) &&
+    fewer = threads < (int)(alone.fill_threads + alone.drain_threads);
+    tap_ok(beside.plan.predicted_ms > alone.predicted_ms &&
+               (fewer || beside.plan.chunk > alone.chunk) &&
                strstr(beside.r.why_chunk, "beside other runs"),
            "it has another plan: chunks of %zu, not %zu, %d threads, not %zu; %s",
            beside.plan.chunk, alone.chunk, threads, alone.fill_threads + alone.drain_threads,
@@ -111,6 +112,83 @@ static void test_plans(int pinned, const char *name) {
         free(x);
         free(y);
     }
+}
+
+/* ---- Turns ---------------------------------------------------------------------------------- */
+
+/* Is a chunk issued before the copy in of the one before has ended? */
+static struct {
+    const spipe_priv_pipeline_t *p;
+    size_t early, issued;
+} turns;
+
+static cudaError_t watch(const spipe_chunk_t *c, void *user) {
+    const size_t depth = turns.p->plan.depth;
+    if (c->index > 0) {
+        const cudaEvent_t before = turns.p->memory.slots[(c->index - 1) % depth].in_done;
+        turns.early += cudaEventQuery(before) != cudaSuccess;
+        (void)cudaGetLastError(); /* not ready */
+        ++turns.issued;
+    }
+    return add(c, user);
+}
+
+static void test_turns(void) {
+    spipe_resources_t *r;
+    spipe_desc_t d = spipe_desc_default();
+    unsigned *x, *y;
+    size_t i, early;
+    int good;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    d.chunk = COUNT / 16;
+    d.depth = 8;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "watch", watch, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    turns.p = (const spipe_priv_pipeline_t *)(const void *)beside.p;
+    SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
+    good = right(x, y);
+    early = turns.early;
+    turns.early = turns.issued = 0;
+    run_beside(r);
+    good &= right(x, y);
+    tap_ok(good && early > 0 && turns.issued == 15 && turns.early == 0,
+           "beside others a chunk is issued when the copy before it has ended: %zu of %zu were "
+           "early, alone %zu",
+           turns.early, turns.issued, early);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
+/* The highest priority is for the run's own time. */
+static void test_priority(void) {
+    spipe_resources_t *r;
+    spipe_desc_t d = spipe_desc_default();
+    static unsigned x[COUNT], y[COUNT];
+    spipe_plan_t alone;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    d.priority = SPIPE_PRIORITY_HIGH;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    alone = *spipe_pipeline_plan(beside.p);
+    run_beside(r);
+    tap_ok(right(x, y) && beside.plan.chunk == alone.chunk && beside.r.runs_beside == OTHERS,
+           "a run of the highest priority is planned as if it were alone: chunks of %zu",
+           beside.plan.chunk);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
 }
 
 /* A one-shot run is planned each time. */
@@ -145,6 +223,8 @@ static void test_one_shot(void) {
 int main(void) {
     test_plans(0, "pageable");
     test_plans(1, "pinned");
+    test_turns();
+    test_priority();
     test_one_shot();
     return tap_done();
 }

@@ -41,10 +41,10 @@ typedef struct spipe_priv_provider {
     void (*leave)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
-    /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
-       since. */
+    /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    int (*share_changed)(const struct spipe_priv_pipeline *p);
+    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    void (*between)(struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
