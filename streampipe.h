@@ -1391,7 +1391,7 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 }
 
 /* Bytes of the pages that this process has been given so far; 0 = not known. */
-SPIPE_API size_t spipe_priv_page_bytes(void) {
+SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(void) {
 #if defined(_SC_PAGESIZE) && !defined(_WIN32)
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
@@ -6877,24 +6877,26 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
-/* What a stage's call for chunk 0 took beyond that for chunk 1. */
-SPIPE_PRIV_RARE void spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t chunk, double began) {
-    const double took = 1e3 * (spipe_priv_seconds() - began);
-    p->report.first_calls_ms += chunk == 0 ? took : -took;
-}
-
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
-    const double began = c->index < 2 ? spipe_priv_seconds() : 0.0;
     cudaError_t e, left;
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
-    if (c->index < 2) spipe_priv_time_call(p, c->index, began);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
+}
+
+/* The same for the first two chunks: what a stage's call for the first took beyond the second. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t batch, int s,
+                                                 const spipe_chunk_t *c) {
+    const double began = spipe_priv_seconds();
+    const cudaError_t e = spipe_priv_call_stage(p, batch, s, c);
+    const double took = 1e3 * (spipe_priv_seconds() - began);
+    p->report.first_calls_ms += batch == 0 ? took : -took;
+    return e;
 }
 
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
@@ -6902,6 +6904,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_at_t *at) {
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
+    if (at->batch < 2) return spipe_priv_time_call(p, at->batch, op->stage, &at->slot->view);
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 
@@ -8639,11 +8642,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
-    int value;
+    int least, greatest;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
     *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
-    SPIPE_TRY(spipe_priority_value(p->request.desc.priority, &value));
+    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();

@@ -42,11 +42,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
-    int value;
+    int least, greatest;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
     *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
-    SPIPE_TRY(spipe_priority_value(p->request.desc.priority, &value));
+    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();

@@ -149,7 +149,7 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
 }
 
 /* Bytes of the pages that this process has been given so far; 0 = not known. */
-SPIPE_API size_t spipe_priv_page_bytes(void) {
+SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(void) {
 #if defined(_SC_PAGESIZE) && !defined(_WIN32)
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
