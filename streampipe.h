@@ -996,8 +996,6 @@ typedef struct spipe_report {
     double setup_ms;                   /* streams, events and memory; 0 when kept */
     double start_ms;                   /* of it: until CUDA had started, if it had not */
     double wall_ms;                    /* first byte to last, set-up apart */
-    double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
-                              a kernel's first launch in a process loads it */
     size_t new_page_bytes; /* of a run that stages: pages that the system made meanwhile, as for
                               outputs that nobody has written before; 0 = none, or not known */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
@@ -1388,17 +1386,6 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
     if (getenv("NUMBER_OF_PROCESSORS")) n = atol(getenv("NUMBER_OF_PROCESSORS"));
 #endif
     return n > 0 ? (size_t)n : 1;
-}
-
-/* Bytes of the pages that this process has been given so far; 0 = not known. */
-SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(void) {
-#if defined(_SC_PAGESIZE) && !defined(_WIN32)
-    struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-    return (size_t)usage.ru_minflt * (size_t)sysconf(_SC_PAGESIZE);
-#else
-    return 0;
-#endif
 }
 
 /* Bytes of the last-level cache; 0 = not known. */
@@ -2829,9 +2816,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
     SPIPE_PRIV_REFUSE_IF(b->ticket_bytes == 0,
                          "buffer %d (split source): a ticket is 0 bytes; give its size", i);
     SPIPE_PRIV_REFUSE_IF(b->halo_before || b->halo_after,
-                         "buffer %d (split source): it cannot have a halo; make a chunk of what a "
-                         "stage reads together",
-                         i);
+                         "buffer %d (split source): it cannot have a halo", i);
     return cudaSuccess;
 }
 
@@ -2858,19 +2843,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
-    SPIPE_PRIV_REFUSE_IF(
-        resident && b->resident == SPIPE_ZERO && b->host,
-        "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
-        "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
-        i);
+    SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
+                         "buffer %d (resident): SPIPE_ZERO alone does not use its host array; "
+                         "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
+                         i);
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
-    SPIPE_PRIV_REFUSE_IF(
-        halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
-        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
-        "chunks are not there yet",
-        i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
+                         "buffer %d (%s): only an input or a source can have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
@@ -2956,8 +2937,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
         if (at >= other ? at - other >= other_bytes : other - at >= bytes) continue;
         SPIPE_PRIV_REFUSE_IF(spipe_priv_overlap_harms(a, b),
                              "buffers %d (%s) and %d (%s): their arrays overlap, and one is "
-                             "written while the other is in use; give each its own, or make one "
-                             "in/out buffer",
+                             "written; give each its own, or make one in/out buffer",
                              j, spipe_priv_kind_name(a->kind), i, spipe_priv_kind_name(b->kind));
     }
     return cudaSuccess;
@@ -3018,7 +2998,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     }
     SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
                          "count was not set, and there is "
-                         "no source whose end would tell; set it to the number of elements");
+                         "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
     SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
                          "some stages wait for "
@@ -4585,7 +4565,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
                          "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
-                         "is it shorter than count says, or pinned only in part?",
+                         "is it too short, or pinned only in part?",
                          i, bytes, spipe_priv_memory_names[a->type]);
     if (a->type != SPIPE_PRIV_PAGEABLE) a->mapped = (unsigned char *)mapped;
     return cudaSuccess;
@@ -4701,7 +4681,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
                                                         spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotSupported,
-                             "the schedule SPIPE_ZERO_COPY needs a device that can map host "
+                             "SPIPE_ZERO_COPY needs a device that can map host "
                              "memory; leave schedule to the library");
 }
 
@@ -6889,22 +6869,11 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
 
-/* The same for the first two chunks: what a stage's call for the first took beyond the second. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t batch, int s,
-                                                 const spipe_chunk_t *c) {
-    const double began = spipe_priv_seconds();
-    const cudaError_t e = spipe_priv_call_stage(p, batch, s, c);
-    const double took = 1e3 * (spipe_priv_seconds() - began);
-    p->report.first_calls_ms += batch == 0 ? took : -took;
-    return e;
-}
-
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    if (at->batch < 2) return spipe_priv_time_call(p, at->batch, op->stage, &at->slot->view);
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 
@@ -6981,9 +6950,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; with "
-                               "zero-copy, which elementwise allows, that changes your array: make "
-                               "the buffer in/out",
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; zero-copy "
+                               "would change your array: make it in/out",
                                p->request.desc.stages[op->stage].name, i, at->slot->view.index);
     }
     return cudaSuccess;
@@ -7442,7 +7410,6 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
-    p->report.first_calls_ms = 0.0;
     run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
@@ -7633,15 +7600,25 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     p->failure.chunks_whole = spipe_priv_chunks(p, p->run.at.completed);
 }
 
+/* Bytes of the pages that this process has been given; 0 = not known, or nothing is staged. */
+SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
+#if defined(_SC_PAGESIZE) && !defined(_WIN32)
+    struct rusage usage;
+    if (plan->staging != SPIPE_STAGING_COPY || getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (size_t)usage.ru_minflt * (size_t)sysconf(_SC_PAGESIZE);
+#else
+    (void)plan;
+    return 0;
+#endif
+}
+
 /* One run of the plan in use; replayed where it says so and nobody watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
-    const int staged = p->plan.staging == SPIPE_STAGING_COPY;
-    size_t pages;
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
-    pages = staged ? spipe_priv_page_bytes() : 0;
+    p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
@@ -7652,7 +7629,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
-    p->report.new_page_bytes = staged ? spipe_priv_page_bytes() - pages : 0;
+    p->report.new_page_bytes += spipe_priv_page_bytes(&p->plan);
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watcher = NULL;
     p->report.replayed = replayed;
@@ -7994,7 +7971,6 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
-    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -8030,15 +8006,14 @@ enum {
 /* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
    where they are an eighth of what was moved: no later run over the same arrays pays for these. */
 SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
-    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    const double all = r->wall_ms + r->setup_ms;
     const size_t moved = r->bytes_in + r->bytes_out;
     const int new_pages =
         r->new_page_bytes > moved / 8 && r->new_page_bytes >= SPIPE_PRIV_WORTH_SAYING_BYTES;
-    if (first > 0.1 * all && first >= SPIPE_PRIV_WORTH_SAYING_MS) {
+    if (r->start_ms > 0.1 * all && r->start_ms >= SPIPE_PRIV_WORTH_SAYING_MS) {
         fprintf(to,
-                "  first     %.1f ms of that CUDA took to start, %.1f ms the stages' first calls, "
-                "which\n            load kernels: a second run takes %s %.1f ms\n",
-                r->start_ms, r->first_calls_ms, new_pages ? "less than" : "about", all - first);
+                "  first     %.1f ms of that CUDA took to start: a second run takes %s %.1f ms\n",
+                r->start_ms, new_pages ? "less than" : "about", all - r->start_ms);
     }
     if (!new_pages) return;
     fprintf(to,
@@ -8642,12 +8617,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
-    int least, greatest;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
-    *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
-    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -8674,14 +8645,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
-    const double start_ms = p->report.start_ms;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
-    p->report.start_ms = start_ms;
     return spipe_priv_set_up(p, d, kept, what);
 }
 
@@ -8691,14 +8660,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     const double began = spipe_priv_seconds();
     const char *what = NULL;
     cudaError_t e;
+    double started;
+    int least, greatest;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
     e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
     if (e != cudaSuccess || !d) return e;
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
+    if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    p->run.began = began; /* for now: of the set-up */
+    started = spipe_priv_seconds();
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -8717,6 +8689,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         spipe_priv_begin(p);
         spipe_priv_check_out(p);
     }
+    p->report.start_ms = 1e3 * (started - began);
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }

@@ -1834,7 +1834,6 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(double, setup_ms);
     SPIPE_PRIV_MEMBER(double, start_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms);
-    SPIPE_PRIV_MEMBER(double, first_calls_ms);
     SPIPE_PRIV_MEMBER(size, new_page_bytes);
     SPIPE_PRIV_MEMBER(int, failure.stage);
     SPIPE_PRIV_MEMBER(size, failure.chunk);

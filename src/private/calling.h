@@ -27,22 +27,11 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     return spipe_priv_stage_failed(p, e, batch, s, c);
 }
 
-/* The same for the first two chunks: what a stage's call for the first took beyond the second. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t batch, int s,
-                                                 const spipe_chunk_t *c) {
-    const double began = spipe_priv_seconds();
-    const cudaError_t e = spipe_priv_call_stage(p, batch, s, c);
-    const double took = 1e3 * (spipe_priv_seconds() - began);
-    p->report.first_calls_ms += batch == 0 ? took : -took;
-    return e;
-}
-
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    if (at->batch < 2) return spipe_priv_time_call(p, at->batch, op->stage, &at->slot->view);
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 

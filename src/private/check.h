@@ -14,9 +14,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_split(const spipe_desc_t *d, int i,
     SPIPE_PRIV_REFUSE_IF(b->ticket_bytes == 0,
                          "buffer %d (split source): a ticket is 0 bytes; give its size", i);
     SPIPE_PRIV_REFUSE_IF(b->halo_before || b->halo_after,
-                         "buffer %d (split source): it cannot have a halo; make a chunk of what a "
-                         "stage reads together",
-                         i);
+                         "buffer %d (split source): it cannot have a halo", i);
     return cudaSuccess;
 }
 
@@ -43,19 +41,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
                              (!b->caller || !(b->source || b->sink || b->source_at || b->sink_at)),
                          "buffer %d (%s): its function is NULL", i, kind);
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
-    SPIPE_PRIV_REFUSE_IF(
-        resident && b->resident == SPIPE_ZERO && b->host,
-        "buffer %d (resident): its host array is neither read nor written with SPIPE_ZERO alone; "
-        "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
-        i);
+    SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
+                         "buffer %d (resident): SPIPE_ZERO alone does not use its host array; "
+                         "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
+                         i);
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
-    SPIPE_PRIV_REFUSE_IF(
-        halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
-        "buffer %d (%s): only an input or a source can have a halo: neighbours written by other "
-        "chunks are not there yet",
-        i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
+                         "buffer %d (%s): only an input or a source can have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
@@ -141,8 +135,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
         if (at >= other ? at - other >= other_bytes : other - at >= bytes) continue;
         SPIPE_PRIV_REFUSE_IF(spipe_priv_overlap_harms(a, b),
                              "buffers %d (%s) and %d (%s): their arrays overlap, and one is "
-                             "written while the other is in use; give each its own, or make one "
-                             "in/out buffer",
+                             "written; give each its own, or make one in/out buffer",
                              j, spipe_priv_kind_name(a->kind), i, spipe_priv_kind_name(b->kind));
     }
     return cudaSuccess;
@@ -203,7 +196,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     }
     SPIPE_PRIV_REFUSE_IF(d->count == SPIPE_AUTO && sources == 0,
                          "count was not set, and there is "
-                         "no source whose end would tell; set it to the number of elements");
+                         "no source to end it; set it to the number of elements");
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
     SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
                          "some stages wait for "

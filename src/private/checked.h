@@ -46,9 +46,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; with "
-                               "zero-copy, which elementwise allows, that changes your array: make "
-                               "the buffer in/out",
+                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; zero-copy "
+                               "would change your array: make it in/out",
                                p->request.desc.stages[op->stage].name, i, at->slot->view.index);
     }
     return cudaSuccess;

@@ -42,12 +42,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
-    int least, greatest;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
-    *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
-    SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -74,14 +70,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
-    const double start_ms = p->report.start_ms;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
-    p->report.start_ms = start_ms;
     return spipe_priv_set_up(p, d, kept, what);
 }
 
@@ -91,14 +85,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     const double began = spipe_priv_seconds();
     const char *what = NULL;
     cudaError_t e;
+    double started;
+    int least, greatest;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     if (failure) spipe_priv_failure_clear(failure);
     e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
     if (e != cudaSuccess || !d) return e;
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
+    if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    p->run.began = began; /* for now: of the set-up */
+    started = spipe_priv_seconds();
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -117,6 +114,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         spipe_priv_begin(p);
         spipe_priv_check_out(p);
     }
+    p->report.start_ms = 1e3 * (started - began);
     p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
     return cudaSuccess;
 }

@@ -55,7 +55,6 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
-    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -91,15 +90,14 @@ enum {
 /* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
    where they are an eighth of what was moved: no later run over the same arrays pays for these. */
 SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
-    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    const double all = r->wall_ms + r->setup_ms;
     const size_t moved = r->bytes_in + r->bytes_out;
     const int new_pages =
         r->new_page_bytes > moved / 8 && r->new_page_bytes >= SPIPE_PRIV_WORTH_SAYING_BYTES;
-    if (first > 0.1 * all && first >= SPIPE_PRIV_WORTH_SAYING_MS) {
+    if (r->start_ms > 0.1 * all && r->start_ms >= SPIPE_PRIV_WORTH_SAYING_MS) {
         fprintf(to,
-                "  first     %.1f ms of that CUDA took to start, %.1f ms the stages' first calls, "
-                "which\n            load kernels: a second run takes %s %.1f ms\n",
-                r->start_ms, r->first_calls_ms, new_pages ? "less than" : "about", all - first);
+                "  first     %.1f ms of that CUDA took to start: a second run takes %s %.1f ms\n",
+                r->start_ms, new_pages ? "less than" : "about", all - r->start_ms);
     }
     if (!new_pages) return;
     fprintf(to,

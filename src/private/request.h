@@ -17,7 +17,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_array(spipe_priv_request_t *r, in
     SPIPE_TRY(spipe_priv_memory_type(host, &a->type, &mapped));
     SPIPE_PRIV_REFUSE_IF(last != a->type,
                          "buffer %d: the first of its %zu bytes is in %s memory, the last is not; "
-                         "is it shorter than count says, or pinned only in part?",
+                         "is it too short, or pinned only in part?",
                          i, bytes, spipe_priv_memory_names[a->type]);
     if (a->type != SPIPE_PRIV_PAGEABLE) a->mapped = (unsigned char *)mapped;
     return cudaSuccess;
@@ -133,7 +133,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
                                                         spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotSupported,
-                             "the schedule SPIPE_ZERO_COPY needs a device that can map host "
+                             "SPIPE_ZERO_COPY needs a device that can map host "
                              "memory; leave schedule to the library");
 }
 
