@@ -117,12 +117,12 @@ SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh)
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,$(TESTS) $(TESTS_HOST) $(EXAMPLES) docs/course/pictures tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
+PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png tests/docs/draw_overlap $(TESTS) $(TESTS_HOST) $(EXAMPLES) docs/course/pictures tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
 LAYOUT ?= src extras streampipe_kernels.cuh hostcuda tests examples docs
-PROSE  ?= CONTRIBUTING.md README.md CHANGELOG.md docs/ARCHITECTURE.md docs/SCALE.md hostcuda/README.md examples/README.md $(wildcard docs/course/*.md)
+PROSE  ?= $(filter-out docs/API.md docs/MISTAKES.md,$(wildcard *.md docs/*.md docs/*/*.md */README.md tests/bench/*.md .github/*.md .github/*/*.md))
 # The tests of `make quick`: what streampipe.h does, whatever the memory, the order and the caller.
 QUICK_TESTS := $(filter $(addprefix %/test_,arguments errors streams pipeline buffers stages staging enqueue),$(TESTS))
 
@@ -264,13 +264,11 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(BUILD)/examples/24_entropy_map $(BUILD)/examples/07_timeline
+	@+$(submake) $(parallel) $(BUILD)/examples/24_entropy_map $(BUILD)/examples/07_timeline $(BUILD)/tests/tools/pgm_to_png
 	@echo "backend: $(backend_name)"
-	@mkdir -p build/demo
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
-	set -x; $(BUILD)/examples/24_entropy_map "$$file" -o build/demo/map.pgm && \
-	$(BUILD)/examples/07_timeline build/demo
+	tests/tools/demo $(BUILD) build/demo "$$file"
 backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), compiled for $(ARCH)),host (the CUDA runtime on the CPU; no GPU is used))
 
 .PHONY: examples
@@ -296,7 +294,7 @@ course: ## every lesson and exercise on hostcuda, and the pictures of docs/cours
 
 .PHONY: expect
 expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
-	@+$(submake) BACKEND=host SAN= examples
+	@+$(submake) BACKEND=host SAN= examples || true # what is not as said yet
 	@for source in examples/*.c examples/*.cu; do \
 	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \
 	    tests/tools/expected --write $$source $$log > build/expected && { cmp -s build/expected $$source || cp build/expected $$source; }; done
@@ -354,6 +352,12 @@ endif
 api: ## write docs/API.md from the contracts in the headers
 	@mkdir -p build && src/api_page > build/API.md && { cmp -s build/API.md docs/API.md || cp build/API.md docs/API.md; }
 
+.PHONY: charts
+charts: ## from tests/bench/results/*.json: the charts of docs/PERFORMANCE.md, the tables of tests/bench/RESULTS.md
+	@mkdir -p docs/pictures build && tests/bench/charts docs/pictures
+	@tests/bench/tables tests/bench/RESULTS.md > build/RESULTS.md && { cmp -s build/RESULTS.md tests/bench/RESULTS.md || cp build/RESULTS.md tests/bench; }
+	@+$(submake) BACKEND=host SAN= build/host/tests/docs/draw_overlap && build/host/tests/docs/draw_overlap docs/pictures/overlap.svg
+
 .PHONY: format
 format: ## clang-format over what lint holds to it: LAYOUT in the Makefile
 	@files=$$(tests/lint/layout_files); [ -z "$$files" ] || clang-format -i $$files
@@ -382,7 +386,7 @@ coverage: ## lines and branches of the headers that the host tests run; SHOW=1 l
 	@tests/coverage/measure
 
 .PHONY: docs-check
-docs-check: ## compile, link and run the programs of README.md and of the header's opening comment
+docs-check: ## programs, output, links and figures of the documents; installation
 	$(begin)
 	$(call part,part-docs)
 	$(total)
@@ -486,7 +490,7 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 # ---- The parts ------------------------------------------------------------------------------------
 
 .PHONY: build-all build-tests build-examples
-build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
 build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 build-all: build-tests build-examples
 
@@ -586,7 +590,7 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
@@ -604,10 +608,13 @@ part-analyzers:
 	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
 part-docs: $(RUNTIME)
 	$(call heading,documents and installation)
-	@+$(submake) $(parallel) docs-docs docs-docs-self docs-install docs-consumer docs-run-self
+	@+$(submake) $(parallel) docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
 docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
+docs-links:     ; @$(call SCRIPT,links,tests/docs/check_links) tests/docs/check_links
+docs-figures:   ; @$(call SCRIPT,figures,tests/docs/check_figures) tests/docs/check_figures
 docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/check_install
+docs-dist:      ; @$(call SCRIPT,dist,make dist) tests/tools/check_dist
 docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/build_projects
 docs-run-self:  ; @$(call SCRIPT,run-self,tests/tap_run) tests/tools/tap_run_selftest
 part-platforms:
@@ -655,7 +662,7 @@ install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake to
 	install -m 644 hostcuda/nccl/*.h $(hostdir)/nccl
 	install -m 644 hostcuda/rewriter/*.cpp hostcuda/rewriter/*.h $(hostdir)/rewriter
 	install -m 755 hostcuda/hcc $(hostdir)
-	tests/tools/packaging pc $(PREFIX) > $(pcdir)/streampipe.pc
+	tests/tools/packaging pc $(PREFIX) $(CUDA_HOME) > $(pcdir)/streampipe.pc
 	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
 	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake
 uninstall: ## the reverse, with the same PREFIX and DESTDIR
@@ -663,6 +670,15 @@ uninstall: ## the reverse, with the same PREFIX and DESTDIR
 	rm -f $(cmakedir)/streampipe-config.cmake $(cmakedir)/streampipe-config-version.cmake
 	rm -rf $(hostdir)
 	rmdir $(cmakedir) $(dir $(hostdir)) 2>/dev/null || true
+
+# What git has of this version, so that the same commit gives the same bytes.
+DIST := streampipe-$(shell sh tests/tools/version)
+.PHONY: dist
+dist: ## build/streampipe-VERSION.tar.gz, the release: all files of the commit
+	@tests/tools/version --check
+	@mkdir -p build && git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n > build/$(DIST).tar.gz
+	@echo "build/$(DIST).tar.gz: $$(git rev-parse --short HEAD), $$(wc -c < build/$(DIST).tar.gz) bytes"
+	@git diff --quiet HEAD || echo "without what is not committed"
 
 .PHONY: clean
 clean: ## remove build/

@@ -124,6 +124,9 @@ END EXAMPLE
 #elif !defined(SPIPE_NO_THREADS)
 #define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
 #endif
+#if !defined(_WIN32)
+#include <sys/resource.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h> /* madvise, where the language standard lets it show */
 #endif
@@ -991,7 +994,12 @@ typedef struct spipe_report {
     size_t runs_beside;                /* with resources: runs under way when this one began */
     double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
+    double start_ms;                   /* of it: until CUDA had started, if it had not */
     double wall_ms;                    /* first byte to last, set-up apart */
+    double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
+                              a kernel's first launch in a process loads it */
+    size_t new_page_bytes; /* of a run that stages: pages that the system made meanwhile, as for
+                              outputs that nobody has written before; 0 = none, or not known */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
     unsigned devices_failed;                            /* SPIPE_BIT of each place in these lists */
     size_t device_chunks[SPIPE_MAX_DEVICES];            /* that each of them did */
@@ -1166,7 +1174,11 @@ typedef struct spipe_resources_in_use {
     that there is always some for the next; where that is less than a sixteenth of all it waits
     until others have ended, in the order in which they came, those of a higher desc.priority
     first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. A pipeline that was enqueued keeps its memory until it is destroyed.
+    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
+    when they are more than twice as many as before, or fewer than half; runs take turns on the
+    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
+    enqueued keeps its memory and its plan until it is destroyed.
 
     r          out/in  create: the resources, NULL on error; free them with destroy, which takes
                        NULL, too. They must live as long as descriptions that name them are run.
@@ -1376,6 +1388,17 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
     if (getenv("NUMBER_OF_PROCESSORS")) n = atol(getenv("NUMBER_OF_PROCESSORS"));
 #endif
     return n > 0 ? (size_t)n : 1;
+}
+
+/* Bytes of the pages that this process has been given so far; 0 = not known. */
+SPIPE_API size_t spipe_priv_page_bytes(void) {
+#if defined(_SC_PAGESIZE) && !defined(_WIN32)
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (size_t)usage.ru_minflt * (size_t)sysconf(_SC_PAGESIZE);
+#else
+    return 0;
+#endif
 }
 
 /* Bytes of the last-level cache; 0 = not known. */
@@ -2552,15 +2575,16 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
+            7.2,  7.2,   88.0,   58.0,            22.0,   130.0,   30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
+           memory's rates fit sweeps of chunks, slots and threads over 512 MiB and 2 GiB. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
-            18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   50.0,    30.0,
+            12.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -2577,6 +2601,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
+    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* and beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -2608,9 +2633,12 @@ enum {
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25  /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
+#define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
@@ -2954,7 +2982,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
-                         "the description was not begun, or by another version of the library; "
+                         "the description was not begun, or by another version; "
                          "begin with spipe_desc_default()");
     SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
     SPIPE_PRIV_REFUSE_IF(
@@ -3000,7 +3028,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
 /* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
     SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
-                                             "make a pipeline and take its chunks with spipe_next");
+                                             "take the chunks with spipe_next");
     return cudaSuccess;
 }
 
@@ -3040,6 +3068,8 @@ enum {
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
+struct spipe_priv_way;
+
 /* Bytes are of one element unless said otherwise. */
 typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
@@ -3059,6 +3089,10 @@ typedef struct spipe_priv_work {
     double cache;    /* bytes of the last-level cache; 0 = not known */
     double memory;   /* bytes of device memory that slots may take */
     double kernel_s; /* of all kernels for the whole */
+    size_t runs;     /* that share the machine, with this one; 0 = not known */
+    /* What a way takes beside them, or NULL; in beside.h. */
+    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
+                     const struct spipe_priv_way *y, double alone);
 } spipe_priv_work_t;
 
 SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
@@ -3280,6 +3314,16 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
 }
 
+/* Seconds for which a staged byte takes the host memory. What the cache does not hold of the rings
+   is written to memory and read again, and that is more of it the larger they are. */
+SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           double rings) {
+    const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
+    double missed = (rings / w->cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
+    return (1.0 - missed) / c->memory + missed / c->memory_uncached;
+}
+
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
 SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y, double elements,
@@ -3288,16 +3332,14 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int cached = ring <= 0.25 * w->cache; /* arrays pass through it, too */
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
-    const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    e->staging = (in + out) / rate;
+    e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
@@ -3530,12 +3572,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
     return most - most % 2;
 }
 
-/* Elements in a chunk at most: a split source's work takes nobody knows how long, so each thread
-   gets a few chunks of it. */
+/* Elements in a chunk at most: other runs wait for a chunk's copy; a split source's work takes
+   nobody knows how long, so each thread gets a few chunks of it. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
-    if (!(w->flags & SPIPE_PRIV_SPLIT)) return SIZE_MAX;
+    if (!(w->flags & SPIPE_PRIV_SPLIT)) {
+        return w->beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+    }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
 }
@@ -3590,6 +3634,9 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
+    if (p->work->beside) {
+        y.predicted_s = p->work->beside(p->work, p->costs, &y, y.predicted_s);
+    }
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
     while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
@@ -3604,11 +3651,10 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
     int fewer;
     y.depth = spipe_priv_depth_for(p->desc, p->costs, w, y);
-    if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
+    if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
@@ -3616,7 +3662,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
     if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
     if ((w->flags & SPIPE_PRIV_PAID) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
-    for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
+    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
@@ -3864,10 +3910,10 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT)
         return "the whole: CUDA would wait between chunks";
-    if (whole) return "the whole: for so little, overlapping costs more than it saves";
-    if (w->halo > 0.0)
-        return "balances per-copy overhead and halos against pipeline fill and drain";
-    return "balances per-copy overhead against pipeline fill and drain";
+    if (whole && !w->beside)
+        return "the whole: for so little, overlapping costs more than it saves";
+    return w->beside ? "beside other runs, which overlap this one"
+                     : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
 /* NULL: the report knows how many chunks there were, and says what overlapped. */
@@ -3988,6 +4034,9 @@ typedef struct spipe_priv_request {
     size_t cpus;         /* that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
+    size_t runs;         /* that shared the resources when it was planned, with this one */
+    double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
+                     double alone); /* what a way takes beside them; NULL = it runs alone */
 } spipe_priv_request_t;
 
 /* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
@@ -4005,10 +4054,12 @@ typedef struct spipe_priv_provider {
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
-    /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
-       since. */
+    /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
+    int (*outdated)(struct spipe_priv_pipeline *p);
+    /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    int (*share_changed)(const struct spipe_priv_pipeline *p);
+    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    void (*between)(struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -4508,7 +4559,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
-    if (!p->entered || p->stays) return;
+    if (!p->provider || !p->entered || p->stays) return;
     p->entered = 0;
     p->provider->leave(p);
 }
@@ -4620,6 +4671,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
         w.memory = (double)r->device_limit;
     }
     w.cache = (double)r->cache;
+    w.runs = r->runs;
+    w.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }
@@ -6668,7 +6721,7 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
    that are free when their batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
-    if (p->provider && p->provider->share_changed(p)) spipe_priv_start_workers(p);
+    if (p->provider) p->provider->between(p);
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {
@@ -6823,12 +6876,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* What a stage's call for chunk 0 took beyond that for chunk 1. */
+SPIPE_PRIV_RARE void spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t chunk, double began) {
+    const double took = 1e3 * (spipe_priv_seconds() - began);
+    p->report.first_calls_ms += chunk == 0 ? took : -took;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    const double began = c->index < 2 ? spipe_priv_seconds() : 0.0;
     cudaError_t e, left;
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    if (c->index < 2) spipe_priv_time_call(p, c->index, began);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
@@ -7049,7 +7110,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     if (e == cudaSuccess && nodes == 0) {
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
-                               "not on the default stream or one of your own",
+                               "not on another",
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {
@@ -7377,6 +7438,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    p->report.first_calls_ms = 0.0;
     run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
@@ -7571,8 +7633,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    const int staged = p->plan.staging == SPIPE_STAGING_COPY;
+    size_t pages;
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
+    pages = staged ? spipe_priv_page_bytes() : 0;
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
@@ -7583,6 +7648,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.new_page_bytes = staged ? spipe_priv_page_bytes() - pages : 0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watcher = NULL;
     p->report.replayed = replayed;
@@ -7613,10 +7679,11 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
 }
 
 /* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
-   runs and progress forbid it: what they see depends on how the work is divided. */
+   runs and progress forbid it: what they see depends on how the work is divided; and so do runs
+   beside it: what is measured depends on them. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
-    return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
+    return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
 /* Plans for the request as it is now. Returns the number of candidates. */
@@ -7701,11 +7768,15 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Takes part in what is shared before a kept pipeline's run. Where its memory lies elsewhere than
-   before, what names addresses is written anew. */
+/* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
+
+/* Takes part in what is shared before a kept pipeline's run; the plan follows the number of runs.
+   Where its memory lies elsewhere than before, what names addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
+    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
     if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     return spipe_priv_arrange(p);
@@ -7919,6 +7990,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
+    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -7945,6 +8017,32 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "\n");
 }
 
+enum {
+    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
+    SPIPE_PRIV_WORTH_SAYING_MS = 5,
+    SPIPE_PRIV_WORTH_SAYING_BYTES = 1 << 20
+};
+
+/* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
+   where they are an eighth of what was moved: no later run over the same arrays pays for these. */
+SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
+    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    const size_t moved = r->bytes_in + r->bytes_out;
+    const int new_pages =
+        r->new_page_bytes > moved / 8 && r->new_page_bytes >= SPIPE_PRIV_WORTH_SAYING_BYTES;
+    if (first > 0.1 * all && first >= SPIPE_PRIV_WORTH_SAYING_MS) {
+        fprintf(to,
+                "  first     %.1f ms of that CUDA took to start, %.1f ms the stages' first calls, "
+                "which\n            load kernels: a second run takes %s %.1f ms\n",
+                r->start_ms, r->first_calls_ms, new_pages ? "less than" : "about", all - first);
+    }
+    if (!new_pages) return;
+    fprintf(to,
+            "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
+            "arrays\n            that were written before, a run takes less\n",
+            (double)r->new_page_bytes / 1048576.0);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
@@ -7955,6 +8053,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
     fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
             r->setup_ms, r->costs);
+    spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
@@ -7995,6 +8094,25 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* Prints n characters of a line behind a label, and goes on below where it gets too long. */
+SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *line, int n,
+                                              FILE *to) {
+    int indent = 0;
+    while (n > 0) {
+        int here = n;
+        if (here > SPIPE_PRIV_COLUMNS - indent) {
+            for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
+            if (here == 0) here = n; /* a word that fits nowhere */
+        }
+        fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
+        here += here < n; /* the space */
+        line += here;
+        n -= here;
+        label = "";
+        indent = 2;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
@@ -8007,7 +8125,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to)
             r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        spipe_priv_print_wrapped(line == r->verdict ? "verdict" : "", line, n, to);
         line += n + (line[n] == '\n');
     }
 }
@@ -8520,8 +8638,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
+    int value;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
+    SPIPE_TRY(spipe_priority_value(p->request.desc.priority, &value));
+    if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -8548,12 +8670,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
+    const double start_ms = p->report.start_ms;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
+    p->report.start_ms = start_ms;
     return spipe_priv_set_up(p, d, kept, what);
 }
 
@@ -8570,6 +8694,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    p->run.began = began; /* for now: of the set-up */
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -8678,6 +8803,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
+    p->report.start_ms = 0.0;
     spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
@@ -8692,20 +8818,27 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     return e;
 }
 
-/* Plans for the request as it is now, and arranges what follows from it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
-    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
-    SPIPE_TRY(spipe_priv_check_in(p));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
         p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    return e;
+}
+
+/* Plans anew for other arrays, or another count. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
+    p->request.incomplete = 1;
+    p->request.arrays_known = 0;
+    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
+    e = spipe_priv_plan_anew(p);
     spipe_priv_check_out(p);
     return e;
 }
@@ -9082,10 +9215,56 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
     }
 }
 
-/* ---- src/private/lent.h ---- */
-/* ---- 14 resources: the provider -------------------------------------------------------------
-   The provider of pipelines whose description names resources: memory, streams, events and threads
-   are lent, not made. Everything here is under one lock. */
+/* ---- src/private/beside.h ---- */
+/* ---- 14 resources: the law beside other runs -------------------------------------------------
+   How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
+
+/* Seconds for which a run takes the processors: those that copy do so beside the calling threads,
+   one a run, which wait for the GPU most of the time without giving their processor up. */
+SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
+                                             double copying) {
+    const size_t threads = y->fill_threads + y->drain_threads;
+    const size_t taken = threads > 0 ? w->runs : 0;
+    return copying / (double)(w->cpus > taken ? w->cpus - taken : 1);
+}
+
+/* Seconds for which a run takes what it shares: the link, the kernels, the host's memory, the
+   processors; the longest of them. */
+SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spipe_costs_t *c,
+                                           const spipe_priv_way_t *y) {
+    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double staged = count * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
+    const double rings = (double)w->runs * spipe_priv_ring_bytes(w, y);
+    spipe_priv_engines_t e;
+    double longest;
+    if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
+        longest = count * spipe_priv_max(w->in, w->out) / c->zero_copy;
+        if (w->zero_copy_passes > 0) {
+            longest += (w->zero_copy_passes - 1) * count * w->out / c->zero_copy;
+        }
+        return spipe_priv_max(longest, w->kernel_s);
+    }
+    e = spipe_priv_engines_of(c, w, y);
+    longest = n * spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
+    if (!spipe_priv_is_staged(w, y)) return longest;
+    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, w, rings));
+    return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
+}
+
+/* What a way takes beside other runs: they overlap each other, so none needs to overlap itself. Of
+   ways for which that is equal the one that takes the least alone is the best. */
+SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
+                                         const spipe_priv_way_t *y, double alone) {
+    const double runs = (double)w->runs;
+    const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
+    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
+    return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +
+           SPIPE_PRIV_ALONE_SHARE * alone;
+}
+
+/* ---- src/private/lent_memory.h ---- */
+/* ---- 14 resources: memory ------------------------------------------------------------------
+   What resources are, and how runs have their memory in turn. Everything here is under one lock. */
 #if defined(SPIPE_NO_THREADS)
 #define SPIPE_PRIV_LOAD(x) (x)
 #else
@@ -9104,7 +9283,8 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs, most_runs, num_pipelines; /* num_runs: also read without the lock */
+    size_t num_runs, most_runs, num_pipelines;
+    size_t num_active; /* runs that do not wait for memory; also read without the lock */
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
@@ -9116,35 +9296,13 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d
     return d->resources;
 }
 
-/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
-   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
- */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
-    const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
-    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
-    return half > least ? half : least;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
-    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
-    size_t resident = 0, share, pinned;
-    int i;
-    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
-                         "the resources are of device %d, and device %d is the current one",
-                         s->facts.device, r->device);
-    r->facts = s->facts;
-    r->costs = s->costs;
-    for (i = 0; i < r->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
-    }
-    spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, r->kept);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept);
-    spipe_priv_unlock(s->lending.sync);
-    r->device_limit = share > resident ? share - resident : 1;
-    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
-    return cudaSuccess;
+/* One run more, or less, is not waiting. The number is read without the lock, too. */
+SPIPE_PRIV_RARE void spipe_priv_count_active(spipe_resources_t *r, int one_more) {
+#if defined(SPIPE_NO_THREADS)
+    r->num_active += one_more ? 1 : SIZE_MAX;
+#else
+    (void)__atomic_add_fetch(&r->num_active, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
+#endif
 }
 
 /* A number of the calling thread. */
@@ -9254,6 +9412,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
     const int inside = spipe_priv_is_inside(r);
     spipe_priv_waiter_t me;
     cudaError_t e = cudaErrorNotReady;
+    int waits = 0;
     spipe_priv_queue_up(r, &me, p->request.desc.priority);
     while (e == cudaErrorNotReady) {
         const int first = inside || r->waiters == &me;
@@ -9263,10 +9422,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
             e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
+            if (!waits) spipe_priv_count_active(r, 0);
+            waits = 1;
             spipe_priv_wait(r->lending.sync);
             p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
+    if (waits) spipe_priv_count_active(r, 1);
     spipe_priv_step_out(r, &me);
     if (e != cudaSuccess || p->stays) return e;
     p->thread = spipe_priv_this_thread();
@@ -9290,6 +9452,50 @@ SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
 /* Whether a pipeline has memory, or had when it ran last. */
 SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
     return m->device_bytes > 0 || m->pinned_bytes > 0;
+}
+
+/* ---- src/private/lent.h ---- */
+/* ---- 14 resources: the provider -------------------------------------------------------------
+   The provider of pipelines whose description names resources: memory, streams, events and threads
+   are lent, not made. Everything here is under one lock. */
+/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
+   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
+ */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
+    const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
+    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
+    return half > least ? half : least;
+}
+
+/* Runs are planned so that all of them together take the least; one of the highest priority so that
+   it does itself, as if it were alone. */
+SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
+    const int alone = r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
+    r->beside = alone ? NULL : spipe_priv_beside;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
+    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    size_t resident = 0, share, pinned;
+    int i;
+    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
+                         "the resources are of device %d, and device %d is the current one",
+                         s->facts.device, r->device);
+    r->facts = s->facts;
+    r->costs = s->costs;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+    }
+    spipe_priv_lock(s->lending.sync);
+    share = spipe_priv_share_of(&s->device, r->kept);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept);
+    r->runs = s->num_active + 1;
+    spipe_priv_unlock(s->lending.sync);
+    spipe_priv_plan_for(r);
+    r->device_limit = share > resident ? share - resident : 1;
+    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, size_t device,
@@ -9330,14 +9536,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     return e;
 }
 
-/* The number of runs is read without the lock, too. */
+/* One run more, or less, is under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
-#if defined(SPIPE_NO_THREADS)
     r->num_runs += one_more ? 1 : SIZE_MAX;
-#else
-    (void)__atomic_add_fetch(&r->num_runs, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
-#endif
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
+    spipe_priv_count_active(r, one_more);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
@@ -9364,6 +9567,19 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+}
+
+/* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
+   the plan it has. */
+SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
+    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_active);
+    const size_t planned = p->request.runs;
+    if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
+    if (runs <= 2 * planned && 2 * runs >= planned) return 0;
+    if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
+    p->request.runs = runs;
+    spipe_priv_plan_for(&p->request);
+    return 1;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
@@ -9428,28 +9644,45 @@ SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread
 /* The runs under way have equal shares of the threads, but each has one of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
     const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     size_t all = 0;
     int i;
     p->workers.beside = runs;
+    p->workers.started = 1; /* so between() is called even where a run has no threads */
+    p->sync->single_threaded = 0;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
 }
 
-SPIPE_PRIV_RARE int spipe_priv_lent_share_changed(const spipe_priv_pipeline_t *p) {
+/* Lets other runs have their turn: while there are some, a batch is issued when the copy in before
+   it has ended, as a copy engine goes on with a stream for as long as there is work in it. Batches
+   that host threads fill come one by one anyway. */
+SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
+    const size_t issued = p->run.at.issued_out;
+    const spipe_priv_run_t *run = &p->run;
+    if (issued == 0 || run->enqueued || run->capturing || run->one_stream) return;
+    if (p->plan.schedule != SPIPE_ENGINES || p->route.refill != SPIPE_PRIV_REFILL_NEVER) return;
+    if (issued >= run->num_batches) return;
+    (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    return SPIPE_PRIV_LOAD(r->num_runs) != p->workers.beside;
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
+    if (runs != p->workers.beside) spipe_priv_start_workers(p);
+    if (runs > 1) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_share,  spipe_priv_lent_share_changed};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream,   spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,     spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_outdated, spipe_priv_lent_share,
+        spipe_priv_lent_between};
     return &provider;
 }
 

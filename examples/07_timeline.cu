@@ -36,6 +36,22 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
 
 static spipe_span_t spans[ROOM];
 
+/* Prints a text in lines of at most 100 columns. */
+static void print_wrapped(const char *text) {
+    int column = 0;
+    for (;;) {
+        const int word = (int)strcspn(text, " \n");
+        if (column > 0 && column + 1 + word > 100) column = printf("\n   ") - 1;
+        column += printf("%s%.*s", column > 0 ? " " : "", word, text);
+        text += word;
+        if (*text != ' ') {
+            printf("\n");
+            column = 0;
+        }
+        if (!*text++) return;
+    }
+}
+
 /* Runs it with recording, prints the verdict, and draws the timeline. */
 static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *t) {
     spipe_report_t r;
@@ -43,13 +59,21 @@ static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *
     *t = spipe_timeline_default();
     t->spans = spans;
     t->capacity = ROOM;
+    t->title = name;
     d->timeline = t;
     SPIPE_CHECK_RUN(d, &r);
     d->timeline = NULL;
-    printf("\n%s: %.3f ms, %.0f %% of what can overlap does\n%s\n", name, r.timed_ms,
-           100.0 * r.overlap, r.verdict);
+    printf("\n%s: %.3f ms, %.0f %% of what can overlap does\n", name, r.timed_ms,
+           100.0 * r.overlap);
+    print_wrapped(r.verdict);
     SPIPE_CHECK(spipe_timeline_print(t, stdout, 100));
     return r;
+}
+
+static void write_page(const spipe_timeline_t *t, const char *folder, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%.400s/%s", folder, name);
+    SPIPE_CHECK(spipe_timeline_write_html(t, path));
 }
 
 /* The pictures, into a folder that is there. */
@@ -94,6 +118,7 @@ int main(int argc, char **argv) {
     busy.waits = 1;
     waiting = look("a stage that synchronises", &d, &t);
     right &= ex_busy_right(y, busy.steps, N_ELEMENTS);
+    if (argc > 1) write_page(&t, argv[1], "slow.html");
     busy.waits = 0;
 
     d.chunk = N_ELEMENTS / 2;

@@ -697,6 +697,7 @@ SPIPE_API cudaError_t spipe_model_run(const spipe_model_t *m, spipe_timeline_t *
         timeline->num_lost = 0;
         timeline->modelled = 1;
         timeline->wall_ms = 0.0;
+        timeline->verdict[0] = 0;
         timeline->num_stages = m->num_stages;
         memcpy(timeline->stage_names, m->stage_names, sizeof timeline->stage_names);
         snprintf(timeline->device, sizeof timeline->device, "%.31s", m->device.name);

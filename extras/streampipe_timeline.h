@@ -60,7 +60,7 @@ END EXAMPLE
     engine that overlap get a row each. A colour (a digit on the terminal) is a chunk, or a group of
     chunks where there are too many; gaps show the background. The percentage at the right says how
     much of the time the row is busy. Times that come from a model and not from a clock are labelled
-    "modelled" everywhere.
+    "modelled" everywhere, the others "measured". The page has the run's verdict below its chart.
 
     FILES are written under a temporary name (.part is appended, or .part1 .. if there is such a
     file or link) and renamed when complete, so a reader never sees half a file. Devices and pipes
@@ -120,6 +120,8 @@ typedef struct spipe_timeline {
     int num_stages;
     const char *stage_names[SPIPE_MAX_STAGES];
     char device[64];
+    const char *title;  /* yours: which run it is, for the pictures (default: NULL, not said) */
+    char verdict[1600]; /* as in the run's report; empty where spipe_model_run filled the rest */
 } spipe_timeline_t;
 
 /*  spipe_timeline_default -- an empty timeline, for desc.timeline or spipe_model_run to fill.
@@ -489,6 +491,7 @@ SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipelin
     t->num_lost = 0;
     t->modelled = 0;
     t->wall_ms = 0.0;
+    t->verdict[0] = 0;
     t->num_stages = p->request.desc.num_stages;
     memcpy(t->device, p->request.facts.name, sizeof t->device);
     for (i = 0; i < t->num_stages; ++i) t->stage_names[i] = p->request.desc.stages[i].name;
@@ -917,6 +920,7 @@ SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_
     spipe_priv_recorder_sum_busy(rec, r);
     spipe_priv_recorder_estimate_serial(rec, p, r);
     spipe_priv_judge(r, p, rec);
+    memcpy(t->verdict, r->verdict, sizeof t->verdict);
     t->wall_ms = rec->wall_ms;
     t->num_lost = rec->lost;
     t->num_spans = rec->spans == t->spans ? kept : 0;
@@ -1219,7 +1223,8 @@ SPIPE_API cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c, const spipe
     return cudaSuccess;
 }
 
-/* Writes "copy in", "stage blur" or "stage blur #2", and returns the number of characters. */
+/* Writes "copy in", "stage 'blur'" or "stage 'blur' #2", and returns the number of characters. The
+   quotes tell a name from what the stage does: a stage may be called "busy". */
 SPIPE_API int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c, const spipe_priv_row_t *r,
                                    int form, int max) {
     const char *name = NULL;
@@ -1228,19 +1233,25 @@ SPIPE_API int spipe_priv_put_label(FILE *f, const spipe_priv_chart_t *c, const s
     if (r->stage >= 0 && r->stage < SPIPE_MAX_STAGES) name = c->timeline->stage_names[r->stage];
     n = spipe_priv_put_text(f, spipe_priv_span_name(r->kind), form, max);
     if (r->kind == SPIPE_SPAN_STAGE || r->kind == SPIPE_SPAN_HOST) {
-        if (!name || !name[0]) snprintf(number, sizeof number, "%d", r->stage);
-        n += spipe_priv_put_text(f, " ", form, max - n);
-        if (r->number > 0) max -= 4; /* keeps four characters for " #2" */
-        n += spipe_priv_put_text(f, number[0] ? number : name, form, max - n);
-        if (r->number > 0) max += 4;
+        const int kept = r->number > 0 ? 4 : 1; /* for a quote, or for a quote and " #2" */
+        const int named = name && name[0];
+        if (!named) snprintf(number, sizeof number, "%d", r->stage);
+        n += spipe_priv_put_text(f, named ? " '" : " ", form, max - n);
+        n += spipe_priv_put_text(f, named ? name : number, form, max - kept - n);
+        if (named) n += spipe_priv_put_text(f, "'", form, max - n);
     }
     snprintf(number, sizeof number, " #%d", r->number + 1);
     if (r->number > 0) n += spipe_priv_put_text(f, number, form, max - n);
     return n;
 }
 
-/* Writes "NVIDIA H200, 8 chunks, 2.345 ms, modelled". */
-SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
+SPIPE_API int spipe_priv_has_title(const spipe_priv_chart_t *c) {
+    return c->timeline->title && c->timeline->title[0];
+}
+
+/* Writes "NVIDIA H200, 8 chunks, 2.345 ms, measured"; a device that is a model has that in its
+   name. */
+SPIPE_API void spipe_priv_put_machine(FILE *f, const spipe_priv_chart_t *c, int form) {
     const spipe_timeline_t *t = c->timeline;
     char device[sizeof t->device + 1];
     memcpy(device, t->device, sizeof t->device);
@@ -1249,10 +1260,22 @@ SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int fo
     fprintf(f, ", %zu chunk%s, ", c->num_chunks, c->num_chunks == 1 ? "" : "s");
     spipe_priv_put(f, c->wall_ms, c->wall_ms < 1.0 ? 5 : 3);
     fputs(" ms", f);
-    if (t->modelled) fputs(", modelled", f);
+    if (t->modelled)
+        fputs(", modelled", f);
+    else if (!strstr(device, "modelled"))
+        fputs(", measured", f);
     if (t->num_lost + c->num_left_out > 0) {
         fprintf(f, ", %zu operations not shown", t->num_lost + c->num_left_out);
     }
+}
+
+/* The same after the title of the run. */
+SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
+    if (spipe_priv_has_title(c)) {
+        spipe_priv_put_text(f, c->timeline->title, form, 60);
+        fputs(": ", f);
+    }
+    spipe_priv_put_machine(f, c, form);
 }
 
 /* The distance of the marks on a time axis of about num marks: 1, 2 or 5 times a power of ten. */
@@ -1366,14 +1389,17 @@ enum {
     SPIPE_PRIV_HIGH = 26
 };
 
+/* A run with a title has it above the machine, and the words on rows and colours below the axis. */
 SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
     static const char *const hues[SPIPE_PRIV_HUES] = {"5b8fd6", "f2a03d", "62b46a", "e8717a",
                                                       "4fbcb5", "dcc13f", "b48ad0", "a98267"};
+    const int titled = spipe_priv_has_title(c);
+    const int high = SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + (titled ? 58 : 34);
     int i;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1060 %d\" "
             "font-family=\"system-ui,sans-serif\" font-size=\"13\">\n<title>",
-            SPIPE_PRIV_TOP + c->num_rows * SPIPE_PRIV_STEP + 34);
+            high);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
     fputs("</title>\n<style>\nsvg{background:#fff}.l{fill:#eef0f3}.t{fill:#1d2430}"
           ".s{fill:#5c6675}.n{fill:#10151d}.g{stroke:#c9ced6}\n",
@@ -1383,8 +1409,13 @@ SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
           ".t{fill:#e6e9ee}.s{fill:#9aa4b2}.g{stroke:#3a4351}}\n</style>\n"
           "<text class=\"t\" x=\"12\" y=\"24\" font-size=\"16\">",
           f);
-    spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
-    fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">A row is an engine; a colour is ", f);
+    if (titled) {
+        spipe_priv_put_text(f, c->timeline->title, SPIPE_PRIV_XML, 60);
+        fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">", f);
+    }
+    spipe_priv_put_machine(f, c, SPIPE_PRIV_XML);
+    fprintf(f, "</text>\n<text class=\"s\" x=\"12\" y=\"%d\">A row is an engine; a colour is ",
+            titled ? high - 10 : 45);
     if (c->per_hue == 1)
         fputs("a chunk", f);
     else
@@ -1488,6 +1519,8 @@ SPIPE_API void spipe_priv_html_style(FILE *f) {
         "body{margin:0;padding:12px 16px;background:var(--p);color:var(--t);",
         "font:14px system-ui,sans-serif}",
         "h1{font-size:17px;font-weight:600;margin:0 0 4px}p{margin:0 0 10px;color:var(--s)}",
+        "h2{font-size:15px;font-weight:600;margin:14px 0 4px}ul{margin:0;padding-left:20px}",
+        "li,h2+p{max-width:46em;margin:0 0 6px;line-height:1.4;color:var(--t)}",
         "canvas{display:block;width:100%;cursor:grab;touch-action:none;outline-offset:2px}",
         "canvas:active{cursor:grabbing}",
         "#tip{position:fixed;display:none;padding:6px 9px;border-radius:5px;background:var(--t);",
@@ -1593,6 +1626,23 @@ SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
     fputs("]};\n", f);
 }
 
+/* The verdict below the chart: the limit, and a point for each cause and its cure. */
+SPIPE_API void spipe_priv_html_verdict(FILE *f, const char *line) {
+    const char *begin = line;
+    if (!line[0]) return;
+    fputs("<h2>Why was it not faster?</h2>\n<p>", f);
+    while (*line) {
+        const int n = (int)strcspn(line, "\n");
+        char text[sizeof((spipe_timeline_t *)0)->verdict];
+        snprintf(text, sizeof text, "%.*s", n, line);
+        if (line != begin) fputs("<li>", f);
+        spipe_priv_put_text(f, text, SPIPE_PRIV_XML, INT_MAX);
+        fputs(line == begin ? "</p>\n<ul>\n" : "</li>\n", f);
+        line += n + (line[n] == '\n');
+    }
+    fputs("</ul>\n", f);
+}
+
 SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width\">\n<title>",
@@ -1607,7 +1657,9 @@ SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
           "times.</p>\n<canvas tabindex=\"0\" role=\"img\" aria-label=\"timeline: ",
           f);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
-    fputs("\"></canvas>\n<div id=\"tip\"></div>\n<script>\n", f);
+    fputs("\"></canvas>\n", f);
+    spipe_priv_html_verdict(f, c->timeline->verdict);
+    fputs("<div id=\"tip\"></div>\n<script>\n", f);
     spipe_priv_html_data(f, c);
     spipe_priv_html_draw(f);
     spipe_priv_html_move(f);
@@ -1780,7 +1832,10 @@ SPIPE_API void spipe_priv_report_members(FILE *f, const spipe_report_t *r) {
     SPIPE_PRIV_MEMBER(size, runs_beside);
     SPIPE_PRIV_MEMBER(double, waited_ms);
     SPIPE_PRIV_MEMBER(double, setup_ms);
+    SPIPE_PRIV_MEMBER(double, start_ms);
     SPIPE_PRIV_MEMBER(double, wall_ms);
+    SPIPE_PRIV_MEMBER(double, first_calls_ms);
+    SPIPE_PRIV_MEMBER(size, new_page_bytes);
     SPIPE_PRIV_MEMBER(int, failure.stage);
     SPIPE_PRIV_MEMBER(size, failure.chunk);
     SPIPE_PRIV_MEMBER(size, failure.chunks_whole);

@@ -70,6 +70,8 @@ static spipe_timeline_t odd(spipe_span_t *s, size_t capacity) {
     t.stage_names[0] = hostile;
     t.stage_names[1] = "";
     memset(t.device, '<', sizeof t.device); /* no end */
+    t.title = hostile;
+    snprintf(t.verdict, sizeof t.verdict, "the limit is %s\n%s\n", hostile, hostile);
     return t;
 }
 
@@ -147,15 +149,22 @@ static void test_print(void) {
     text = printed(&t, 64);
     tap_ok(strstr(text, "copy in         |00000000001111111111....................|  50 %") != NULL,
            "a row shows chunks by their digits, gaps by dots, and how busy it is");
-    tap_ok(strstr(text, "stage blur      |..........000000000011111111111111111111|  75 %") != NULL,
+    tap_ok(strstr(text, "stage 'blur'    |..........000000000011111111111111111111|  75 %") != NULL,
            "stages that do not overlap share a row, whatever their streams");
-    tap_ok(strstr(text, "Some GPU, 2 chunks, 4.000 ms\n") != NULL, "the title says what ran");
+    tap_ok(strstr(text, "timeline: Some GPU, 2 chunks, 4.000 ms, measured\n") != NULL,
+           "the title says what ran where, and that it was measured");
     tap_ok(strstr(text, "modelled") == NULL, "measured times are not called modelled");
     free(text);
     s[3].begin_ms = 1.5;
+    snprintf(t.device, sizeof t.device, "a GPU (modelled)");
+    t.title = "the second run";
+    text = printed(&t, 64);
+    tap_ok(strstr(text, "timeline: the second run: a GPU (modelled), 2 chunks, 4.000 ms\n") != NULL,
+           "the title says which run, and of a device that is a model not that it was measured");
+    free(text);
     t.modelled = 1;
     text = printed(&t, 64);
-    tap_ok(strstr(text, "stage blur #2   |...............1111") != NULL,
+    tap_ok(strstr(text, "stage 'blur' #2 |...............1111") != NULL,
            "what overlaps has two rows");
     tap_ok(strstr(text, "ms, modelled\n") != NULL, "modelled times are called so");
     free(text);

@@ -174,6 +174,7 @@ static void test_figures(void) {
     }
     tap_ok(i == 6, "busy and idle time of an engine fit into the run");
     tap_ok(strncmp(b.r.verdict, "the limit is ", 13) == 0, "the verdict begins with the limit");
+    tap_ok(strcmp(b.r.verdict, b.t.verdict) == 0, "the timeline has the report's verdict");
     done(&b);
 }
 

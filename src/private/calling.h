@@ -15,12 +15,20 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* What a stage's call for chunk 0 took beyond that for chunk 1. */
+SPIPE_PRIV_RARE void spipe_priv_time_call(spipe_priv_pipeline_t *p, size_t chunk, double began) {
+    const double took = 1e3 * (spipe_priv_seconds() - began);
+    p->report.first_calls_ms += chunk == 0 ? took : -took;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
+    const double began = c->index < 2 ? spipe_priv_seconds() : 0.0;
     cudaError_t e, left;
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    if (c->index < 2) spipe_priv_time_call(p, c->index, began);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;

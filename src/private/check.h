@@ -168,7 +168,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     if (f) spipe_priv_failure_clear(f);
     SPIPE_PRIV_REFUSE_IF(!d, "the description is NULL");
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_begun(d),
-                         "the description was not begun, or by another version of the library; "
+                         "the description was not begun, or by another version; "
                          "begin with spipe_desc_default()");
     SPIPE_PRIV_REFUSE_IF(d->problem, "%s", d->problem);
     SPIPE_PRIV_REFUSE_IF(
@@ -214,7 +214,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
 /* A kept pipeline may have no stages: then its chunks are taken with spipe_next. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stages(const spipe_desc_t *d, spipe_failure_t *f) {
     SPIPE_PRIV_REFUSE_IF(d->num_stages == 0, "there is no stage; add one with spipe_add_stage, or "
-                                             "make a pipeline and take its chunks with spipe_next");
+                                             "take the chunks with spipe_next");
     return cudaSuccess;
 }
 

@@ -179,7 +179,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     if (e == cudaSuccess && nodes == 0) {
         return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
-                               "not on the default stream or one of your own",
+                               "not on another",
                                p->request.desc.stages[op->stage].name);
     }
     if (e == cudaSuccess && p->trial.compare_work) {

@@ -53,15 +53,16 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
+            7.2,  7.2,   88.0,   58.0,            22.0,   130.0,   30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16; otherwise the same kind of machine. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
+           memory's rates fit sweeps of chunks, slots and threads over 512 MiB and 2 GiB. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            7.2,  7.2,   88.0,   75.0,            22.0,   130.0,   30.0,
-            18.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   50.0,    30.0,
+            12.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -78,6 +79,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
+    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* and beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -109,9 +111,12 @@ enum {
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_SLOT_MARGIN    1.25  /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
+#define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
 #define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \

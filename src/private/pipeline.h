@@ -42,8 +42,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
+    int value;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    *what = "starting CUDA"; /* the first call that needs the device does it: here it is timed */
+    SPIPE_TRY(spipe_priority_value(p->request.desc.priority, &value));
+    if (p->run.began > 0.0) p->report.start_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -70,12 +74,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
+    const double start_ms = p->report.start_ms;
     (void)spipe_priv_free(p);
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
     spipe_priv_failure_clear(&p->failure);
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
+    p->report.start_ms = start_ms;
     return spipe_priv_set_up(p, d, kept, what);
 }
 
@@ -92,6 +98,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+    p->run.began = began; /* for now: of the set-up */
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -200,6 +207,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
+    p->report.start_ms = 0.0;
     spipe_priv_check_out(p);
     (void)cudaSetDevice(before);
     return e;
@@ -214,20 +222,27 @@ SPIPE_API cudaError_t spipe_pipeline_run(spipe_pipeline_t *pipeline, spipe_repor
     return e;
 }
 
-/* Plans for the request as it is now, and arranges what follows from it. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     cudaError_t e;
     p->request.incomplete = 1;
-    p->request.arrays_known = 0;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
-    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
-    SPIPE_TRY(spipe_priv_check_in(p));
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
         p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
+    return e;
+}
+
+/* Plans anew for other arrays, or another count. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
+    cudaError_t e;
+    p->request.incomplete = 1;
+    p->request.arrays_known = 0;
+    SPIPE_TRY(spipe_priv_look_at_arrays(&p->request, &p->failure));
+    SPIPE_TRY(spipe_priv_check_in(p));
+    e = spipe_priv_plan_anew(p);
     spipe_priv_check_out(p);
     return e;
 }

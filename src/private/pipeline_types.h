@@ -19,6 +19,9 @@ typedef struct spipe_priv_request {
     size_t cpus;         /* that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
+    size_t runs;         /* that shared the resources when it was planned, with this one */
+    double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
+                     double alone); /* what a way takes beside them; NULL = it runs alone */
 } spipe_priv_request_t;
 
 /* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
@@ -36,10 +39,12 @@ typedef struct spipe_priv_provider {
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
-    /* Lowers the threads wanted of each kind to the run's share; whether that share has changed
-       since. */
+    /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
+    int (*outdated)(struct spipe_priv_pipeline *p);
+    /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
-    int (*share_changed)(const struct spipe_priv_pipeline *p);
+    /* Between two batches: follows a share that has changed, lets other runs have their turn. */
+    void (*between)(struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */

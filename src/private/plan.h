@@ -47,6 +47,9 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     size_t k = 0;
     y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
+    if (p->work->beside) {
+        y.predicted_s = p->work->beside(p->work, p->costs, &y, y.predicted_s);
+    }
     if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
     while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
@@ -61,11 +64,10 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 /* Completes a way whose chunk and staging are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const size_t least = spipe_priv_is_staged(w, &y) ? SPIPE_PRIV_COPY_SLOTS : 2;
     double took;
     int fewer;
     y.depth = spipe_priv_depth_for(p->desc, p->costs, w, y);
-    if (!(w->flags & SPIPE_PRIV_KEPT) && p->desc->count != SPIPE_AUTO) {
+    if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, &y);
         if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
     }
@@ -73,7 +75,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
     if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
     if ((w->flags & SPIPE_PRIV_PAID) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
-    for (fewer = 0; fewer < 2 && y.depth > least; ++fewer) {
+    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
         y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
         y.depth -= y.depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));

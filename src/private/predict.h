@@ -77,6 +77,16 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
 }
 
+/* Seconds for which a staged byte takes the host memory. What the cache does not hold of the rings
+   is written to memory and read again, and that is more of it the larger they are. */
+SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
+                                           double rings) {
+    const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
+    double missed = (rings / w->cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
+    return (1.0 - missed) / c->memory + missed / c->memory_uncached;
+}
+
 /* Staging: threads share the host memory's rate; a caller that helps is half a thread each way. */
 SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y, double elements,
@@ -85,16 +95,14 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int cached = ring <= 0.25 * w->cache; /* arrays pass through it, too */
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
-    const double rate = cached ? c->memory : c->memory_uncached;
     const double threads = (double)(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    e->staging = (in + out) / rate;
+    e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;

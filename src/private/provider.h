@@ -15,7 +15,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
-    if (!p->entered || p->stays) return;
+    if (!p->provider || !p->entered || p->stays) return;
     p->entered = 0;
     p->provider->leave(p);
 }

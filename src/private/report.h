@@ -55,6 +55,7 @@ SPIPE_PRIV_RARE void spipe_priv_report(spipe_priv_pipeline_t *p, spipe_report_t 
     r->threads = r->fill_threads > r->drain_threads ? r->fill_threads : r->drain_threads;
     r->device_bytes = p->memory.device_bytes + p->memory.apart_bytes;
     r->pinned_bytes = p->memory.pageable ? 0 : p->memory.pinned_bytes;
+    if (!(r->first_calls_ms > 0.0)) r->first_calls_ms = 0.0;
     if (!to) return;
     *to = *r;
     if (!to->why_schedule) to->why_schedule = spipe_priv_what_overlapped(p);
@@ -81,6 +82,32 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
     fprintf(to, "\n");
 }
 
+enum {
+    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
+    SPIPE_PRIV_WORTH_SAYING_MS = 5,
+    SPIPE_PRIV_WORTH_SAYING_BYTES = 1 << 20
+};
+
+/* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
+   where they are an eighth of what was moved: no later run over the same arrays pays for these. */
+SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
+    const double all = r->wall_ms + r->setup_ms, first = r->start_ms + r->first_calls_ms;
+    const size_t moved = r->bytes_in + r->bytes_out;
+    const int new_pages =
+        r->new_page_bytes > moved / 8 && r->new_page_bytes >= SPIPE_PRIV_WORTH_SAYING_BYTES;
+    if (first > 0.1 * all && first >= SPIPE_PRIV_WORTH_SAYING_MS) {
+        fprintf(to,
+                "  first     %.1f ms of that CUDA took to start, %.1f ms the stages' first calls, "
+                "which\n            load kernels: a second run takes %s %.1f ms\n",
+                r->start_ms, r->first_calls_ms, new_pages ? "less than" : "about", all - first);
+    }
+    if (!new_pages) return;
+    fprintf(to,
+            "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
+            "arrays\n            that were written before, a run takes less\n",
+            (double)r->new_page_bytes / 1048576.0);
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to) {
     const double mib = 1048576.0;
     fprintf(to, "  memory    %.1f MiB device, %.1f MiB pinned\n", (double)r->device_bytes / mib,
@@ -91,6 +118,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
     fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
             r->setup_ms, r->costs);
+    spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
     fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
@@ -131,6 +159,25 @@ SPIPE_PRIV_RARE void spipe_priv_print_engines(const spipe_report_t *r, FILE *to)
     }
 }
 
+/* Prints n characters of a line behind a label, and goes on below where it gets too long. */
+SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *line, int n,
+                                              FILE *to) {
+    int indent = 0;
+    while (n > 0) {
+        int here = n;
+        if (here > SPIPE_PRIV_COLUMNS - indent) {
+            for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
+            if (here == 0) here = n; /* a word that fits nowhere */
+        }
+        fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
+        here += here < n; /* the space */
+        line += here;
+        n -= here;
+        label = "";
+        indent = 2;
+    }
+}
+
 SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to) {
     const char *line = r->verdict;
     if (!(r->timed_ms > 0.0)) return;
@@ -143,7 +190,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_verdict(const spipe_report_t *r, FILE *to)
             r->sync_us);
     while (*line) {
         const int n = (int)strcspn(line, "\n");
-        fprintf(to, "  %-9s %.*s\n", line == r->verdict ? "verdict" : "", n, line);
+        spipe_priv_print_wrapped(line == r->verdict ? "verdict" : "", line, n, to);
         line += n + (line[n] == '\n');
     }
 }

@@ -104,6 +104,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
         w.memory = (double)r->device_limit;
     }
     w.cache = (double)r->cache;
+    w.runs = r->runs;
+    w.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }

@@ -35,6 +35,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->at.reported = SIZE_MAX;
     run->moved[0] = run->moved[1] = 0;
     p->report.wall_ms = 0.0;
+    p->report.first_calls_ms = 0.0;
     run->stale_error = cudaPeekAtLastError();
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &p->memory.slots[k];
@@ -229,8 +230,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    const int staged = p->plan.staging == SPIPE_STAGING_COPY;
+    size_t pages;
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
+    pages = staged ? spipe_priv_page_bytes() : 0;
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
@@ -241,6 +245,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
     p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.new_page_bytes = staged ? spipe_priv_page_bytes() - pages : 0;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watcher = NULL;
     p->report.replayed = replayed;

@@ -100,12 +100,14 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
     return most - most % 2;
 }
 
-/* Elements in a chunk at most: a split source's work takes nobody knows how long, so each thread
-   gets a few chunks of it. */
+/* Elements in a chunk at most: other runs wait for a chunk's copy; a split source's work takes
+   nobody knows how long, so each thread gets a few chunks of it. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
-    if (!(w->flags & SPIPE_PRIV_SPLIT)) return SIZE_MAX;
+    if (!(w->flags & SPIPE_PRIV_SPLIT)) {
+        return w->beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+    }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
 }

@@ -148,6 +148,17 @@ SPIPE_API size_t spipe_priv_num_cpus(void) {
     return n > 0 ? (size_t)n : 1;
 }
 
+/* Bytes of the pages that this process has been given so far; 0 = not known. */
+SPIPE_API size_t spipe_priv_page_bytes(void) {
+#if defined(_SC_PAGESIZE) && !defined(_WIN32)
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (size_t)usage.ru_minflt * (size_t)sysconf(_SC_PAGESIZE);
+#else
+    return 0;
+#endif
+}
+
 /* Bytes of the last-level cache; 0 = not known. */
 SPIPE_API size_t spipe_priv_cache_bytes(void) {
     long n = 0;

@@ -21,10 +21,11 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
 }
 
 /* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
-   runs and progress forbid it: what they see depends on how the work is divided. */
+   runs and progress forbid it: what they see depends on how the work is divided; and so do runs
+   beside it: what is measured depends on them. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
-    return r->kept && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
+    return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
 /* Plans for the request as it is now. Returns the number of candidates. */
@@ -109,11 +110,15 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Takes part in what is shared before a kept pipeline's run. Where its memory lies elsewhere than
-   before, what names addresses is written anew. */
+/* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
+
+/* Takes part in what is shared before a kept pipeline's run; the plan follows the number of runs.
+   Where its memory lies elsewhere than before, what names addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
+    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
     if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     return spipe_priv_arrange(p);

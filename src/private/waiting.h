@@ -28,7 +28,7 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
    that are free when their batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
-    if (p->provider && p->provider->share_changed(p)) spipe_priv_start_workers(p);
+    if (p->provider) p->provider->between(p);
     if (p->route.drains) spipe_priv_help_ask(p, SPIPE_PRIV_DRAIN);
     if (p->route.refill == SPIPE_PRIV_REFILL_NEVER) return;
     if (p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN) {

@@ -27,6 +27,8 @@ enum {
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
+struct spipe_priv_way;
+
 /* Bytes are of one element unless said otherwise. */
 typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
@@ -46,6 +48,10 @@ typedef struct spipe_priv_work {
     double cache;    /* bytes of the last-level cache; 0 = not known */
     double memory;   /* bytes of device memory that slots may take */
     double kernel_s; /* of all kernels for the whole */
+    size_t runs;     /* that share the machine, with this one; 0 = not known */
+    /* What a way takes beside them, or NULL; in beside.h. */
+    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
+                     const struct spipe_priv_way *y, double alone);
 } spipe_priv_work_t;
 
 SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,

@@ -22,6 +22,9 @@
 #elif !defined(SPIPE_NO_THREADS)
 #define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
 #endif
+#if !defined(_WIN32)
+#include <sys/resource.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h> /* madvise, where the language standard lets it show */
 #endif

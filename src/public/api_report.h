@@ -22,7 +22,12 @@ typedef struct spipe_report {
     size_t runs_beside;                /* with resources: runs under way when this one began */
     double waited_ms;                  /* and how long it waited for their memory */
     double setup_ms;                   /* streams, events and memory; 0 when kept */
+    double start_ms;                   /* of it: until CUDA had started, if it had not */
     double wall_ms;                    /* first byte to last, set-up apart */
+    double first_calls_ms; /* of it: by which the stages' first calls took longer than the next;
+                              a kernel's first launch in a process loads it */
+    size_t new_page_bytes; /* of a run that stages: pages that the system made meanwhile, as for
+                              outputs that nobody has written before; 0 = none, or not known */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
     unsigned devices_failed;                            /* SPIPE_BIT of each place in these lists */
     size_t device_chunks[SPIPE_MAX_DEVICES];            /* that each of them did */

@@ -34,7 +34,11 @@ typedef struct spipe_resources_in_use {
     that there is always some for the next; where that is less than a sixteenth of all it waits
     until others have ended, in the order in which they came, those of a higher desc.priority
     first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. A pipeline that was enqueued keeps its memory until it is destroyed.
+    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
+    when they are more than twice as many as before, or fewer than half; runs take turns on the
+    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
+    enqueued keeps its memory and its plan until it is destroyed.
 
     r          out/in  create: the resources, NULL on error; free them with destroy, which takes
                        NULL, too. They must live as long as descriptions that name them are run.

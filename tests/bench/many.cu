@@ -15,7 +15,8 @@ enum {
     HAND,
     ALONE,  /* each pipeline makes what it needs */
     SHARED, /* resources */
-    NUM_WAYS
+    NUM_WAYS,
+    LATENCY_MS = 3000 /* the most that a row of latencies takes, from 20 runs on */
 };
 
 static const char *const way_names[NUM_WAYS] = {"by hand", "alone", "shared"};
@@ -210,6 +211,7 @@ static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_re
     const job_t small = {way, 1, 1, BENCH_MIB / sizeof(float), SPIPE_PRIORITY_HIGH, r};
     const job_t big = {way, 1, 1, large / sizeof(float), SPIPE_PRIORITY_LOW, r};
     const int times = o->smoke ? 3 : 2000;
+    const int warm = beside ? 4 : 24;
     std::vector<std::thread> team;
     std::atomic<size_t> ready(0);
     std::atomic<int> stop(0);
@@ -225,8 +227,9 @@ static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_re
     }
     begin(h, &small);
     while (ready < beside) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    for (int k = 0; k < 24; ++k) run_once(h, &small);
-    for (int k = 0; k < times; ++k) {
+    for (int k = 0; k < warm; ++k) run_once(h, &small);
+    const double first = bench_now_ms();
+    for (int k = 0; k < times && (k < 20 || bench_now_ms() - first < LATENCY_MS); ++k) {
         const double began = bench_now_ms();
         run_once(h, &small);
         h->ms.push_back(bench_now_ms() - began);
@@ -234,7 +237,7 @@ static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_re
     stop = 1;
     for (std::thread &t : team) t.join();
     std::sort(h->ms.begin(), h->ms.end());
-    printf("| %s | %zu | %.3f | %.3f | %.3f |\n", way_names[way], beside,
+    printf("| %s | %zu | %zu | %.3f | %.3f | %.3f |\n", way_names[way], beside, h->ms.size(),
            bench_quantile(h->ms, 0.5), bench_quantile(h->ms, 0.95), bench_quantile(h->ms, 0.99));
     fflush(stdout);
     end(h, &small);
@@ -243,7 +246,8 @@ static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_re
 
 static void latency_table(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r) {
     printf("\n1 MiB each way, kept, pinned, of a high priority, beside runs of 1 GiB, ms:\n\n"
-           "| way | beside | p50 | p95 | p99 |\n| --- | --- | --- | --- | --- |\n");
+           "| way | beside | runs | p50 | p95 | p99 |\n"
+           "| --- | --- | --- | --- | --- | --- |\n");
     for (int way = 0; way < NUM_WAYS; ++way) {
         latency_row(hands, o, r, way, 0);
         latency_row(hands, o, r, way, 4);

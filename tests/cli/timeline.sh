@@ -60,7 +60,7 @@ def outside(text):  # what a browser would fetch
 
 if what == "trace8":
     n, names = check_trace()
-    assert n == 8 * 4 and list(names.values()) == ["copy in", "stage blur", "stage 1", "copy out"], names
+    assert n == 8 * 4 and list(names.values()) == ["copy in", "stage 'blur'", "stage 1", "copy out"], names
 elif what == "trace":
     check_trace()
 elif what == "svg":
@@ -73,6 +73,11 @@ elif what == "html":
     d = parse(re.sub(r"(wall|modelled|rows|spans):", r'"\1":', data, count=4))
     for row, chunk, begin, end in d["spans"]:
         assert 0 <= row < len(d["rows"]) and 0 <= begin <= end <= d["wall"]
+elif what == "verdict":
+    points = re.findall(r"<li>(.*?)</li>", text)
+    limit = re.search(r"faster\?</h2>\n<p>the limit is (.*?)</p>\n<ul>", text)
+    assert limit and len(points) == 1 and points[0] == limit.group(1), (limit, points)
+    assert text.index("</canvas>") < limit.start() < text.index("<script>")
 elif what == "report":
     r = parse(text)
     assert r["error"] == "cudaErrorInvalidValue" and r["wall_ms"] == 1.5 and r["setup_ms"] is None
@@ -103,6 +108,7 @@ for f in 8 1000 odd empty; do
     check "SVG, $f: well-formed, all of it in the picture, no outside reference" svg $f.svg
     check "HTML, $f: data that parse, nothing that ends the script early, no outside reference" html $f.html
 done
+check "the page has the limit and each cause of the verdict below the chart" verdict odd.html
 check "the report parses, times that are no numbers are null, every field is there" report report.json
 for f in 8.svg 8.html 8.json 8.txt; do check "modelled times are called so in $f" modelled $f; done
 for f in odd.svg odd.html odd.json odd.txt; do check "measured ones are not in $f" measured $f; done

@@ -1,0 +1,230 @@
+/*  test_beside.cu -- runs that know of other runs: a kept pipeline beside others, within whose
+    stages it runs, has another plan than alone, and takes turns; its results are the same. */
+#include "pipe_common.h"
+
+enum {
+    COUNT = 4000000,
+    OTHERS = 8
+};
+
+static __global__ void add_kernel(const unsigned *x, unsigned *y, size_t n, size_t first) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 3 * x[i] + (unsigned)(first + i);
+}
+
+static cudaError_t add(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(add_kernel, spipe_blocks(c->count, 128), 128, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count,
+                        c->first);
+}
+
+/* ---- A kept pipeline, beside OTHERS runs, each in the stage of the one before ---------------- */
+static struct {
+    spipe_pipeline_t *p;
+    spipe_plan_t plan;
+    spipe_report_t r;
+    spipe_desc_t others[OTHERS];
+    unsigned few[2];
+} beside;
+
+static cudaError_t nest(const spipe_chunk_t *c, void *user) {
+    const spipe_desc_t *me = (const spipe_desc_t *)user;
+    if (me + 1 < beside.others + OTHERS) SPIPE_TRY(spipe_run(me + 1, NULL));
+    if (me + 1 == beside.others + OTHERS) {
+        SPIPE_TRY(spipe_pipeline_run(beside.p, &beside.r));
+        beside.plan = *spipe_pipeline_plan(beside.p);
+    }
+    return SPIPE_LAUNCH(add_kernel, 1, 1, 0, c->stream, SPIPE_BUF(c, 0, const unsigned),
+                        SPIPE_BUF(c, 1, unsigned), 1, (size_t)0);
+}
+
+static void run_beside(spipe_resources_t *r) {
+    int k;
+    for (k = 0; k < OTHERS; ++k) {
+        spipe_desc_t *d = &beside.others[k];
+        *d = spipe_desc_default();
+        d->resources = r;
+        d->count = 1;
+        d->schedule = SPIPE_ENGINES;
+        spipe_add_input(d, &beside.few[0], 4);
+        spipe_add_output(d, &beside.few[1], 4);
+        spipe_add_stage(d, "nest", nest, d);
+    }
+    SPIPE_CHECK(spipe_run(&beside.others[0], NULL));
+}
+
+static int right(unsigned *x, unsigned *y) {
+    size_t i;
+    int good = 1;
+    for (i = 0; i < COUNT; ++i) good &= y[i] == 3 * x[i] + (unsigned)i;
+    memset(y, 0xA5, COUNT * sizeof *y);
+    return good;
+}
+
+static void test_plans(int pinned, const char *name) {
+    spipe_resources_t *r;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_plan_t alone;
+    spipe_report_t last;
+    unsigned *x, *y;
+    size_t i;
+    int k, good, threads, fewer;
+    if (pinned) {
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
+    } else {
+        x = (unsigned *)malloc(COUNT * sizeof *x);
+        y = (unsigned *)malloc(COUNT * sizeof *y);
+        if (!x || !y) exit(99);
+    }
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(beside.p, &last));
+    alone = *spipe_pipeline_plan(beside.p);
+    good = right(x, y) && last.runs_beside == 0;
+    run_beside(r);
+    good &= right(x, y) && beside.r.runs_beside == OTHERS;
+    tap_ok(good, "%s: right alone, and beside %zu runs", name, beside.r.runs_beside);
+    threads = (int)(beside.plan.fill_threads + beside.plan.drain_threads);
+    fewer = threads < (int)(alone.fill_threads + alone.drain_threads);
+    tap_ok(beside.plan.predicted_ms > alone.predicted_ms &&
+               (fewer || beside.plan.chunk > alone.chunk) &&
+               strstr(beside.r.why_chunk, "beside other runs"),
+           "it has another plan: chunks of %zu, not %zu, %d threads, not %zu; %s",
+           beside.plan.chunk, alone.chunk, threads, alone.fill_threads + alone.drain_threads,
+           beside.r.why_chunk);
+    for (k = 0; k < 3; ++k) SPIPE_CHECK(spipe_pipeline_run(beside.p, &last));
+    good = right(x, y) && last.runs_beside == 0 && !strstr(last.why_chunk, "beside");
+    tap_ok(good, "alone again it has a plan for that: %s", last.why_chunk);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    if (pinned) {
+        SPIPE_CHECK(spipe_pinned_free(x));
+        SPIPE_CHECK(spipe_pinned_free(y));
+    } else {
+        free(x);
+        free(y);
+    }
+}
+
+/* ---- Turns ---------------------------------------------------------------------------------- */
+
+/* Is a chunk issued before the copy in of the one before has ended? */
+static struct {
+    const spipe_priv_pipeline_t *p;
+    size_t early, issued;
+} turns;
+
+static cudaError_t watch(const spipe_chunk_t *c, void *user) {
+    const size_t depth = turns.p->plan.depth;
+    if (c->index > 0) {
+        const cudaEvent_t before = turns.p->memory.slots[(c->index - 1) % depth].in_done;
+        turns.early += cudaEventQuery(before) != cudaSuccess;
+        (void)cudaGetLastError(); /* not ready */
+        ++turns.issued;
+    }
+    return add(c, user);
+}
+
+static void test_turns(void) {
+    spipe_resources_t *r;
+    spipe_desc_t d = spipe_desc_default();
+    unsigned *x, *y;
+    size_t i, early;
+    int good;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    d.chunk = COUNT / 16;
+    d.depth = 8;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "watch", watch, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    turns.p = (const spipe_priv_pipeline_t *)(const void *)beside.p;
+    SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
+    good = right(x, y);
+    early = turns.early;
+    turns.early = turns.issued = 0;
+    run_beside(r);
+    good &= right(x, y);
+    tap_ok(good && early > 0 && turns.issued == 15 && turns.early == 0,
+           "beside others a chunk is issued when the copy before it has ended: %zu of %zu were "
+           "early, alone %zu",
+           turns.early, turns.issued, early);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
+/* The highest priority is for the run's own time. */
+static void test_priority(void) {
+    spipe_resources_t *r;
+    spipe_desc_t d = spipe_desc_default();
+    static unsigned x[COUNT], y[COUNT];
+    spipe_plan_t alone;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    d.priority = SPIPE_PRIORITY_HIGH;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    alone = *spipe_pipeline_plan(beside.p);
+    run_beside(r);
+    tap_ok(right(x, y) && beside.plan.chunk == alone.chunk && beside.r.runs_beside == OTHERS,
+           "a run of the highest priority is planned as if it were alone: chunks of %zu",
+           beside.plan.chunk);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+/* A one-shot run is planned each time. */
+static cudaError_t plan_once(const spipe_chunk_t *c, void *user) {
+    spipe_desc_t d = *(const spipe_desc_t *)user;
+    d.num_stages = 0;
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_TRY(spipe_plan(&d, 0, &beside.plan, NULL));
+    return add(c, NULL);
+}
+
+static void test_one_shot(void) {
+    static unsigned x[1], y[1];
+    spipe_resources_t *r;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_plan_t alone;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = 1;
+    spipe_add_input(&d, x, 4);
+    spipe_add_output(&d, y, 4);
+    spipe_add_stage(&d, "plan", plan_once, &d);
+    SPIPE_CHECK(spipe_plan(&d, 0, &alone, NULL));
+    SPIPE_CHECK(spipe_run(&d, NULL));
+    tap_ok(!strstr(alone.why_chunk, "beside") && strstr(beside.plan.why_chunk, "beside") &&
+               beside.plan.predicted_ms > alone.predicted_ms,
+           "a one-shot run's plan knows of a run under way: %.3f ms, alone %.3f",
+           beside.plan.predicted_ms, alone.predicted_ms);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+int main(void) {
+    test_plans(0, "pageable");
+    test_plans(1, "pinned");
+    test_turns();
+    test_priority();
+    test_one_shot();
+    return tap_done();
+}
