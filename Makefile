@@ -297,7 +297,7 @@ course: ## every lesson and exercise on hostcuda, and the pictures of docs/cours
 
 .PHONY: expect
 expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
-	@+$(submake) BACKEND=host SAN= examples
+	@+$(submake) BACKEND=host SAN= examples || true # what is not as said yet
 	@for source in examples/*.c examples/*.cu; do \
 	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \
 	    tests/tools/expected --write $$source $$log > build/expected && { cmp -s build/expected $$source || cp build/expected $$source; }; done

@@ -15,10 +15,10 @@
                 After the last batch nobody has waited for your stream: that is for you to do.
     Expect      (hostcuda) 101 pictures of 32 x 32, 3 epochs in batches of 4
                 decoding is modelled, 3 ms of waiting for each picture; the seconds are real
-                1 worker      ~0.92 s   1.00 x
-                2 workers     ~0.47 s  ~1.96 x
-                4 workers     ~0.24 s  ~3.85 x
-                no pipeline   ~0.92 s  ~1.00 x
+                1 worker      ?0.92 s   1.00 x
+                2 workers     ?0.47 s  ?1.96 x
+                4 workers     ?0.24 s  ?3.85 x
+                no pipeline   ?0.92 s  ?1.00 x
                 epoch 0 begins with the pictures 88 5 6 49
                 epoch 1 begins with the pictures 55 92 37 8
                 epoch 2 begins with the pictures 44 18 43 1

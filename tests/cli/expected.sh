@@ -39,6 +39,8 @@ accepted "~ allows twice" "" "kernel 2 took ~14.4 ms"
 refused  "~ does not allow more than twice" "" "kernel 2 took ~14.6 ms" "expects"
 refused  "~ does not allow less than half" "" "kernel 2 took ~3.5 ms" "expects"
 refused  "~ is for its own number alone" "" "kernel 1 took ~7.25 ms and 3" "no line like it"
+accepted "? allows any number" "" "kernel 2 took ?900 ms"
+refused  "? is for its own number alone" "" "kernel ?9 took 7.26 ms" "it prints"
 accepted "times of this CPU may be any" "; these times are this CPU's" "kernel 2 took 99.00 ms"
 refused  "its words may not" "; these times are this CPU's" "kernel 2 took 99.00 s" "no line like it"
 OPTION=--shape
