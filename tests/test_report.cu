@@ -1,4 +1,4 @@
-/*  test_report.cu -- a report tells what only a first run pays, CUDA's start and pages that are new,
+/*  test_report.cu -- a report tells what only a first run pays, CUDA's start and new pages, from
     from what every run takes. */
 #include "pipe_common.h"
 
