@@ -117,7 +117,7 @@ SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh)
 RUN_TESTS := $(TESTS) $(if $(filter host,$(BACKEND)),$(TESTS_HOST))
 # Not a test by itself: one of its two pipelines lacks an event wait, for ThreadSanitizer to find.
 MISSING_EVENT := $(if $(filter host,$(BACKEND)),$(basename $(wildcard tests/host/missing_event.cu)))
-PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png tests/docs/draw_overlap $(TESTS) $(TESTS_HOST) $(EXAMPLES) docs/course/pictures tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps versus))
+PROGRAMS  := $(addprefix $(BUILD)/,tests/tools/pgm_to_png tests/docs/draw_overlap $(TESTS) $(TESTS_HOST) $(EXAMPLES) docs/course/pictures tests/host/missing_event $(addprefix tests/bench/,bench async_sample costs files many multicopy_sample kernels model multi steps sweep versus))
 
 # What `make format` writes and lint holds to the layout rules (clang-format, one statement a line, no
 # nested ?:, no comma operator). And the texts that keep theirs.
@@ -459,6 +459,9 @@ bench-files: $(BUILD)/tests/bench/files ## on a GPU: files to the GPU beside thr
 
 bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once, with and without resources, and by hand; BENCH_ARGS=--quick
 	@$(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ]
+
+bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: what the planner's costs are fitted to, rings and runs beside each other; 2 minutes
+	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
 
 bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
 	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]

@@ -1,0 +1,281 @@
+/*  sweep.cu -- what the rows of the planner's costs are fitted to: rings of pageable memory by
+    chunk, slots and threads; and ways to run from 16 threads at once.
+
+    usage: sweep [--only rings|beside] [--smoke]
+    rings    512 MiB and 2 GiB of pageable memory through a kernel that takes little, kept: ms, the
+             median of the runs; then one-shot runs, and what of them is set-up.
+    beside   4 and 64 MiB each way, kept, from one thread and from 16: GB/s in and out of all of
+             them, with resources, by each of some ways; first by hand and as the library plans. */
+#include "bench_common.h"
+
+#include <atomic>
+
+static __global__ void scale(const float *x, float *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i] + 1.0f;
+}
+
+SPIPE_MAP_STAGE(scale_stage, scale, float, float)
+
+typedef struct options {
+    int smoke;
+    std::string only;
+} options_t;
+
+static double mib_of(size_t floats) { return (double)(floats * sizeof(float)) / (double)BENCH_MIB; }
+
+static spipe_desc_t describe(float *x, float *y, size_t n) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = n;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_stage_elementwise(&d, spipe_add_stage(&d, "scale", scale_stage, NULL));
+    return d;
+}
+
+/* ---- Rings ----------------------------------------------------------------------------------- */
+static double ring_ms(spipe_desc_t d, int runs) {
+    std::vector<double> ms;
+    spipe_pipeline_t *p;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (int k = 0; k < runs; ++k) {
+        const double began = bench_now_ms();
+        SPIPE_CHECK(spipe_pipeline_run(p, NULL));
+        if (k > 0) ms.push_back(bench_now_ms() - began);
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    return bench_median(ms);
+}
+
+static void ring_table(float *x, float *y, size_t n) {
+    static const double chunks[] = {0.75, 1.5, 2.25, 3.0, 4.5, 6.0, 9.0};
+    printf("\n%.0f MiB, kept, ms, by MiB in a chunk:\n\n| slots | threads a way |", mib_of(n));
+    for (double mib : chunks) printf(" %.2f |", mib);
+    printf("\n| --- | --- |");
+    for (size_t k = 0; k < sizeof chunks / sizeof *chunks; ++k) printf(" --- |");
+    printf("\n");
+    for (size_t depth : {12, 16}) {
+        for (size_t threads : {6, 7}) {
+            printf("| %zu | %zu |", depth, threads);
+            for (double mib : chunks) {
+                spipe_desc_t d = describe(x, y, n);
+                d.schedule = SPIPE_ENGINES;
+                d.staging = SPIPE_STAGING_COPY;
+                d.depth = depth;
+                d.threads = threads;
+                d.chunk = std::min(n, (size_t)(mib * (double)BENCH_MIB) / sizeof(float));
+                printf(" %.2f |", ring_ms(d, 5));
+                fflush(stdout);
+            }
+            printf("\n");
+        }
+    }
+}
+
+static void once_table(float *x, float *y, size_t n) {
+    printf(
+        "\n%.0f MiB, one call, chunks of 1.5 MiB: ms, and of them set-up\n\n"
+        "| threads a way | 8 slots | 10 | 12 | 14 | 16 |\n| --- | --- | --- | --- | --- | --- |\n",
+        mib_of(n));
+    for (size_t threads : {4, 5, 6, 7}) {
+        printf("| %zu |", threads);
+        for (size_t depth : {8, 10, 12, 14, 16}) {
+            std::vector<double> all, setup;
+            spipe_desc_t d = describe(x, y, n);
+            spipe_report_t r;
+            d.schedule = SPIPE_ENGINES;
+            d.staging = SPIPE_STAGING_COPY;
+            d.depth = depth;
+            d.threads = threads;
+            d.chunk = std::min(n, 3 * BENCH_MIB / 2 / sizeof(float));
+            for (int k = 0; k < 5; ++k) {
+                const double began = bench_now_ms();
+                SPIPE_CHECK_RUN(&d, &r);
+                all.push_back(bench_now_ms() - began);
+                setup.push_back(all.back() - r.wall_ms);
+            }
+            printf(" %.2f, %.2f |", bench_median(all), bench_median(setup));
+            fflush(stdout);
+        }
+        printf("\n");
+    }
+}
+
+static void rings(const options_t *o) {
+    const size_t most = o->smoke ? BENCH_MIB : 2 * BENCH_GIB, less = o->smoke ? most : most / 4;
+    bench_array_t x = bench_array_t(), y = bench_array_t();
+    SPIPE_CHECK(bench_array_need(&x, most, 0));
+    SPIPE_CHECK(bench_array_need(&y, most, 0));
+    ring_table((float *)x.at, (float *)y.at, less / sizeof(float));
+    if (!o->smoke) ring_table((float *)x.at, (float *)y.at, most / sizeof(float));
+    once_table((float *)x.at, (float *)y.at, less / sizeof(float));
+    bench_array_free(&x);
+    bench_array_free(&y);
+}
+
+/* ---- Beside each other ----------------------------------------------------------------------- */
+enum {
+    TEAM = 16
+};
+
+typedef struct way {
+    const char *name;
+    int hand;
+    spipe_schedule_t schedule;
+    double chunk_mib; /* 0 = the library chooses, < 0 the whole */
+    size_t depth, threads;
+} way_t;
+
+static const way_t pinned_ways[] = {
+    {"by hand", 1, SPIPE_ENGINES, 0, 1, 0},
+    {"as planned", 0, SPIPE_SCHEDULE_AUTO, 0, SPIPE_AUTO, SPIPE_AUTO},
+    {"the whole", 0, SPIPE_ENGINES, -1, 1, SPIPE_AUTO},
+    {"16 MiB, 2 slots", 0, SPIPE_ENGINES, 16, 2, SPIPE_AUTO},
+    {"4 MiB, 4 slots", 0, SPIPE_ENGINES, 4, 4, SPIPE_AUTO},
+    {"1 MiB, 4 slots", 0, SPIPE_ENGINES, 1, 4, SPIPE_AUTO}};
+
+static const way_t pageable_ways[] = {
+    {"by hand", 1, SPIPE_ENGINES, 0, 1, 0},
+    {"as planned", 0, SPIPE_SCHEDULE_AUTO, 0, SPIPE_AUTO, SPIPE_AUTO},
+    {"no thread, 0.5 MiB, 4 slots", 0, SPIPE_ENGINES, 0.5, 4, 0},
+    {"no thread, 1 MiB, 4 slots", 0, SPIPE_ENGINES, 1, 4, 0},
+    {"no thread, 2 MiB, 2 slots", 0, SPIPE_ENGINES, 2, 2, 0},
+    {"no thread, 4 MiB, 2 slots", 0, SPIPE_ENGINES, 4, 2, 0},
+    {"1 thread a way, 1 MiB, 4 slots", 0, SPIPE_ENGINES, 1, 4, 1},
+    {"2 threads a way, 1 MiB, 6 slots", 0, SPIPE_ENGINES, 1, 6, 2},
+    {"6 threads a way, 1 MiB, 12 slots", 0, SPIPE_ENGINES, 1, 12, 6}};
+
+typedef struct member {
+    float *x, *y, *dx, *dy;
+    size_t n;
+    cudaStream_t stream;
+    spipe_pipeline_t *p;
+} member_t;
+
+static void member_begin(member_t *m, const way_t *w, spipe_resources_t *r, int pinned) {
+    spipe_desc_t d = describe(m->x, m->y, m->n);
+    if (w->hand) {
+        SPIPE_CHECK(cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking));
+        SPIPE_CHECK(cudaMalloc((void **)&m->dx, m->n * sizeof *m->dx));
+        SPIPE_CHECK(cudaMalloc((void **)&m->dy, m->n * sizeof *m->dy));
+        return;
+    }
+    d.resources = r;
+    d.schedule = w->schedule;
+    d.depth = w->depth;
+    d.threads = w->threads;
+    if (!pinned && w->chunk_mib > 0) d.staging = SPIPE_STAGING_COPY;
+    if (w->chunk_mib < 0) d.chunk = m->n;
+    if (w->chunk_mib > 0) {
+        d.chunk = std::min(m->n, (size_t)(w->chunk_mib * (double)BENCH_MIB) / sizeof(float));
+    }
+    SPIPE_CHECK(spipe_pipeline_create(&m->p, &d, NULL));
+}
+
+static void member_run(member_t *m, const way_t *w) {
+    const size_t bytes = m->n * sizeof(float);
+    if (!w->hand) {
+        SPIPE_CHECK(spipe_pipeline_run(m->p, NULL));
+        return;
+    }
+    SPIPE_CHECK(cudaMemcpyAsync(m->dx, m->x, bytes, cudaMemcpyDefault, m->stream));
+    SPIPE_CHECK(
+        SPIPE_LAUNCH(scale, spipe_blocks(m->n, 256), 256, 0, m->stream, m->dx, m->dy, m->n));
+    SPIPE_CHECK(cudaMemcpyAsync(m->y, m->dy, bytes, cudaMemcpyDefault, m->stream));
+    SPIPE_CHECK(cudaStreamSynchronize(m->stream));
+}
+
+static void member_end(member_t *m, const way_t *w) {
+    SPIPE_CHECK(spipe_pipeline_destroy(m->p));
+    m->p = NULL;
+    if (!w->hand) return;
+    SPIPE_CHECK(cudaStreamDestroy(m->stream));
+    SPIPE_CHECK(cudaFree(m->dx));
+    SPIPE_CHECK(cudaFree(m->dy));
+}
+
+static double team_rate(std::vector<member_t> *members, const way_t *w, spipe_resources_t *r,
+                        int pinned, size_t threads, const options_t *o) {
+    std::vector<std::thread> team;
+    std::atomic<size_t> ready(0), runs(0);
+    std::atomic<int> go(0), stop(0);
+    double began, took;
+    for (size_t k = 0; k < threads; ++k) {
+        member_t *m = &(*members)[k];
+        team.emplace_back([=, &ready, &runs, &go, &stop] {
+            size_t mine = 0;
+            member_begin(m, w, r, pinned);
+            for (int warm = 0; warm < (o->smoke ? 1 : 12); ++warm) member_run(m, w);
+            ++ready;
+            while (!go) std::this_thread::yield();
+            for (; !stop; ++mine) member_run(m, w);
+            runs += mine;
+        });
+    }
+    while (ready < threads) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    began = bench_now_ms();
+    go = 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(o->smoke ? 5 : 200));
+    stop = 1;
+    for (std::thread &t : team) t.join();
+    took = bench_now_ms() - began;
+    for (size_t k = 0; k < threads; ++k) member_end(&(*members)[k], w);
+    return 2e-6 * (double)(runs * (*members)[0].n * sizeof(float)) / took;
+}
+
+template <size_t Num>
+static void beside_table(const way_t (&ways)[Num], size_t bytes, int pinned, spipe_resources_t *r,
+                         const options_t *o) {
+    std::vector<bench_array_t> x(TEAM), y(TEAM);
+    std::vector<member_t> members(TEAM);
+    for (size_t k = 0; k < TEAM; ++k) {
+        x[k] = y[k] = bench_array_t();
+        SPIPE_CHECK(bench_array_need(&x[k], bytes, pinned));
+        SPIPE_CHECK(bench_array_need(&y[k], bytes, pinned));
+        members[k] = member_t();
+        members[k].x = (float *)x[k].at;
+        members[k].y = (float *)y[k].at;
+        members[k].n = bytes / sizeof(float);
+    }
+    printf("\n%s, %zu KiB each way, GB/s:\n\n| way | 1 thread | %d |\n| --- | --- | --- |\n",
+           pinned ? "Pinned" : "Pageable", bytes / BENCH_KIB, (int)TEAM);
+    for (const way_t &w : ways) {
+        printf("| %s |", w.name);
+        for (size_t threads : {(size_t)1, (size_t)TEAM}) {
+            printf(" %.1f |", team_rate(&members, &w, r, pinned, threads, o));
+            fflush(stdout);
+        }
+        printf("\n");
+    }
+    for (size_t k = 0; k < TEAM; ++k) {
+        bench_array_free(&x[k]);
+        bench_array_free(&y[k]);
+    }
+}
+
+static void beside(const options_t *o) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r;
+    l.device_bytes = o->smoke ? 64 * BENCH_MIB : 4 * BENCH_GIB;
+    l.pinned_bytes = o->smoke ? 64 * BENCH_MIB : BENCH_GIB;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+    for (size_t mib : {4, 64}) {
+        const size_t bytes = o->smoke ? mib * BENCH_KIB : mib * BENCH_MIB;
+        beside_table(pinned_ways, bytes, 1, r, o);
+        beside_table(pageable_ways, bytes, 0, r, o);
+    }
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+int main(int argc, char **argv) {
+    options_t o = {0, ""};
+    for (int i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--smoke") == 0) o.smoke = 1;
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) o.only = argv[++i];
+    }
+    const bench_machine_t machine = bench_machine_or_skip(o.smoke);
+    bench_machine_print(&machine, stdout);
+    if (o.only.empty() || o.only == "rings") rings(&o);
+    if (o.only.empty() || o.only == "beside") beside(&o);
+    return 0;
+}
