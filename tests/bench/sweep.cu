@@ -102,7 +102,7 @@ static void once_table(float *x, float *y, size_t n) {
 }
 
 static void rings(const options_t *o) {
-    const size_t most = o->smoke ? BENCH_MIB : 2 * BENCH_GIB, less = o->smoke ? most : most / 4;
+    const size_t most = o->smoke ? 4 * BENCH_MIB : 2 * BENCH_GIB, less = most / 4;
     bench_array_t x = bench_array_t(), y = bench_array_t();
     SPIPE_CHECK(bench_array_need(&x, most, 0));
     SPIPE_CHECK(bench_array_need(&y, most, 0));
