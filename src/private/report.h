@@ -94,7 +94,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     const size_t moved = r->bytes_in + r->bytes_out;
     const int new_pages =
         r->new_page_bytes > moved / 8 && r->new_page_bytes >= SPIPE_PRIV_WORTH_SAYING_BYTES;
-    if (r->start_ms > 0.1 * all && r->start_ms >= SPIPE_PRIV_WORTH_SAYING_MS) {
+    if (r->start_ms > 0.1 * all && r->start_ms >= (double)SPIPE_PRIV_WORTH_SAYING_MS) {
         fprintf(to,
                 "  first     %.1f ms of that CUDA took to start: a second run takes %s %.1f ms\n",
                 r->start_ms, new_pages ? "less than" : "about", all - r->start_ms);
