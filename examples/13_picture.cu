@@ -25,6 +25,12 @@ enum {
 
 static const int RADIUS = 6;
 
+static void *need(size_t bytes) {
+    void *p = calloc(bytes, 1);
+    if (!p) exit(1);
+    return p;
+}
+
 /* Both filters over all rows of a picture. */
 static void filter(const picture_t *in, unsigned char *edges, unsigned char *blurred,
                    const spipe_sobel_t *sobel, const spipe_blur_t *blur) {
@@ -49,9 +55,8 @@ static int compare(const picture_t *in, const unsigned char *edges, const unsign
                    const spipe_sobel_t *sobel, const spipe_blur_t *blur) {
     const size_t n = in->width * in->rows;
     size_t wrong_edges = 0, wrong_blur = 0;
-    unsigned char *want = (unsigned char *)malloc(n);
-    float *middle = (float *)malloc(n * sizeof *middle);
-    if (!want || !middle) return 0;
+    unsigned char *want = (unsigned char *)need(n);
+    float *middle = (float *)need(n * sizeof *middle);
     spipe_sobel_cpu(want, in->pixels, sobel->width, in->rows);
     for (size_t i = 0; i < n; ++i) wrong_edges += edges[i] != want[i];
     spipe_blur_down_cpu(middle, in->pixels, blur, in->rows);
@@ -90,9 +95,8 @@ int main(int argc, char **argv) {
     }
     if (argc > 1 ? !picture_read(&in, argv[1]) : !paint(&in)) return 1;
     edges = blurred = in; /* of its size */
-    edges.pixels = (unsigned char *)malloc(in.width * in.rows);
-    blurred.pixels = (unsigned char *)malloc(in.width * in.rows);
-    if (!edges.pixels || !blurred.pixels) return 1;
+    edges.pixels = (unsigned char *)need(in.width * in.rows);
+    blurred.pixels = (unsigned char *)need(in.width * in.rows);
     const spipe_sobel_t sobel = {IN, EDGES, in.width};
     const spipe_blur_t blur = {IN, MIDDLE, BLURRED, in.width, RADIUS, 2.5f};
     filter(&in, edges.pixels, blurred.pixels, &sobel, &blur);

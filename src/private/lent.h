@@ -193,7 +193,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     int i;
     p->workers.beside = runs;
     p->workers.started = 1; /* so between() is called even where a run has no threads */
-    p->sync->single_threaded = 0;
+    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
