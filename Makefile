@@ -311,7 +311,7 @@ quick: ## under a minute: all headers as C and C++, the rules of lint, the core'
 	$(total)
 
 .PHONY: check
-check: ## under 4 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
+check: ## about 5 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
 	$(begin)
 	$(call part,part-rules)
 	$(call part,part-docs)

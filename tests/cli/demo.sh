@@ -12,7 +12,8 @@ good=0
 for path in $last; do case $path in /*) [ -s "$path" ] || good=1 ;; *) good=1 ;; esac; done
 [ "$(echo "$last" | grep -c .)" = 3 ] || good=1
 ok $good "it ends with three paths, and there are files"
-awk 'length($0) > 110 && !/\/demo\// { exit 1 }' "$dir/out"; ok $? "no line is longer than 110 columns"
+# but those of a sanitizer
+awk 'length($0) > 110 && !/\/demo\// && !/^==[0-9]+==/ { exit 1 }' "$dir/out"; ok $? "no line is longer than 110 columns"
 good=0
 for page in $(grep -o 'src="[^"]*"' "$dir/demo/compare.html" | cut -d '"' -f 2); do
     grep -q '<h2>Why was it not faster?</h2>' "$dir/demo/$page" || good=1
