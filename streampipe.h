@@ -2555,7 +2555,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them; memory_uncached fits
+           with touching the slots and freeing them (`make bench-versus`); memory_uncached fits
            `make bench-sweep`, staged_s tests/bench/versus.cu and tests/bench/bench.cu. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
@@ -2567,7 +2567,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
-           memory's rates fit `make bench-sweep`. */
+           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
+           `make bench-versus`, and have not been measured again since. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
@@ -9196,8 +9197,8 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
 /* ---- 14 resources: the law beside other runs -------------------------------------------------
    How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
 
-/* Seconds for which a run takes the processors: those that copy do so beside the calling threads,
-   one a run, which wait for the GPU most of the time without giving their processor up. */
+/* Seconds of all processors that a run's copying takes. Staging threads have the processors that
+   the calling threads leave: that of each run keeps one busy while it waits for the GPU. */
 SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;

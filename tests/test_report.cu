@@ -1,5 +1,5 @@
 /*  test_report.cu -- a report tells what only a first run pays, CUDA's start and new pages, from
-    from what every run takes. */
+    what every run takes. */
 #include "pipe_common.h"
 
 #if defined(__linux__)

@@ -1,8 +1,8 @@
 /* ---- 14 resources: the law beside other runs -------------------------------------------------
    How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
 
-/* Seconds for which a run takes the processors: those that copy do so beside the calling threads,
-   one a run, which wait for the GPU most of the time without giving their processor up. */
+/* Seconds of all processors that a run's copying takes. Staging threads have the processors that
+   the calling threads leave: that of each run keeps one busy while it waits for the GPU. */
 SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;
