@@ -2563,17 +2563,17 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   58.0,            22.0,   30.0,    30.0,
+            7.2,  7.2,   88.0,   58.0,            22.0,   50.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
            memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
            `make bench-versus`, and have not been measured again since. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.8,  5.8,   78.0,   50.0,            22.0,   50.0,    30.0,
-            8.0,  190.0,  16.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    30.0,
+            10.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -2612,6 +2612,7 @@ enum {
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
+    SPIPE_PRIV_MANY_PAGES = 8,          /* huge pages from which a ring is a whole number of them */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
     SPIPE_PRIV_ARENA_SLACK =
@@ -2620,7 +2621,6 @@ enum {
 
 #define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_SLOT_MARGIN    1.25  /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
 #define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
 #define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */
@@ -3025,6 +3025,11 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
    What the planner has to know of a request, as numbers: taken from the description, the device's
    facts and the kinds of memory. Reads only; nothing here depends on a choice. */
 
+/* Sizes in the law's numbers and back. Sizes are below 2^63, so one instruction converts them. */
+SPIPE_PRIV_OFTEN double spipe_priv_real(size_t size) { return (double)(int64_t)size; }
+
+SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_t)number; }
+
 /* What kind of memory a host array is; of other buffers nothing is known. */
 typedef struct spipe_priv_array {
     int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
@@ -3112,7 +3117,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
 
 SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
     if (b->halo_before == 0 && b->halo_after == 0) return;
-    w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
+    w->halo += spipe_priv_real(b->halo_before + b->halo_after) * spipe_priv_real(b->elem_bytes);
     if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
     if (w->least_chunk < b->halo_after) w->least_chunk = b->halo_after;
     w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
@@ -3120,7 +3125,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
-    const double bytes = (double)b->elem_bytes;
+    const double bytes = spipe_priv_real(b->elem_bytes);
     const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
     if (b->kind == SPIPE_RESIDENT) {
@@ -3204,14 +3209,14 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
-    w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
+    w.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
     }
     w.count = d->count;
     if (spipe_priv_endless(d)) {
-        w.count = (size_t)((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
+        w.count = spipe_priv_whole((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
     }
     return w;
 }
@@ -3262,7 +3267,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
     const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
-    return (double)full + 1.0;
+    return spipe_priv_real(full) + 1.0;
 }
 
 SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
@@ -3283,8 +3288,9 @@ SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spi
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
-    const double elements = (double)y->chunk * (double)y->batch;
-    return (double)y->depth * elements * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
+    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch);
+    return spipe_priv_real(y->depth) * elements *
+           (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
 }
 
 /* The copy engines: both directions are slower while both are busy. */
@@ -3315,7 +3321,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
-    const double threads = (double)(y->fill_threads + y->drain_threads);
+    const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
@@ -3329,8 +3335,8 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
-    fill = spipe_priv_min((double)y->fill_threads + help, n);
-    drain = spipe_priv_min((double)y->drain_threads + help, n);
+    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
+    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
     if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
 }
@@ -3347,22 +3353,22 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
                                                            const spipe_priv_work_t *w,
                                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
-    const double elements = (double)w->count / n;
+    const double elements = spipe_priv_real(w->count) / n;
     const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
     spipe_priv_engines_t e;
     double limit;
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
     e.kernel = w->kernel_s / n + 0.5 * c->launch_s * w->num_stages; /* two kernel streams */
-    e.issue =
-        c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
+    e.issue = c->call_s *
+              (y->replay ? 1.0 : calls + spipe_priv_real((y->batch - 1) * (size_t)w->num_stages));
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
     limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes; /* in a long run threads are awake */
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
-    limit /= (double)y->depth;
-    if ((double)y->depth < n) e.busiest = spipe_priv_max(e.busiest, limit);
+    limit /= spipe_priv_real(y->depth);
+    if (spipe_priv_real(y->depth) < n) e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
     return e;
 }
@@ -3371,12 +3377,12 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
-    const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
-    const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
+    const double arrays = spipe_priv_real(w->count) * (w->pageable_in + w->pageable_out);
+    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_PAID) return 0.0;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
-    s += c->start_s * (double)(y->fill_threads + y->drain_threads);
+    s += c->start_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
         s += arrays / c->pin_arrays;
@@ -3387,12 +3393,12 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const int slots = y->pageable_slots;
     const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
     const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
-    const double held = w->held * (double)y->depth * (double)y->chunk;
+    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
@@ -3404,7 +3410,7 @@ SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const s
 SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
                                                     const spipe_priv_work_t *w,
                                                     const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
+    const double n = spipe_priv_num_batches(w, y), part = spipe_priv_real(w->count) / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
     double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;
@@ -3459,7 +3465,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const sp
    never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
-    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    size_t chunk = spipe_priv_whole(bytes / spipe_priv_busier(w));
     if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
     if (chunk < w->least_chunk) chunk = w->least_chunk;
     return chunk > 0 ? chunk : 1;
@@ -3496,35 +3502,26 @@ SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe
     return busy > segments ? busy : segments;
 }
 
-/* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
-   the direction that has more, as a chunk that is filled waits for those before it. */
-SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t *c,
-                                            const spipe_priv_work_t *w, spipe_priv_way_t y) {
-    const size_t least = spipe_priv_least_depth(d, w, &y);
-    const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
-    size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
-    double period, latency;
-    spipe_priv_engines_t e;
+/* Slots, in even number because chunks alternate between two kernel streams: one for each staging
+   thread and two that are being copied; and two for each thread of the direction that has more, as
+   a chunk that is filled waits for those before it. */
+SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                            const spipe_priv_way_t *y) {
+    const size_t least = spipe_priv_least_depth(d, w, y);
+    const size_t busier = y->fill_threads > y->drain_threads ? y->fill_threads : y->drain_threads;
+    size_t depth = y->fill_threads + y->drain_threads + 2;
     if (d->schedule == SPIPE_SERIAL) return 1;
     if (d->depth != SPIPE_AUTO) return d->depth;
-    if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
-    y.depth = SPIPE_MAX_DEPTH;
-    e = spipe_priv_engines_of(c, w, &y);
-    latency = spipe_priv_latency(c, w, &e);
-    period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
-    depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
-    if (most < 2 * busier) most = 2 * busier;
     if (depth < 2 * busier) depth = 2 * busier;
-    if (depth > most) depth = most;
-    depth += depth % 2; /* chunks alternate between two kernel streams */
-    if (depth < least) depth = least;
+    depth += depth % 2;
+    if (depth < least || !spipe_priv_is_staged(w, y)) depth = least;
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               spipe_priv_way_t *y, size_t threads) {
-    const double elements = (double)y->chunk * (double)y->batch, wake = c->wake_s;
+    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch), wake = c->wake_s;
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double fill = in > 0.0 ? in / c->fill + wake : 0.0;
@@ -3532,7 +3529,7 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     const double share = fill / (fill + drain);
     y->fill_threads = 0;
     if (fill > 0.0) { /* the nearest whole number */
-        y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2;
+        y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
     }
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
@@ -3566,10 +3563,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
 }
 
-/* ---- src/private/plan.h ---- */
-/* ---- 11 plan: choosing ---------------------------------------------------------------------
-   Lists ways to do the work, predicts each by the law, keeps the best few. Pure: no state, no
-   allocation, no CUDA call, so it runs again whenever the work changes. */
+/* ---- src/private/rings.h ---- */
+/* ---- 11 plan: rings of slots ----------------------------------------------------------------
+   Compares rings by the law: sizes of chunks, numbers of threads and of slots; keeps the best few
+   ways. Pure: no state, no allocation, no CUDA call. */
 typedef struct spipe_priv_planner {
     const spipe_costs_t *costs;
     const spipe_priv_work_t *work;
@@ -3579,17 +3576,19 @@ typedef struct spipe_priv_planner {
     size_t device_bytes; /* memory there is, 0 = take what is needed */
     size_t pinned_bytes;
     int num_compared;
+    double to_beat; /* seconds of the best way with another staging; 0 = there is none */
+    int fine;       /* 1 = near the best so far every number of threads and of slots is compared */
 } spipe_priv_planner_t;
 
 /* Whether two numbers of threads are so close that one run of them is enough. */
 SPIPE_API int spipe_priv_close(size_t a, size_t b) {
-    const double x = (double)a, y = (double)b;
+    const double x = spipe_priv_real(a), y = spipe_priv_real(b);
     return spipe_priv_max(x, y) <= SPIPE_PRIV_OTHER_THREADS * spipe_priv_min(x, y);
 }
 
 /* Whether two ways are so alike that only one is worth running. */
 SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv_way_t *b) {
-    const double x = (double)(a->chunk * a->batch), y = (double)(b->chunk * b->batch);
+    const double x = spipe_priv_real(a->chunk * a->batch), y = spipe_priv_real(b->chunk * b->batch);
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
     if (a->pageable_slots != b->pageable_slots) return 0;
@@ -3601,103 +3600,147 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
 
 /* Whether the slots of a way fit into the memory there is. */
 SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_priv_way_t *y) {
-    const double slots = (double)y->depth * (double)(y->chunk * y->batch);
+    const double slots = spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
-    const double halos = in_place ? 0.0 : (double)y->depth * p->work->halo;
+    const double halos = in_place ? 0.0 : spipe_priv_real(y->depth) * p->work->halo;
     const double device = slots * (in_place ? p->work->temps : p->work->held) + halos;
     if (device > p->work->memory) return 0;
-    if (p->device_bytes > 0 && device > (double)p->device_bytes) return 0;
+    if (p->device_bytes > 0 && device > spipe_priv_real(p->device_bytes)) return 0;
     if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
-    return spipe_priv_ring_bytes(p->work, y) <= (double)p->pinned_bytes;
+    return spipe_priv_ring_bytes(p->work, y) <= spipe_priv_real(p->pinned_bytes);
 }
 
 /* Puts a way among the best, in order; of two that are alike the better one stays. Returns what it
    is predicted to take. */
-SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     size_t k = 0;
-    y.predicted_s = spipe_priv_predict(p->costs, p->work, &y);
+    y->predicted_s = spipe_priv_predict(p->costs, p->work, y);
     if (p->work->beside) {
-        y.predicted_s = p->work->beside(p->work, p->costs, &y, y.predicted_s);
+        y->predicted_s = p->work->beside(p->work, p->costs, y, y->predicted_s);
     }
-    if (!spipe_priv_fits(p, &y)) y.predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
+    if (!spipe_priv_fits(p, y)) y->predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
-    while (k < p->num && !spipe_priv_alike(&p->best[k], &y)) ++k;
+    while (k < p->num && !spipe_priv_alike(&p->best[k], y)) ++k;
     if (k == p->capacity) --k;
-    if (k < p->num && p->best[k].predicted_s <= y.predicted_s) return y.predicted_s;
+    if (k < p->num && p->best[k].predicted_s <= y->predicted_s) return y->predicted_s;
     if (k == p->num) ++p->num;
-    for (; k > 0 && p->best[k - 1].predicted_s > y.predicted_s; --k) p->best[k] = p->best[k - 1];
-    p->best[k] = y;
-    return y.predicted_s;
+    for (; k > 0 && p->best[k - 1].predicted_s > y->predicted_s; --k) p->best[k] = p->best[k - 1];
+    p->best[k] = *y;
+    return y->predicted_s;
 }
 
-/* Completes a way whose chunk and staging are known, and compares it. */
-SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+/* Whether fewer slots than the busiest engine asks for may be better: a one-shot run has to make
+   its slots. */
+SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
+                                              const spipe_priv_way_t *y) {
+    const spipe_priv_work_t *w = p->work;
+    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return 0;
+    if (spipe_priv_host_threads(p->desc, w, y) > 1) return 0;
+    return !(w->flags & SPIPE_PRIV_PAID) || (w->flags & SPIPE_PRIV_FEW_PINS);
+}
+
+/* Completes a way whose chunk and threads are known, and compares it. */
+SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     double took;
     int fewer;
-    y.depth = spipe_priv_depth_for(p->desc, p->costs, w, y);
+    y->depth = spipe_priv_depth_for(p->desc, w, y);
     if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
-        const double n = spipe_priv_num_batches(w, &y);
-        if ((double)y.depth > n) y.depth = (size_t)n; /* no slot for a batch that does not come */
+        const double n = spipe_priv_num_batches(w, y);
+        if (spipe_priv_real(y->depth) > n)
+            y->depth = spipe_priv_whole(n); /* no slot for a batch that does not come */
     }
     took = spipe_priv_consider(p, y);
-    if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return took;
-    if (spipe_priv_host_threads(p->desc, w, &y) > 1) return took;
-    if ((w->flags & SPIPE_PRIV_PAID) && !(w->flags & SPIPE_PRIV_FEW_PINS)) return took;
-    for (fewer = 0; fewer < 2 && y.depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
-        y.depth -= y.depth / SPIPE_PRIV_COPY_SLOTS; /* a one-shot run has to make its slots */
-        y.depth -= y.depth % 2;
+    if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
+    for (fewer = 0; fewer < 2 && y->depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
+        y->depth -= y->depth / SPIPE_PRIV_COPY_SLOTS;
+        y->depth -= y->depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
 }
 
-/* Numbers of threads for a staged way whose chunk is known. Fine: each number up to the most; else
-   both directions get one more as long as that gains something. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y,
-                                                int fine) {
+/* Staging threads of the best so far, less two each way: with fewer another chunk is not better. */
+SPIPE_PRIV_RARE size_t spipe_priv_threads_from(const spipe_priv_planner_t *p, size_t ways) {
+    const size_t best = p->num > 0 ? p->best[0].fill_threads + p->best[0].drain_threads : 0;
+    const size_t from = best - best % ways;
+    return from > 2 * ways ? from - 2 * ways : 0;
+}
+
+/* So many threads for a staged way whose chunk is known, shared between both directions. */
+SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planner_t *p,
+                                                         spipe_priv_way_t y, size_t threads) {
+    const size_t asked = p->desc->threads;
+    y.fill_threads = y.drain_threads = 0;
+    if (threads > 0) spipe_priv_share_threads(p->costs, p->work, &y, threads);
+    if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
+    if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
+    y.caller_helps = threads == 0;
+    return y;
+}
+
+/* Whether another staging is so much better than what takes so long that no closer look helps. */
+SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double seconds) {
+    return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
+}
+
+/* Numbers of threads for a staged way whose chunk is known: both directions get one more as long as
+   that gains something; fine: each number, up to two more each way than the best so far has. Fewer
+   slots and a helping caller are compared for each number, or, in a run that is planned once, for
+   the best of them. */
+SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
-    const size_t ways = both ? 2 : 1, asked = p->desc->threads;
+    const size_t ways = both ? 2 : 1;
     const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
-    size_t most = spipe_priv_most_threads(w, &y), threads = may_help ? 0 : ways;
+    const int all_help = p->fine || p->capacity > 1;
+    const size_t reach = 2 * ways;
+    size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);
+    size_t best = 0;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
     int more = 0;
+    if (threads == 0 && !may_help) threads = ways;
+    if (p->fine && most > threads + 2 * reach) most = threads + 2 * reach;
     if (w->flags & SPIPE_PRIV_SPLIT)
-        threads = most; /* the law does not know what their work takes */
+        threads = most = spipe_priv_most_threads(w, &y); /* nobody knows what their work takes */
     else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
-        most = ways; /* sources and sinks see chunks in order */
-    if (asked != SPIPE_AUTO) threads = most = ways * asked;
-    for (; threads <= most && (fine || more < 2); threads += fine ? 1 : ways) {
-        y.fill_threads = y.drain_threads = 0;
-        if (threads > 0) spipe_priv_share_threads(p->costs, w, &y, threads);
-        if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
-        if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
-        y.caller_helps = threads == 0;
-        took = spipe_priv_consider_ring(p, y);
-        if (threads > 0 && may_help) {
+        threads = most = ways; /* sources and sinks see chunks in order */
+    if (p->desc->threads != SPIPE_AUTO) threads = most = ways * p->desc->threads;
+    for (; threads <= most && (p->fine || more < 2); threads += p->fine ? 1 : ways) {
+        y = spipe_priv_with_threads(p, y, threads);
+        took = spipe_priv_consider_ring(p, &y);
+        if (all_help && threads > 0 && may_help) {
             y.caller_helps = 1;
-            took = spipe_priv_min(took, spipe_priv_consider_ring(p, y));
+            took = spipe_priv_min(took, spipe_priv_consider_ring(p, &y));
         }
         more = took < least ? 0 : more + 1;
+        if (took < least) best = threads;
         least = spipe_priv_min(least, took);
     }
+    if (all_help || spipe_priv_is_beaten(p, least)) return;
+    p->fine = 1;
+    y = spipe_priv_with_threads(p, y, best);
+    spipe_priv_consider_ring(p, &y);
+    if (best == 0 && most > 0) y = spipe_priv_with_threads(p, y, ways);
+    y.caller_helps = 1;
+    if (may_help) spipe_priv_consider_ring(p, &y);
+    p->fine = 0;
 }
 
 /* Chunks that the user made far smaller than a copy is worth are copied several at a time. */
 SPIPE_PRIV_RARE void spipe_priv_consider_batches(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const double chunk = (double)y.chunk * spipe_priv_busier(w);
+    const double chunk = spipe_priv_real(y.chunk) * spipe_priv_busier(w);
     const double most = SPIPE_PRIV_MOST_CHUNK;
     const size_t chunks = w->count == 0 ? 1 : (w->count - 1) / y.chunk + 1;
     y.batch = 1;
-    spipe_priv_consider_ring(p, y);
+    spipe_priv_consider_ring(p, &y);
     if (!(w->flags & SPIPE_PRIV_MAY_BATCH) || y.schedule != SPIPE_ENGINES) return;
-    for (y.batch = 2; y.batch < chunks && chunk * (double)y.batch <= most; y.batch *= 2) {
-        spipe_priv_consider_ring(p, y);
+    for (y.batch = 2; y.batch < chunks && chunk * spipe_priv_real(y.batch) <= most; y.batch *= 2) {
+        spipe_priv_consider_ring(p, &y);
     }
     y.batch = chunks;
-    if (chunks > 1 && chunk * (double)chunks <= most) spipe_priv_consider_ring(p, y);
+    if (chunks > 1 && chunk * spipe_priv_real(chunks) <= most) spipe_priv_consider_ring(p, &y);
 }
 
 /* A way whose chunk is known: staged by some threads, or copied as it is, or in batches. */
@@ -3705,16 +3748,16 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_pr
     const size_t most = spipe_priv_most_chunk(p->desc, p->work, &y);
     if (p->desc->chunk == SPIPE_AUTO && y.chunk > most) y.chunk = most;
     if (spipe_priv_is_staged(p->work, &y))
-        spipe_priv_consider_staged(p, y, 0);
+        spipe_priv_consider_staged(p, y);
     else if (p->desc->chunk != SPIPE_AUTO)
         spipe_priv_consider_batches(p, y);
     else
-        spipe_priv_consider_ring(p, y);
+        spipe_priv_consider_ring(p, &y);
     if (!(p->work->flags & SPIPE_PRIV_MAY_REPLAY) || !(p->work->flags & SPIPE_PRIV_KEPT)) return;
     if (spipe_priv_num_batches(p->work, &y) > (double)SPIPE_PRIV_MAX_REPLAY) return;
     if (spipe_priv_num_batches(p->work, &y) < 2.0) return;
     y.replay = 1;
-    spipe_priv_consider_ring(p, y);
+    spipe_priv_consider_ring(p, &y);
 }
 
 /* Below the ladder: halves the chunk until some way fits into the memory there is. */
@@ -3727,40 +3770,66 @@ SPIPE_PRIV_RARE void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t
     }
 }
 
-/* Between the rungs of the ladder: chunks near the best so far that divide the whole evenly; then
-   every number of threads for the best of them. */
+/* A chunk near the best so far, with its threads, and with one more. */
+SPIPE_PRIV_RARE void spipe_priv_consider_near(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const size_t threads = y.fill_threads + y.drain_threads + 1;
+    if (p->capacity > 1 && spipe_priv_is_staged(p->work, &y)) {
+        spipe_priv_consider_staged(p, y);
+        return;
+    }
+    spipe_priv_consider_ring(p, &y);
+    if (threads == 1 || p->desc->threads != SPIPE_AUTO) return;
+    if (threads > spipe_priv_most_threads(p->work, &y)) return;
+    spipe_priv_share_threads(p->costs, p->work, &y, threads);
+    spipe_priv_consider_ring(p, &y);
+}
+
+/* Near the best so far: every number of threads and of slots, and chunks between the rungs of the
+   ladder, which divide the whole evenly; then threads and slots again for the best of those. */
 SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
-    const size_t n = (size_t)spipe_priv_num_batches(p->work, &p->best[0]);
-    size_t parts = n - n / SPIPE_PRIV_REFINE_DOWN;
+    const int staged = spipe_priv_is_staged(p->work, &y);
+    const size_t least = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
+    size_t n, parts, chunk;
     if (p->best[0].schedule != y.schedule || p->best[0].staging != y.staging) return;
+    if (spipe_priv_is_beaten(p, p->best[0].predicted_s)) return;
+    p->fine = 1;
+    if (staged) spipe_priv_consider_staged(p, p->best[0]);
+    y = p->best[0];
+    chunk = y.chunk;
+    n = spipe_priv_whole(spipe_priv_num_batches(p->work, &y));
+    parts = n - n / SPIPE_PRIV_REFINE_DOWN;
     for (; parts <= n + n / SPIPE_PRIV_REFINE_UP + 1; parts += n / SPIPE_PRIV_REFINE_STEPS + 1) {
         y.chunk = spipe_priv_part_of(p->work, parts);
-        if (parts != n) spipe_priv_consider_chunk(p, y);
+        if (parts == n || y.chunk > spipe_priv_most_chunk(p->desc, p->work, &y)) continue;
+        if (parts > n && y.chunk < least) continue;
+        spipe_priv_consider_near(p, y);
     }
-    y = p->best[0];
-    if (y.fill_threads + y.drain_threads > 0) spipe_priv_consider_staged(p, y, 1);
+    if (staged && p->best[0].chunk != chunk) spipe_priv_consider_staged(p, p->best[0]);
+    p->fine = 0;
 }
 
 /* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
 SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const double total = (double)w->count * spipe_priv_busier(w);
+    const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
     const int compared = p->num_compared;
     size_t parts, bytes;
     y.chunk = p->desc->chunk;
     if (y.chunk != SPIPE_AUTO) {
+        p->fine = 1;
         spipe_priv_consider_chunk(p, y);
+        p->fine = 0;
         return;
     }
     for (parts = 1; parts <= SPIPE_MAX_DEPTH; parts *= 2) {
-        if (total > (double)parts * (double)SPIPE_PRIV_MOST_CHUNK) continue;
+        if (total > spipe_priv_real(parts) * (double)SPIPE_PRIV_MOST_CHUNK) continue;
         y.chunk = spipe_priv_part_of(w, parts);
         spipe_priv_consider_chunk(p, y);
     }
     for (bytes = SPIPE_PRIV_LEAST_CHUNK; bytes <= SPIPE_PRIV_MOST_CHUNK; bytes *= 2) {
-        y.chunk = spipe_priv_chunk_of(w, (double)bytes);
+        y.chunk = spipe_priv_chunk_of(w, spipe_priv_real(bytes));
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
-        y.chunk = spipe_priv_chunk_of(w, 1.5 * (double)bytes);
+        y.chunk = spipe_priv_chunk_of(w, 1.5 * spipe_priv_real(bytes));
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
     if (p->num_compared == compared) { /* one element, or its halo, exceeds the ladder */
@@ -3770,6 +3839,11 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
     spipe_priv_refine(p, y);
     spipe_priv_shrink(p, y);
 }
+
+/* ---- src/private/plan.h ---- */
+/* ---- 11 plan: choosing ---------------------------------------------------------------------
+   Lists the ways to do the work: rings with each way to stage, zero-copy, CUDA's own copies. Pure,
+   so it runs again whenever the work changes. */
 
 /* Zero-copy: the whole in one launch of each stage, or a few parts side by side. */
 SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spipe_priv_way_t y) {
@@ -3781,19 +3855,40 @@ SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spip
     for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; parts *= 2) {
         y.chunk = spipe_priv_part_of(p->work, parts);
         if (one_shot && p->desc->depth == SPIPE_AUTO) y.depth = parts;
-        spipe_priv_consider(p, y);
+        spipe_priv_consider(p, &y);
     }
 }
 
-/* Considers a way to stage unless its set-up and its bytes alone take longer than the best way so
-   far: planning small runs must not take long itself. */
+/* The least that any ring can take: its set-up, the smallest batch's way through all engines, and
+   the link for the rest. */
+SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
+    const spipe_priv_work_t *w = p->work;
+    const size_t ladder = spipe_priv_chunk_of(w, SPIPE_PRIV_LEAST_CHUNK);
+    spipe_priv_engines_t e;
+    double rest;
+    y.depth = y.batch = 1;
+    y.chunk = spipe_priv_part_of(w, SPIPE_MAX_DEPTH);
+    if (y.chunk > ladder) y.chunk = ladder;
+    e = spipe_priv_engines_of(p->costs, w, &y);
+    rest = spipe_priv_real(w->count) - spipe_priv_real(y.chunk);
+    rest *= spipe_priv_max(w->in / p->costs->link_in, w->out / p->costs->link_out);
+    return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, w, &e) + rest;
+}
+
+/* Considers rings with a way to stage unless the least that they can take is longer than the best
+   way so far: planning small runs must not take long itself. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    double least;
-    y.chunk = y.depth = y.batch = 1;
-    least = spipe_priv_setup(p->costs, w, &y) +
-            (double)w->count * spipe_priv_busier(w) / p->costs->link_in;
-    if (p->num < p->capacity || least < p->best[0].predicted_s) spipe_priv_consider_chunks(p, y);
+    const spipe_priv_way_t best = p->best[0];
+    const double least = spipe_priv_least_time(p, y);
+    const size_t num = p->num;
+    if (num == p->capacity && !w->beside && least >= best.predicted_s) return;
+    if (p->capacity == 1) p->num = 0; /* so that its own best is looked at closely */
+    p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
+    spipe_priv_consider_chunks(p, y);
+    p->to_beat = 0.0;
+    if (p->capacity > 1 || num == 0 || p->best[0].predicted_s < best.predicted_s) return;
+    p->best[0] = best;
 }
 
 /* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
@@ -3807,10 +3902,10 @@ SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
     if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
     if (p->desc->depth != SPIPE_AUTO || p->desc->chunk != SPIPE_AUTO) return;
     y.chunk = spipe_priv_part_of(w, 1);
-    if ((double)y.chunk * spipe_priv_busier(w) > (double)SPIPE_PRIV_MOST_CHUNK) return;
+    if (spipe_priv_real(y.chunk) * spipe_priv_busier(w) > (double)SPIPE_PRIV_MOST_CHUNK) return;
     y.depth = 1;
     y.pageable_slots = 1;
-    spipe_priv_consider(p, y);
+    spipe_priv_consider(p, &y);
 }
 
 /* What may be done about pageable arrays. */
@@ -3870,10 +3965,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
         spipe_priv_consider_zero_copy(p, y);
         return spipe_priv_drop_unfit(p);
     }
-    spipe_priv_consider_stagings(p, y);
     if (asked == SPIPE_SCHEDULE_AUTO && (p->work->flags & SPIPE_PRIV_MAY_ZERO_COPY)) {
         spipe_priv_consider_zero_copy(p, y);
     }
+    spipe_priv_consider_stagings(p, y);
     return spipe_priv_drop_unfit(p);
 }
 
@@ -3971,7 +4066,8 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
 /* Kernels' time while nobody has measured it. */
 SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
                                                  const spipe_priv_work_t *w) {
-    return SPIPE_PRIV_ASSUMED_KERNEL * (double)w->count * spipe_priv_busier(w) / c->link_both;
+    return SPIPE_PRIV_ASSUMED_KERNEL * spipe_priv_real(w->count) * spipe_priv_busier(w) /
+           c->link_both;
 }
 
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
@@ -4633,7 +4729,8 @@ SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double sta
 
 /* Bytes of the whole that are in pageable arrays, or pass through sources and sinks. */
 SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
-    return (double)w->count * (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
+    return spipe_priv_real(w->count) *
+           (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
 /* 1 = the system refused to pin a ring, and a quarter of it. */
@@ -4649,10 +4746,10 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
     if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
-    if (r->device_limit > 0 && w.memory > (double)r->device_limit) {
-        w.memory = (double)r->device_limit;
+    if (r->device_limit > 0 && w.memory > spipe_priv_real(r->device_limit)) {
+        w.memory = spipe_priv_real(r->device_limit);
     }
-    w.cache = (double)r->cache;
+    w.cache = spipe_priv_real(r->cache);
     w.runs = r->runs;
     w.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
@@ -5469,12 +5566,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Arenas of these sizes. */
+/* Arenas of these sizes. Much pinned memory ends with a huge page, as it begins: touching and
+   pinning what is left in pages of 4 KiB takes 0.8 to 1.4 ms. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     if (p->provider) return p->provider->arenas(p, device, pinned);
+    if (pinned / huge >= SPIPE_PRIV_MANY_PAGES) pinned += (huge - pinned % huge) % huge;
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
@@ -9203,16 +9303,16 @@ SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const s
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;
     const size_t taken = threads > 0 ? w->runs : 0;
-    return copying / (double)(w->cpus > taken ? w->cpus - taken : 1);
+    return copying / spipe_priv_real(w->cpus > taken ? w->cpus - taken : 1);
 }
 
 /* Seconds for which a run takes what it shares: the link, the kernels, the host's memory, the
    processors; the longest of them. */
 SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spipe_costs_t *c,
                                            const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const double staged = count * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
-    const double rings = (double)w->runs * spipe_priv_ring_bytes(w, y);
+    const double rings = spipe_priv_real(w->runs) * spipe_priv_ring_bytes(w, y);
     spipe_priv_engines_t e;
     double longest;
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
@@ -9233,7 +9333,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
    ways for which that is equal the one that takes the least alone is the best. */
 SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
                                          const spipe_priv_way_t *y, double alone) {
-    const double runs = (double)w->runs;
+    const double runs = spipe_priv_real(w->runs);
     const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
     if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
     return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +

@@ -81,7 +81,8 @@ static void scene_plan(scene_t *s) {
     s->work.kernel_s =
         s->kernel_share * (double)s->work.count * spipe_priv_busier(&s->work) / r->costs.link_both;
     s->work.cache = s->cache;
-    s->num = spipe_priv_request_plan(r, &s->work, s->ways, SPIPE_PRIV_CANDIDATES, &s->plan);
+    s->num = spipe_priv_request_plan(r, &s->work, s->ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1,
+                                     &s->plan);
 }
 
 /* pageable: 0 = none is, 1 = all arrays are, 2 = some. */
@@ -168,7 +169,7 @@ static void grid_depths(grid_t *g, spipe_priv_way_t y) {
         for (; y.depth <= SPIPE_MAX_DEPTH; ++y.depth) grid_try(g, y);
         return;
     }
-    y.depth = spipe_priv_depth_for(&s->request.desc, &s->request.costs, &s->work, y);
+    y.depth = spipe_priv_depth_for(&s->request.desc, &s->work, &y);
     if (!s->request.kept && (double)y.depth > batches) y.depth = (size_t)batches;
     grid_try(g, y);
 }

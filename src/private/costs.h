@@ -54,17 +54,17 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   58.0,            22.0,   30.0,    30.0,
+            7.2,  7.2,   88.0,   58.0,            22.0,   50.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
-            10.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
+            12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
            memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
            `make bench-versus`, and have not been measured again since. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.8,  5.8,   78.0,   50.0,            22.0,   50.0,    30.0,
-            8.0,  190.0,  16.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    30.0,
+            10.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -103,6 +103,7 @@ enum {
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
+    SPIPE_PRIV_MANY_PAGES = 8,          /* huge pages from which a ring is a whole number of them */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
     SPIPE_PRIV_ARENA_SLACK =
@@ -111,7 +112,6 @@ enum {
 
 #define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_SLOT_MARGIN    1.25  /* slots beyond the law's, for steps of unequal length */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
 #define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
 #define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */

@@ -91,7 +91,8 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
 /* Kernels' time while nobody has measured it. */
 SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
                                                  const spipe_priv_work_t *w) {
-    return SPIPE_PRIV_ASSUMED_KERNEL * (double)w->count * spipe_priv_busier(w) / c->link_both;
+    return SPIPE_PRIV_ASSUMED_KERNEL * spipe_priv_real(w->count) * spipe_priv_busier(w) /
+           c->link_both;
 }
 
 SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {

@@ -225,12 +225,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Arenas of these sizes. */
+/* Arenas of these sizes. Much pinned memory ends with a huge page, as it begins: touching and
+   pinning what is left in pages of 4 KiB takes 0.8 to 1.4 ms. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     if (p->provider) return p->provider->arenas(p, device, pinned);
+    if (pinned / huge >= SPIPE_PRIV_MANY_PAGES) pinned += (huge - pinned % huge) % huge;
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;

@@ -43,7 +43,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const size_t batch = y->chunk * y->batch;
     const size_t full = w->count == 0 ? 0 : (w->count - 1) / batch;
-    return (double)full + 1.0;
+    return spipe_priv_real(full) + 1.0;
 }
 
 SPIPE_PRIV_OFTEN int spipe_priv_is_staged(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
@@ -64,8 +64,9 @@ SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spi
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
-    const double elements = (double)y->chunk * (double)y->batch;
-    return (double)y->depth * elements * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
+    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch);
+    return spipe_priv_real(y->depth) * elements *
+           (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
 }
 
 /* The copy engines: both directions are slower while both are busy. */
@@ -96,7 +97,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
-    const double threads = (double)(y->fill_threads + y->drain_threads);
+    const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
@@ -110,8 +111,8 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
-    fill = spipe_priv_min((double)y->fill_threads + help, n);
-    drain = spipe_priv_min((double)y->drain_threads + help, n);
+    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
+    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
     if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
 }
@@ -128,22 +129,22 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
                                                            const spipe_priv_work_t *w,
                                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
-    const double elements = (double)w->count / n;
+    const double elements = spipe_priv_real(w->count) / n;
     const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
     spipe_priv_engines_t e;
     double limit;
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
     e.kernel = w->kernel_s / n + 0.5 * c->launch_s * w->num_stages; /* two kernel streams */
-    e.issue =
-        c->call_s * (y->replay ? 1.0 : calls + (double)((y->batch - 1) * (size_t)w->num_stages));
+    e.issue = c->call_s *
+              (y->replay ? 1.0 : calls + spipe_priv_real((y->batch - 1) * (size_t)w->num_stages));
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
     limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes; /* in a long run threads are awake */
     if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
-    limit /= (double)y->depth;
-    if ((double)y->depth < n) e.busiest = spipe_priv_max(e.busiest, limit);
+    limit /= spipe_priv_real(y->depth);
+    if (spipe_priv_real(y->depth) < n) e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
     return e;
 }
@@ -152,12 +153,12 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
-    const double arrays = (double)w->count * (w->pageable_in + w->pageable_out);
-    const double held = w->held * (double)y->depth * (double)(y->chunk * y->batch);
+    const double arrays = spipe_priv_real(w->count) * (w->pageable_in + w->pageable_out);
+    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_PAID) return 0.0;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
-    s += c->start_s * (double)(y->fill_threads + y->drain_threads);
+    s += c->start_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
         s += arrays / c->pin_arrays;
@@ -168,12 +169,12 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), count = (double)w->count;
+    const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const int slots = y->pageable_slots;
     const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
     const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
-    const double held = w->held * (double)y->depth * (double)y->chunk;
+    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
@@ -185,7 +186,7 @@ SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const s
 SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
                                                     const spipe_priv_work_t *w,
                                                     const spipe_priv_way_t *y) {
-    const double n = spipe_priv_num_batches(w, y), part = (double)w->count / n;
+    const double n = spipe_priv_num_batches(w, y), part = spipe_priv_real(w->count) / n;
     const double in = part * w->in / c->zero_copy, out = part * w->out / c->zero_copy;
     const double kernel = w->kernel_s / n, launches = c->launch_s * w->num_stages;
     double one, busiest, setup = n > 1.0 ? c->setup_s : SPIPE_PRIV_ONE_STREAM * c->setup_s;

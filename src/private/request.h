@@ -84,7 +84,8 @@ SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double sta
 
 /* Bytes of the whole that are in pageable arrays, or pass through sources and sinks. */
 SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
-    return (double)w->count * (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
+    return spipe_priv_real(w->count) *
+           (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
 /* 1 = the system refused to pin a ring, and a quarter of it. */
@@ -100,10 +101,10 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
     if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
-    if (r->device_limit > 0 && w.memory > (double)r->device_limit) {
-        w.memory = (double)r->device_limit;
+    if (r->device_limit > 0 && w.memory > spipe_priv_real(r->device_limit)) {
+        w.memory = spipe_priv_real(r->device_limit);
     }
-    w.cache = (double)r->cache;
+    w.cache = spipe_priv_real(r->cache);
     w.runs = r->runs;
     w.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);

@@ -5,7 +5,7 @@
    never fewer than the halo. */
 SPIPE_PRIV_RARE size_t spipe_priv_chunk_of(const spipe_priv_work_t *w, double bytes) {
     const size_t align = SPIPE_PRIV_ALIGN_ELEMS;
-    size_t chunk = (size_t)(bytes / spipe_priv_busier(w));
+    size_t chunk = spipe_priv_whole(bytes / spipe_priv_busier(w));
     if (chunk > SPIPE_PRIV_ALIGN_FROM * align) chunk -= chunk % align;
     if (chunk < w->least_chunk) chunk = w->least_chunk;
     return chunk > 0 ? chunk : 1;
@@ -42,35 +42,26 @@ SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe
     return busy > segments ? busy : segments;
 }
 
-/* The fewest slots, in even number, that do not hold the busiest engine up: two for each thread of
-   the direction that has more, as a chunk that is filled waits for those before it. */
-SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_costs_t *c,
-                                            const spipe_priv_work_t *w, spipe_priv_way_t y) {
-    const size_t least = spipe_priv_least_depth(d, w, &y);
-    const size_t busier = y.fill_threads > y.drain_threads ? y.fill_threads : y.drain_threads;
-    size_t most = y.fill_threads + y.drain_threads + SPIPE_PRIV_COPY_SLOTS / 2, depth;
-    double period, latency;
-    spipe_priv_engines_t e;
+/* Slots, in even number because chunks alternate between two kernel streams: one for each staging
+   thread and two that are being copied; and two for each thread of the direction that has more, as
+   a chunk that is filled waits for those before it. */
+SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_priv_work_t *w,
+                                            const spipe_priv_way_t *y) {
+    const size_t least = spipe_priv_least_depth(d, w, y);
+    const size_t busier = y->fill_threads > y->drain_threads ? y->fill_threads : y->drain_threads;
+    size_t depth = y->fill_threads + y->drain_threads + 2;
     if (d->schedule == SPIPE_SERIAL) return 1;
     if (d->depth != SPIPE_AUTO) return d->depth;
-    if (!spipe_priv_is_staged(w, &y)) return least < SPIPE_MAX_DEPTH ? least : SPIPE_MAX_DEPTH;
-    y.depth = SPIPE_MAX_DEPTH;
-    e = spipe_priv_engines_of(c, w, &y);
-    latency = spipe_priv_latency(c, w, &e);
-    period = spipe_priv_max(e.busiest, latency / SPIPE_MAX_DEPTH);
-    depth = (size_t)(SPIPE_PRIV_SLOT_MARGIN * latency / period) + 1;
-    if (most < 2 * busier) most = 2 * busier;
     if (depth < 2 * busier) depth = 2 * busier;
-    if (depth > most) depth = most;
-    depth += depth % 2; /* chunks alternate between two kernel streams */
-    if (depth < least) depth = least;
+    depth += depth % 2;
+    if (depth < least || !spipe_priv_is_staged(w, y)) depth = least;
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               spipe_priv_way_t *y, size_t threads) {
-    const double elements = (double)y->chunk * (double)y->batch, wake = c->wake_s;
+    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch), wake = c->wake_s;
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
     const double fill = in > 0.0 ? in / c->fill + wake : 0.0;
@@ -78,7 +69,7 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     const double share = fill / (fill + drain);
     y->fill_threads = 0;
     if (fill > 0.0) { /* the nearest whole number */
-        y->fill_threads = ((size_t)(2.0 * (double)threads * share) + 1) / 2;
+        y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
     }
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;

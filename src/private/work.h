@@ -2,6 +2,11 @@
    What the planner has to know of a request, as numbers: taken from the description, the device's
    facts and the kinds of memory. Reads only; nothing here depends on a choice. */
 
+/* Sizes in the law's numbers and back. Sizes are below 2^63, so one instruction converts them. */
+SPIPE_PRIV_OFTEN double spipe_priv_real(size_t size) { return (double)(int64_t)size; }
+
+SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_t)number; }
+
 /* What kind of memory a host array is; of other buffers nothing is known. */
 typedef struct spipe_priv_array {
     int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
@@ -89,7 +94,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
 
 SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buffer_desc_t *b) {
     if (b->halo_before == 0 && b->halo_after == 0) return;
-    w->halo += (double)(b->halo_before + b->halo_after) * (double)b->elem_bytes;
+    w->halo += spipe_priv_real(b->halo_before + b->halo_after) * spipe_priv_real(b->elem_bytes);
     if (w->least_chunk < b->halo_before) w->least_chunk = b->halo_before;
     if (w->least_chunk < b->halo_after) w->least_chunk = b->halo_after;
     w->flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
@@ -97,7 +102,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_halo(spipe_priv_work_t *w, const spipe_buff
 
 SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_buffer_desc_t *b,
                                             const spipe_priv_array_t *a) {
-    const double bytes = (double)b->elem_bytes;
+    const double bytes = spipe_priv_real(b->elem_bytes);
     const int hosted = spipe_priv_is_hosted(b), sequential = spipe_priv_is_sequential(b);
     const int pageable = spipe_priv_is_array(b) && b->host && a->type == SPIPE_PRIV_PAGEABLE;
     if (b->kind == SPIPE_RESIDENT) {
@@ -181,14 +186,14 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
     w.cpus = cpus;
-    w.memory = SPIPE_PRIV_MEMORY_SHARE * (double)facts->memory_bytes;
+    w.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
     }
     w.count = d->count;
     if (spipe_priv_endless(d)) {
-        w.count = (size_t)((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
+        w.count = spipe_priv_whole((double)SPIPE_PRIV_ASSUMED_BYTES / spipe_priv_busier(&w)) + 1;
     }
     return w;
 }
