@@ -299,14 +299,15 @@ int main(int argc, char **argv) {
     l.threads = 4;
     SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
     (void)signal(SIGUSR1, on_signal);
+    began = spipe_priv_seconds(); /* CUDA has started */
     for (k = 0; k < THREADS; ++k) threads.emplace_back(soak, r, 1000u * (unsigned)k + 7u);
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds * 0.4));
     first = look(r);
-    while (spipe_priv_seconds() - began < seconds) {
+    do {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         (void)kill(getpid(), SIGUSR1);
         if (++forks % 8 == 1) bad_forks += !forked(r);
-    }
+    } while (spipe_priv_seconds() - began < seconds);
     last = look(r);
     over = 1;
     for (std::thread &t : threads) t.join();

@@ -73,6 +73,8 @@ for exercise in $here/[0-9]*.cu; do
     cuda-race* | cuda-out* | cuda-slow*) skip "$name: the judge finds: $unsolved" "it may go unseen on a GPU" ;;
     *)
         said=$($here/judge "$exercise" | sed -n "s/^$name: //p")
+        # Which elements of a kernel that does not wait are wrong differs from GPU to GPU.
+        [ "$BACKEND" != cuda ] || unsolved=${unsolved%%:*}
         case $said in "$unsolved"*) ok 0 "$name: the judge finds: $unsolved" ;; *)
             ok 1 "$name: the judge finds: $unsolved"
             echo "# it finds: $said" ;;
