@@ -222,7 +222,7 @@ Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cos
     if (refused == cudaSuccess && !(flags & RELEASE)) refused = sticky;
     if (refused == cudaSuccess && (flags & UNSAFE) && forbidden_by_capture())
         refused = cudaErrorStreamCaptureUnsupported;
-    if (refused == cudaSuccess && cost) clock_advance(current().profile.*cost);
+    if (refused == cudaSuccess && cost && !self.unmodelled) clock_advance(current().profile.*cost);
 }
 
 } /* namespace hc */
@@ -636,7 +636,7 @@ void hostcuda_kernel_name(const void *func, const char *name) {
 }
 
 double hostcuda_now_ns(void) {
-    if (self.in_host) return -1;
+    if (self.in_host || self.task || self.unmodelled) return -1;
     const Hidden hidden;
     const Lock lock(state().mutex);
     return clock_of_thread();
@@ -650,7 +650,10 @@ void hostcuda_host_work(double ns) {
     }
     const Hidden hidden;
     const Lock lock(state().mutex);
-    clock_advance(ns);
+    if (self.task)
+        add_work(*self.task, ns);
+    else if (!self.unmodelled)
+        clock_advance(ns);
 }
 
 void hostcuda_clock_reset(void) {
@@ -660,6 +663,7 @@ void hostcuda_clock_reset(void) {
     for (const auto &d : s.devices)
         for (const OpP &op : tails(*d)) wait_real(lock, *op);
     run_model(lock, NEVER, nullptr, std::chrono::milliseconds(1000), true);
+    forget_tasks();
     s.now = s.latest = 0;
     ++s.epoch;
 }

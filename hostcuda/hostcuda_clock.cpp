@@ -55,6 +55,8 @@ hostcuda_profile_t ideal() {
     p.d2d = 100.0;
     p.both_ways = 1.0;
     p.pin = p.reg = p.unreg = 1e30; /* pinning takes no time */
+    p.host_fill = p.host_drain = 10.0;
+    p.host_memory = 1e30;
     p.kernel_ns_per_thread = 0.4;   /* one float per thread: as long as its copy */
     return p;
 }
@@ -82,6 +84,13 @@ hostcuda_profile_t h200() {
     p.copy_lost = 1e3 * h200_copy_s;
     p.pageable_h2d = h200_pageable_in;
     p.pageable_d2h = h200_pageable_out;
+    p.pageable_lost = 1e3 * h200_pageable_s;
+    p.host_fill = h200_fill;
+    p.host_drain = h200_drain;
+    p.host_memory = h200_memory;
+    p.host_wake = 1e3 * h200_wake_s;
+    p.host_start = 1e3 * h200_start_s;
+    p.host_task = 0.5e3 * h200_staged_s; /* a staged batch is handed over twice: filled, drained */
     p.pin = 2.4;
     p.reg = 27.0;
     p.unreg = 69.0;
@@ -121,6 +130,9 @@ hostcuda_profile_t older(const char *name) {
     p.copy_lost = 8000.0; /* about 10 us to start a copy over PCIe 2.0 */
     p.pageable_h2d = 3.0;
     p.pageable_d2h = 2.5;
+    p.pageable_lost = p.copy_lost;
+    p.host_fill = p.host_drain = 3.0; /* of the memory of their time: not measured */
+    p.host_memory = 12.0;
     p.pin = 1.5;
     p.reg = 10.0;
     p.unreg = 30.0;

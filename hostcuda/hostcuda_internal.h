@@ -302,6 +302,9 @@ struct Block {
 
 typedef std::map<uintptr_t, Block> Blocks; /* key: ~address */
 
+struct Task; /* of a host thread: hostcuda_tasks.cpp */
+typedef std::shared_ptr<Task> TaskP;
+
 struct Thread {
     int device = 0;
     cudaError_t last = cudaSuccess;
@@ -309,6 +312,8 @@ struct Thread {
     long epoch = -1; /* of the clock */
     bool in_host = false;
     double host_ns = 0;
+    TaskP task;              /* that it does */
+    bool unmodelled = false; /* its calls take no modelled time */
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::map<int, StreamP> streams; /* cudaStreamPerThread, by device */
     ~Thread();
@@ -523,6 +528,11 @@ Ran model_run(double until, const Op *op);
 double model_next(); /* the next event, or infinity */
 double &clock_of_thread();
 void clock_advance(double ns);
+
+/* ---- work of host threads (hostcuda_tasks.cpp) ----------------------------------------------- */
+
+void add_work(Task &task, double ns);
+void forget_tasks();
 
 /* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
 
