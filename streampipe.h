@@ -4457,21 +4457,21 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
     return 1;
 }
 #else
-#define SPIPE_PRIV_TIMES                                      ""
-#define SPIPE_PRIV_OWN_FIGURES                                ""
-#define SPIPE_PRIV_COPIED(bytes, out)                         ((void)0)
-#define spipe_priv_clock()                                    spipe_priv_seconds()
-#define spipe_priv_query(event)                               cudaEventQuery(event)
-#define spipe_priv_model_run(p)                               ((void)0)
-#define spipe_priv_model_free(p)                              ((void)0)
-#define spipe_priv_model_post(p, what, stage, batch)          ((void)0)
-#define spipe_priv_model_begin(p, t)                          ((void)0)
-#define spipe_priv_model_end()                                ((void)0)
-#define spipe_priv_model_await(p, what, stage, batch)         ((void)0)
-#define spipe_priv_model_unfilled(p, batch)                   0
-#define spipe_priv_model_unsure(p, batch)                     0
-#define spipe_priv_model_started()                            ((void)0)
-#define spipe_priv_model_worker()                             ((void)0)
+#define SPIPE_PRIV_TIMES                                        ""
+#define SPIPE_PRIV_OWN_FIGURES                                  ""
+#define SPIPE_PRIV_COPIED(bytes, out)                           ((void)0)
+#define spipe_priv_clock()                                      spipe_priv_seconds()
+#define spipe_priv_query(event)                                 cudaEventQuery(event)
+#define spipe_priv_model_run(p)                                 ((void)0)
+#define spipe_priv_model_free(p)                                ((void)0)
+#define spipe_priv_model_post(p, what, stage, batch)            ((void)0)
+#define spipe_priv_model_begin(p, t)                            ((void)0)
+#define spipe_priv_model_end()                                  ((void)0)
+#define spipe_priv_model_await(p, what, stage, batch)           ((void)0)
+#define spipe_priv_model_unfilled(p, batch)                     0
+#define spipe_priv_model_unsure(p, batch)                       0
+#define spipe_priv_model_started()                              ((void)0)
+#define spipe_priv_model_worker()                               ((void)0)
 #define spipe_priv_model_times(p, what, stage, batch, from, to) 0
 #endif
 
@@ -7445,15 +7445,17 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
-        spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
+        if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
     case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
         if (at->batch < p->plan.depth) return cudaSuccess;
         e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
+        if (e != cudaSuccess) return e;
         spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, at->batch - p->plan.depth);
         return e;
     case SPIPE_PRIV_OP_HOST_END:
         e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+        if (e != cudaSuccess) return e;
         spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
         return e;
     default: /* IN_END */
@@ -7719,7 +7721,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     spipe_priv_finish_host_work(p);
-    for (k = n < depth ? 0 : n - depth; k < n && p->route.drains; ++k) {
+    for (k = n < depth ? 0 : n - depth; k < n && p->route.drains && !p->run.failed; ++k) {
         spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, k);
     }
     while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
@@ -8201,7 +8203,8 @@ SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     if (!new_pages) return;
     fprintf(to,
             "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
-            "arrays\n            that were written before, a run takes less" SPIPE_PRIV_OWN_FIGURES "\n",
+            "arrays\n            that were written before, a run takes less" SPIPE_PRIV_OWN_FIGURES
+            "\n",
             (double)r->new_page_bytes / 1048576.0);
 }
 

@@ -176,6 +176,9 @@ struct Op {
     double held = 0;    /* time on the engine before the bytes move */
     double span = 0;    /* time of the work alone on the device */
     double share = 0;   /* of the device's threads */
+    double block = 0;   /* time of one of its blocks; 0: it gives way at once */
+    double got = 0;     /* of share, by now */
+    double round = 0;   /* when the blocks that run now end: until then it keeps what it got */
     bool latency_paid = false, in_bytes = false;
     bool resolved = true; /* false: a host function that has not really run */
     bool running_free = false;
@@ -272,6 +275,7 @@ struct Device {
     std::set<std::pair<std::pair<int, long>, OpP>, ReadyLess> ready[4]; /* by engine */
     OpP copying[2];
     std::vector<OpP> kernels; /* running, most urgent first */
+    double round = NEVER;     /* when blocks end for which a more urgent kernel waits */
     OpP last_queued;
     cudaMemPool_t default_pool = nullptr, pool = nullptr; /* until asked for */
     unsigned flags = 0;                                   /* cudaSetDeviceFlags */

@@ -12,13 +12,13 @@
 namespace hc {
 
 struct Task {
-    OpP event;              /* its work must have ended ... */
+    OpP event;                  /* its work must have ended ... */
     std::weak_ptr<Task> before; /* ... and this task */
-    bool waits = false;     /* for either of them, so when it was posted makes no difference */
-    bool callers = false;   /* done by the thread that awaits it */
+    bool waits = false;         /* for either of them, so when it was posted makes no difference */
+    bool callers = false;       /* done by the thread that awaits it */
     double posted = 0;
     double work = 0, in = 0, out = 0; /* ns said; bytes copied into slots and out of them */
-    bool known = false;     /* it has really been done, so these are whole */
+    bool known = false;               /* it has really been done, so these are whole */
     bool timed = false;
     double begin = 0, end = 0;
     bool asked = false;
@@ -73,8 +73,11 @@ double ready_of(Lock &lock, const Task &t) {
     return ready;
 }
 
+/* For a limited time, since a task may wait for the thread that is in here. */
 void wait_until_known(Lock &lock, const Task &t) {
-    while (!t.known) state().changed.wait_for(lock, std::chrono::milliseconds(1));
+    const auto began = Steady::now();
+    while (!t.known && Steady::now() - began < std::chrono::milliseconds(200))
+        state().changed.wait_for(lock, std::chrono::milliseconds(1));
 }
 
 /* Of a task that the awaiting thread does: it begins when that thread awaits it. */

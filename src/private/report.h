@@ -102,7 +102,8 @@ SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     if (!new_pages) return;
     fprintf(to,
             "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
-            "arrays\n            that were written before, a run takes less" SPIPE_PRIV_OWN_FIGURES "\n",
+            "arrays\n            that were written before, a run takes less" SPIPE_PRIV_OWN_FIGURES
+            "\n",
             (double)r->new_page_bytes / 1048576.0);
 }
 

@@ -165,7 +165,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     spipe_priv_finish_host_work(p);
-    for (k = n < depth ? 0 : n - depth; k < n && p->route.drains; ++k) {
+    for (k = n < depth ? 0 : n - depth; k < n && p->route.drains && !p->run.failed; ++k) {
         spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, k);
     }
     while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
