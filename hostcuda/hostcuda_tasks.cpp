@@ -17,6 +17,7 @@ struct Task {
     bool waits = false;         /* for either of them, so when it was posted makes no difference */
     bool callers = false;       /* done by the thread that awaits it */
     double posted = 0;
+    double until = 0; /* it ends no sooner */
     double work = 0, in = 0, out = 0; /* ns said; bytes copied into slots and out of them */
     bool known = false;               /* it has really been done, so these are whole */
     bool timed = false;
@@ -84,7 +85,7 @@ void wait_until_known(Lock &lock, const Task &t) {
 void time_callers(Lock &lock, const void *pool, Task &t) {
     wait_until_known(lock, t);
     t.begin = std::max(ready_of(lock, t), clock_of_thread());
-    t.end = t.begin + length_of(t, pools()[pool].sharing);
+    t.end = std::max(t.until, t.begin + length_of(t, pools()[pool].sharing));
     t.timed = true;
 }
 
@@ -99,7 +100,7 @@ void time_next(Lock &lock, const void *pool) {
     const double could = std::max(ready, p.last_begin);
     t->begin = std::max(could, *thread);
     if (*thread < could) t->begin += current().profile.host_wake; /* it had parked */
-    t->end = t->begin + length_of(*t, p.sharing);
+    t->end = std::max(t->until, t->begin + length_of(*t, p.sharing));
     t->timed = true;
     *thread = t->end;
     p.last_begin = t->begin;
@@ -241,6 +242,15 @@ void hostcuda_host_copy(size_t bytes, int out) {
         self.host_ns += copy_ns(n, out ? p.host_drain : p.host_fill, p.host_memory, 1);
     else
         clock_advance(copy_ns(n, out ? p.host_drain : p.host_fill, p.host_memory, 1));
+}
+
+void hostcuda_host_until(double ns) {
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    if (self.task)
+        self.task->until = std::max(self.task->until, ns);
+    else if (!self.unmodelled && !self.in_host)
+        clock_advance(std::max(0.0, ns - clock_of_thread()));
 }
 
 void hostcuda_thread_started(void) {

@@ -77,6 +77,9 @@ double hostcuda_now_ns(void);
 void hostcuda_host_work(double ns);
 /* The host copies so many bytes: into a slot, or out of one. As hostcuda_host_work otherwise. */
 void hostcuda_host_copy(size_t bytes, int out);
+/* The host waits, for a request that comes in then or the like, until this modelled time. Not in a
+ * host function. */
+void hostcuda_host_until(double ns);
 /* This thread has waited for others in a way that no call tells of, as by joining them: its clock
  * goes on to the latest of all. */
 void hostcuda_catch_up(void);

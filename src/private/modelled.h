@@ -3,7 +3,7 @@
    workers have and what they take, so that a run there has one clock. With a runtime that measures
    time nothing is said: all of it is empty. */
 #if defined(HOSTCUDA_TASKS)
-#define SPIPE_PRIV_TIMES       " modelled" /* behind times in a report */
+#define SPIPE_PRIV_TIMES       " (modelled)" /* behind times in a report */
 #define SPIPE_PRIV_OWN_FIGURES " (of this CPU, not modelled)"
 
 /* Bytes that the calling thread has copied into a slot, or out of one. */

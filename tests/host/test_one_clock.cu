@@ -198,6 +198,42 @@ static cudaError_t take(const void *src, size_t count, size_t first, void *user)
     return cudaSuccess;
 }
 
+/* Numbers that come in one a millisecond. */
+static cudaError_t arrive(void *dst, size_t max_count, size_t *count, void *user) {
+    unsigned *next = (unsigned *)user;
+    *count = max_count < 20 - *next ? max_count : 20 - *next;
+    if (*count > 0) memset(dst, 1, *count);
+    *next += (unsigned)*count;
+    hostcuda_host_until(1e6 * *next);
+    return cudaSuccess;
+}
+
+static void test_arrivals(void) {
+    static spipe_span_t spans[256];
+    unsigned next = 0;
+    size_t taken = 0, k;
+    int prompt = 1;
+    spipe_timeline_t t = spipe_timeline_default();
+    spipe_desc_t d = spipe_desc_default();
+    spipe_report_t r;
+    t.spans = spans;
+    t.capacity = 256;
+    d.chunk = 1;
+    d.timeline = &t;
+    spipe_add_source(&d, arrive, &next, 1);
+    spipe_add_sink(&d, take, &taken, 1);
+    spipe_add_stage(&d, "work", work_stage, NULL);
+    SPIPE_CHECK(cudaDeviceSynchronize());
+    hostcuda_clock_reset();
+    SPIPE_CHECK_RUN(&d, &r);
+    for (k = 0; k < t.num_spans; ++k) {
+        const double after = spans[k].end_ms - (double)(spans[k].chunk + 1);
+        if (spans[k].kind == SPIPE_SPAN_DRAIN) prompt &= after > -1.0 && after < 0.2;
+    }
+    tap_ok(taken == 20 && within(r.wall_ms, 20.0, 0.05) && prompt,
+           "a source may wait until something comes in, and it is answered soon after");
+}
+
 static void test_source(void) {
     const double fill = hostcuda_get_profile(0).host_fill;
     size_t left = 32 << 20, taken = 0;
@@ -300,6 +336,7 @@ int main(void) {
     test_decoding();
     test_host_stages();
     test_source();
+    test_arrivals();
     test_chart();
     test_priorities();
     return tap_done();
