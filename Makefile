@@ -106,7 +106,7 @@ endif
 sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
 TESTS_HOST := $(basename $(call sources,tests/host/test_* tests/fuzz/test_* tests/torture/test_*))
-EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
+EXAMPLES  := $(sort $(basename $(call sources,examples/* examples/systems/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(PER_THREAD)
@@ -298,7 +298,7 @@ course: ## every lesson and exercise on hostcuda, and the pictures of docs/cours
 .PHONY: expect
 expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
 	@+$(submake) BACKEND=host SAN= examples || true # what is not as said yet
-	@for source in examples/*.c examples/*.cu; do \
+	@for source in examples/*.c examples/*.cu examples/systems/*.cu; do \
 	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \
 	    tests/tools/expected --write $$source $$log > build/expected && { cmp -s build/expected $$source || cp build/expected $$source; }; done
 

@@ -19,6 +19,7 @@ struct Task {
     double posted = 0;
     double until = 0; /* it ends no sooner */
     double work = 0, in = 0, out = 0; /* ns said; bytes copied into slots and out of them */
+    std::vector<double *> tell; /* who wants to know its end */
     bool known = false;               /* it has really been done, so these are whole */
     bool timed = false;
     double begin = 0, end = 0;
@@ -81,12 +82,18 @@ void wait_until_known(Lock &lock, const Task &t) {
         state().changed.wait_for(lock, std::chrono::milliseconds(1));
 }
 
+void set_timed(Task &t) {
+    t.timed = true;
+    for (double *end : t.tell) *end = t.end;
+    t.tell.clear();
+}
+
 /* Of a task that the awaiting thread does: it begins when that thread awaits it. */
 void time_callers(Lock &lock, const void *pool, Task &t) {
     wait_until_known(lock, t);
     t.begin = std::max(ready_of(lock, t), clock_of_thread());
     t.end = std::max(t.until, t.begin + length_of(t, pools()[pool].sharing));
-    t.timed = true;
+    set_timed(t);
 }
 
 /* Computes the times of the oldest task that has none, which must have been done. */
@@ -101,7 +108,7 @@ void time_next(Lock &lock, const void *pool) {
     t->begin = std::max(could, *thread);
     if (*thread < could) t->begin += current().profile.host_wake; /* it had parked */
     t->end = std::max(t->until, t->begin + length_of(*t, p.sharing));
-    t->timed = true;
+    set_timed(*t);
     *thread = t->end;
     p.last_begin = t->begin;
     p.untimed.pop_front();
@@ -251,6 +258,15 @@ void hostcuda_host_until(double ns) {
         self.task->until = std::max(self.task->until, ns);
     else if (!self.unmodelled && !self.in_host)
         clock_advance(std::max(0.0, ns - clock_of_thread()));
+}
+
+void hostcuda_when_done(double *ns) {
+    const Hidden hidden;
+    const Lock lock(state().mutex);
+    if (self.task)
+        self.task->tell.push_back(ns);
+    else
+        *ns = clock_of_thread();
 }
 
 void hostcuda_thread_started(void) {

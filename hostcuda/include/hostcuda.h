@@ -80,6 +80,9 @@ void hostcuda_host_copy(size_t bytes, int out);
 /* The host waits, for a request that comes in then or the like, until this modelled time. Not in a
  * host function. */
 void hostcuda_host_until(double ns);
+/* *ns becomes the modelled time at which this thread is done with what it does: written at once, or
+ * in a source, sink or host stage of a pipeline before its run returns. */
+void hostcuda_when_done(double *ns);
 /* This thread has waited for others in a way that no call tells of, as by joining them: its clock
  * goes on to the latest of all. */
 void hostcuda_catch_up(void);
