@@ -8,6 +8,9 @@
 #ifdef __GLIBC__
 #include <unistd.h>
 #endif
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 
 #include "cuda_profiler_api.h"
 #include "hostcuda.h"
@@ -130,6 +133,19 @@ void add_device(State &s, const hostcuda_profile_t &profile) {
     s.devices.push_back(std::move(d));
 }
 
+#ifndef _WIN32
+/* In a process that was forked another thread would hold the lock for ever. */
+void lock_for_fork() {
+    const Hidden hidden;
+    state().mutex.lock();
+}
+
+void unlock_after_fork() {
+    const Hidden hidden;
+    state().mutex.unlock();
+}
+#endif
+
 State *make_state() {
     State *s = new State; /* never deleted: the streams' threads may outlive main */
     const char *name = getenv("HOSTCUDA_PROFILE"), *count = getenv("HOSTCUDA_DEVICES");
@@ -146,6 +162,9 @@ State *make_state() {
         s->pinned_limit = static_cast<size_t>(strtoull(most, nullptr, 10));
     arm_from_environment(*s);
     add_managed_variables(*s);
+#ifndef _WIN32
+    (void)pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
+#endif
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
 #else
