@@ -149,7 +149,7 @@ $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 # test_streams, which makes a value that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
 LONG_RUNS := $(addprefix tests/test_,buffers choices costs devices kernels_% pipeline plan random_failures sources staging streams tune verdict)
 LONG_RUNS += $(addprefix tests/host/test_,costs_failures devices_shares failures few_pins model) tests/fuzz/% tests/torture/%
-LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter 24_entropy_map ddp_buckets systems/%)
+LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter entropy_map ddp_buckets systems/%)
 ifeq ($(BACKEND),host)
 SHORT_RUNS := $(filter-out $(LONG_RUNS),$(TESTS) $(TESTS_HOST) $(EXAMPLES))
 # UBSan's checks of each pointer take a third of their time, and find in streampipe.h what they find there in
@@ -267,7 +267,7 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(parallel) $(BUILD)/examples/24_entropy_map $(BUILD)/examples/07_timeline $(BUILD)/tests/tools/pgm_to_png
+	@+$(submake) $(parallel) $(BUILD)/examples/entropy_map $(BUILD)/examples/07_timeline $(BUILD)/tests/tools/pgm_to_png
 	@echo "backend: $(backend_name)"
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \

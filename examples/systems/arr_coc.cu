@@ -1,6 +1,7 @@
 /*  arr_coc.cu -- how many tokens each patch of a picture deserves, by what is asked about it.
 
-    nvcc -O3 -I../.. -I../../extras -o arr_coc arr_coc.cu && ./arr_coc   (without a GPU: make examples)
+    nvcc -O3 -I../.. -I../../extras -o arr_coc arr_coc.cu && ./arr_coc
+                                                                     (without a GPU: make examples)
     arr_coc FOLDER        writes FOLDER/tokens.ppm: the photographs, bright where the tokens went
 
     What it is  lab -> texture of 13 channels -> three scorers, side by side, each patch against a

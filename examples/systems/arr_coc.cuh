@@ -1,5 +1,5 @@
-/*  arr_coc.cuh -- the arithmetic of arr_coc.cu, for one pixel, patch or picture: kernels call it, and so
-    does the CPU that checks them.                                                               */
+/*  arr_coc.cuh -- the arithmetic of arr_coc.cu, for one pixel, patch or picture: kernels call
+    it, and so does the CPU that checks them.                                                     */
 #ifndef ARR_COC_CUH
 #define ARR_COC_CUH
 

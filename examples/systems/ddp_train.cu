@@ -1,10 +1,11 @@
-/*  ddp_train.cu -- a small network trained on two GPUs, gradients summed in buckets while backward runs.
+/*  ddp_train.cu -- a small network trained on two GPUs, gradients summed in buckets while backward
+    runs.
 
     make build/cuda/examples/systems/ddp_train BACKEND=cuda        (NCCL_HOME=... if need be)
 
-    What it is  each GPU has all parameters and half of each batch. Backward makes gradients from the
-                last layer to the first; when those of a bucket's layers are there, NCCL sums them
-                over the GPUs on a stream of its own, while backward goes on. Then each GPU makes
+    What it is  each GPU has all parameters and half of each batch. Backward makes gradients from
+                the last layer to the first; when those of a bucket's layers are there, NCCL sums
+                them over the GPUs on a stream of its own, while backward goes on. Then each GPU makes
                 the same step. The loss falls, and the parameters are those of one GPU that does
                 the same sums: to the bit, since of two numbers the order does not matter.
     With, and   reduced after backward, all of the communication is added to the step. In buckets
@@ -15,11 +16,11 @@
                 calls to NCCL are the same. Its buckets are of 25 MB; these are of a small model.
     Expect      (hostcuda)
                 6 layers of 96 x 96, 41 steps of 32 samples
-                one GPU                                0.378 ms a step          loss 0.5826 -> 0.0058
-                two GPUs, sums after backward          0.253 ms a step   1.00 x loss 0.5826 -> 0.0058
-                two GPUs, buckets of 3 layers          0.230 ms a step   1.10 x loss 0.5826 -> 0.0058
-                two GPUs, buckets of 2 layers          0.223 ms a step   1.13 x loss 0.5826 -> 0.0058
-                two GPUs, buckets of 1 layer           0.232 ms a step   1.09 x loss 0.5826 -> 0.0058
+                one GPU                          0.378 ms a step          loss 0.5826 -> 0.0058
+                two GPUs, sums after backward    0.253 ms a step   1.00 x loss 0.5826 -> 0.0058
+                two GPUs, buckets of 3 layers    0.230 ms a step   1.10 x loss 0.5826 -> 0.0058
+                two GPUs, buckets of 2 layers    0.223 ms a step   1.13 x loss 0.5826 -> 0.0058
+                two GPUs, buckets of 1 layer     0.232 ms a step   1.09 x loss 0.5826 -> 0.0058
                 right: the CPU finds the same                                                     */
 #include "../ex_common.h"
 
@@ -275,7 +276,7 @@ static double loss_of(const gpu_t *g) {
     return sum / VALUES;
 }
 
-/* Trains from the start; the milliseconds a step. Fills in the losses of the first and last step. */
+/* Trains from the start; the milliseconds a step. Fills in the losses of the first and last. */
 static double train(gpu_t *gpus, int layers_a_bucket, double loss[2]) {
     double begin = 0.0;
     bucket_layers = layers_a_bucket;
@@ -340,7 +341,7 @@ int main(void) {
            (int)STEPS, (int)(GPUS * SAMPLES));
     const double alone = train(gpus, 0, loss);
     right = same(gpus, 1, &one_gpus);
-    printf("%-36s %7.3f ms a step          loss %.4f -> %.4f\n", "one GPU", alone, loss[0],
+    printf("%-30s %7.3f ms a step          loss %.4f -> %.4f\n", "one GPU", alone, loss[0],
            loss[1]);
     right &= loss[1] < 0.5 * loss[0];
     for (const int layers : {(int)LAYERS, 3, 2, 1}) {
@@ -351,7 +352,7 @@ int main(void) {
         const double ms = train(gpus, layers, loss);
         right &= same(gpus, GPUS, &one_gpus);
         if (layers == LAYERS) naive = ms;
-        printf("%-36s %7.3f ms a step %6.2f x loss %.4f -> %.4f\n", name, ms, naive / ms, loss[0],
+        printf("%-30s %7.3f ms a step %6.2f x loss %.4f -> %.4f\n", name, ms, naive / ms, loss[0],
                loss[1]);
         if (EX_HOSTCUDA && layers > 1 && layers < LAYERS) right &= ms < naive;
     }

@@ -1,4 +1,5 @@
-/*  vlm.cu -- a service that answers questions about pictures: p50 and p99, with overlap and without.
+/*  vlm.cu -- a service that answers questions about pictures: p50 and p99, without overlap and
+    with it.
 
     nvcc -O3 -I../.. -I../../extras -o vlm vlm.cu && ./vlm          (without a GPU: make examples)
     vlm --train FILE      trains the network anew, on the CPU, and writes its weights

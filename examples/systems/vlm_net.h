@@ -1,6 +1,6 @@
-/*  vlm_net.h -- for vlm.cu: a tiny network that answers questions about pictures, its weights in a file,
-    the pictures, and how it was trained. What runs for one patch or one picture is written once,
-    for the GPU and for the CPU that checks it.
+/*  vlm_net.h -- for vlm.cu: a tiny network that answers questions about pictures, its weights in a
+    file, the pictures, and how it was trained. What runs for one patch or one picture is
+    written once, for the GPU and for the CPU that checks it.
 
     A picture of 16 x 16 is 16 patches. Preprocessing makes numbers of its bytes; the encoder makes
     FEATURES of each patch; the decoder looks where the question says (attention), and takes the
