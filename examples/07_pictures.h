@@ -1,4 +1,4 @@
-/*  07_pictures.h -- for 07_timeline: a verdict in lines, and a timeline as files in all its forms. */
+/*  07_pictures.h -- for 07_timeline: a verdict in lines, and a timeline as files.          */
 #ifndef PICTURES_OF_A_RUN_H
 #define PICTURES_OF_A_RUN_H
 

@@ -10,7 +10,7 @@
                 called by all workers at once, so it writes nothing that they share. A batch stays
                 as it is until the kernels are done that were on the stream at spipe_release.
     Expect      (hostcuda)
-                0 workers       0 ms   1.00 x        (0: no pipeline)
+                0 workers     910 ms   1.00 x
                 1 workers     909 ms   1.00 x
                 2 workers     456 ms   1.99 x
                 4 workers     228 ms   3.99 x

@@ -1,5 +1,5 @@
-/*  14_pictures.h -- the files that 14_loader loads: small pictures, compressed without loss; how one is
-    read and decoded, and in which order.
+/*  14_pictures.h -- the files that 14_loader loads: small pictures, compressed without loss;
+    how one is read and decoded, and in which order.
 
     A file holds the pixels from top to bottom, 3 bytes each. For each byte it has the difference to
     what PNG's Paeth filter predicts from its neighbours; a difference of 0 is followed by how many
@@ -108,8 +108,8 @@ static inline int pictures_make(pictures_t *p, const char *folder) {
     return whole;
 }
 
-/* Reads and decodes one. Where its file is not one whole picture it returns 0, and why in words; each
-   thread has words of its own. */
+/* Reads and decodes one. Where its file is not one whole picture it returns 0, and why in words;
+   each thread has words of its own. */
 static inline int picture_load(const pictures_t *p, unsigned picture, unsigned char *pixels,
                                char words[256]) {
     char name[160];

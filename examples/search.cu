@@ -3,9 +3,9 @@
     nvcc -O3 -I.. -o search search.cu && ./search                    (without a GPU: make examples)
 
     What it is  a loop of your own takes chunk after chunk (spipe_next) and searches each on the
-                next stream of a pool, so that several are searched at once. An event of a pool marks the
-                end of each search; the host asks the oldest event, and reads what was found there.
-                Found: spipe_end, and what is left of the data is not copied.
+                next stream of a pool, so that several are searched at once. An event of a pool
+                marks the end of each search; the host waits for the oldest, and reads what it
+                found. Found: spipe_end, and what is left of the data is not copied.
     Mind        the host must not wait for each search before it issues the next one, and must not
                 let them run far ahead, either: what is issued is copied. Here AHEAD are under way.
     Expect      (hostcuda)

@@ -17,9 +17,9 @@ struct Task {
     bool waits = false;         /* for either of them, so when it was posted makes no difference */
     bool callers = false;       /* done by the thread that awaits it */
     double posted = 0;
-    double until = 0; /* it ends no sooner */
+    double until = 0;                 /* it ends no sooner */
     double work = 0, in = 0, out = 0; /* ns said; bytes copied into slots and out of them */
-    std::vector<double *> tell; /* who wants to know its end */
+    std::vector<double *> tell;       /* who wants to know its end */
     bool known = false;               /* it has really been done, so these are whole */
     bool timed = false;
     double begin = 0, end = 0;

@@ -334,6 +334,7 @@ static void print_tokens(const job_t *j) {
 int main(int argc, char **argv) {
     static const char *const names[3] = {"one stream", "a stream for each batch, 4 of them",
                                          "a graph of stages"};
+    static const int streams[2] = {1, STREAMS};
     job_t j;
     int right = 1;
 #if EX_HOSTCUDA /* of larger pictures: a step takes as long as its copy, and the scorers longest */
@@ -353,8 +354,7 @@ int main(int argc, char **argv) {
         printf("%zu pictures in batches of %d\n", pictures, (int)BATCH);
         for (int k = 0; k < 3; ++k) {
             wipe(&j);
-            ms[k] =
-                k < 2 ? by_hand(&j, pictures, k == 0 ? 1 : (int)STREAMS) : as_graph(&j, pictures);
+            ms[k] = k < 2 ? by_hand(&j, pictures, streams[k]) : as_graph(&j, pictures);
             right &= is_right(&j, pictures);
             printf("  %-36s %8.3f ms %6.2f x\n", names[k], ms[k], ms[0] / ms[k]);
         }

@@ -4,10 +4,10 @@
     make build/cuda/examples/systems/ddp_train BACKEND=cuda        (NCCL_HOME=... if need be)
 
     What it is  each GPU has all parameters and half of each batch. Backward makes gradients from
-                the last layer to the first; when those of a bucket's layers are there, NCCL sums
-                them over the GPUs on a stream of its own, while backward goes on. Then each GPU makes
-                the same step. The loss falls, and the parameters are those of one GPU that does
-                the same sums: to the bit, since of two numbers the order does not matter.
+                the last layer to the first; when those of a bucket's layers are there, NCCL adds
+                them up over the GPUs on a stream of its own, while backward goes on. Then each
+                GPU makes the same step. The loss falls, and the parameters are those of one GPU
+                that does the same sums: to the bit, as of two numbers the order does not matter.
     With, and   reduced after backward, all of the communication is added to the step. In buckets
     without     all but the last one's hides behind backward. One bucket for all is the first case
                 again; a bucket a layer starts soonest, and pays for each call.
