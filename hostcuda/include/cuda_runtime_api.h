@@ -663,8 +663,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 
 /* ---- work of host threads --------------------------------------------------------------------
- * Not of CUDA: a library whose own threads copy or compute says here what they do, so that it has a
- * place on the modelled clock. A pool, named by any address, is so many threads; it does tasks,
+ * Not of CUDA: a library whose own threads copy or compute says here what they do, so that it has
+ * a place on the modelled clock. A pool, named by any address, is so many threads; it does tasks,
  * named by numbers, in the order in which they are posted. By the model a task begins when it was
  * posted or, where it waits, when the work before the event and the task `before` have ended; when
  * a thread is free; and not before the task posted before it. It lasts as long as hostcuda_host_work

@@ -1,5 +1,5 @@
-/*  test_one_clock.cu -- on hostcuda a run has one clock: what host threads do has modelled times, on
-    as many modelled threads as the run has, whatever processors this computer has; and blocks that
+/*  test_one_clock.cu -- on hostcuda a run has one clock: what host threads do has modelled times,
+    on as many modelled threads as the run has, whatever processors this computer has; and blocks that
     run are not preempted. */
 #include "hostcuda.h"
 #include "../pipe_common.h"
@@ -292,8 +292,8 @@ static void test_chart(void) {
 
 /* ---- priorities ----------------------------------------------------------------------------- */
 
-/* When a short urgent kernel ends that is issued 1.1 ms into a long one of so many rounds of blocks,
-   of 4 ms together; and the long one's end. */
+/* When a short urgent kernel ends that is issued 1.1 ms into a long one of so many rounds of
+   blocks, of 4 ms together; and the long one's end. */
 static double urgent_ms(unsigned rounds, double *last) {
     const hostcuda_profile_t p = hostcuda_profile("ideal");
     const unsigned threads = (unsigned)(p.sm_count * p.threads_per_sm);
