@@ -11,7 +11,7 @@
     Expect      (hostcuda) to CUDA the default priority is 0, and high is -5
                 100 requests: copy in, kernel, copy out                 p50         p99
                     nothing else on the GPU                         0.044 ms    0.044 ms
-                    a batch beside them                             1.097 ms    2.022 ms
+                    a batch beside them                             1.101 ms    2.026 ms
                     the same, the requests of high priority         0.160 ms    0.265 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
