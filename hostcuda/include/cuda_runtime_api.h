@@ -666,10 +666,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
  * Not of CUDA: a library whose own threads copy or compute says here what they do, so that it has
  * a place on the modelled clock. A pool, named by any address, is so many threads; it does tasks,
  * named by numbers, in the order in which they are posted. By the model a task begins when it was
- * posted or, where it waits, when the work before the event and the task `before` have ended; when
- * a thread is free; and not before the task posted before it. It lasts as long as hostcuda_host_work
- * and hostcuda_host_copy say between hostcuda_task_begin and _end, on whatever thread. Defining
- * HOSTCUDA_NO_TASKS hides this part: headers are then as those of CUDA. */
+ * posted or, where it waits, when the work before the event and the task `before` have ended;
+ * when a thread is free; and not before the task posted before it. It lasts as long as
+ * hostcuda_host_work and hostcuda_host_copy say between hostcuda_task_begin and _end, on whatever
+ * thread. Defining HOSTCUDA_NO_TASKS hides this part: headers are then as those of CUDA. */
 #ifndef HOSTCUDA_NO_TASKS
 #define HOSTCUDA_TASKS 1
 /* Begins a pool anew; `sharing` threads of several pools share the host memory's rate. A pool of no
