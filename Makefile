@@ -106,7 +106,7 @@ endif
 sources    = $(wildcard $(addsuffix .c,$(1)) $(addsuffix .cu,$(1)))
 TESTS     := $(basename $(call sources,tests/test_*))
 TESTS_HOST := $(basename $(call sources,tests/host/test_* tests/fuzz/test_* tests/torture/test_*))
-EXAMPLES  := $(sort $(basename $(call sources,examples/*)))
+EXAMPLES  := $(sort $(basename $(call sources,examples/* examples/systems/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(PER_THREAD)
@@ -149,7 +149,7 @@ $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 # test_streams, which makes a value that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
 LONG_RUNS := $(addprefix tests/test_,buffers choices costs devices kernels_% pipeline plan random_failures sources staging streams tune verdict)
 LONG_RUNS += $(addprefix tests/host/test_,costs_failures devices_shares failures few_pins model) tests/fuzz/% tests/torture/%
-LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter 24_entropy_map ddp_buckets)
+LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter entropy_map ddp_buckets systems/%)
 ifeq ($(BACKEND),host)
 SHORT_RUNS := $(filter-out $(LONG_RUNS),$(TESTS) $(TESTS_HOST) $(EXAMPLES))
 # UBSan's checks of each pointer take a third of their time, and find in streampipe.h what they find there in
@@ -167,11 +167,11 @@ $(BUILD)/tests/host/test_hostcuda_per_thread.cu.o: CXXFLAGS += -DCUDA_API_PER_TH
 
 # NCCL for the one example that needs it: NCCL_HOME, the system's, or the one that came with Python's
 # nvidia.nccl (or torch). Without it the example is built to say so. hostcuda has a stand-in.
-DDP := $(BUILD)/examples/ddp_buckets
+DDP := $(BUILD)/examples/ddp_buckets $(BUILD)/examples/systems/ddp_train
 ifeq ($(BACKEND),host)
-$(DDP).cu.o: CXXFLAGS += -Ihostcuda/nccl
+$(DDP:=.cu.o): CXXFLAGS += -Ihostcuda/nccl
 else
-ifeq ($(filter %ddp_buckets examples check test build-all build-examples part-test,$(MAKECMDGOALS)),)
+ifeq ($(filter %ddp_buckets %ddp_train examples check test build-all build-examples part-test,$(MAKECMDGOALS)),)
 NCCL_HOME ?=
 else
 NCCL_HOME ?= $(or $(patsubst %/include/nccl.h,%,$(firstword $(wildcard /usr/include/nccl.h /usr/local/include/nccl.h $(CUDA_HOME)/include/nccl.h))),\
@@ -179,7 +179,7 @@ NCCL_HOME ?= $(or $(patsubst %/include/nccl.h,%,$(firstword $(wildcard /usr/incl
 endif
 NCCL_LIB := $(firstword $(wildcard $(addprefix $(NCCL_HOME)/,lib/libnccl.so lib/libnccl.so.2 lib64/libnccl.so lib/x86_64-linux-gnu/libnccl.so lib/*/libnccl.so.2)))
 ifneq ($(NCCL_LIB),)
-$(DDP).cu.o: NVFLAGS += -isystem $(NCCL_HOME)/include
+$(DDP:=.cu.o): NVFLAGS += -isystem $(NCCL_HOME)/include
 $(DDP): LIBS = -Xlinker $(NCCL_LIB) -Xlinker -rpath -Xlinker $(patsubst %/,%,$(dir $(NCCL_LIB)))
 endif
 endif
@@ -267,7 +267,7 @@ demo: ## stream a real file through three kernels; timelines of good and bad run
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
-	@+$(submake) $(parallel) $(BUILD)/examples/24_entropy_map $(BUILD)/examples/07_timeline $(BUILD)/tests/tools/pgm_to_png
+	@+$(submake) $(parallel) $(BUILD)/examples/entropy_map $(BUILD)/examples/07_timeline $(BUILD)/tests/tools/pgm_to_png
 	@echo "backend: $(backend_name)"
 	@file=$$($(CC) -print-prog-name=cc1); \
 	case $$file in /*) [ -f "$$file" ] || file=/bin/sh ;; *) file=/bin/sh ;; esac; \
@@ -298,7 +298,7 @@ course: ## every lesson and exercise on hostcuda, and the pictures of docs/cours
 .PHONY: expect
 expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
 	@+$(submake) BACKEND=host SAN= examples || true # what is not as said yet
-	@for source in examples/*.c examples/*.cu; do \
+	@for source in examples/*.c examples/*.cu examples/systems/*.cu; do \
 	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \
 	    tests/tools/expected --write $$source $$log > build/expected && { cmp -s build/expected $$source || cp build/expected $$source; }; done
 

@@ -4423,6 +4423,154 @@ typedef struct spipe_priv_pipeline {
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;
 
+/* ---- src/private/modelled.h ---- */
+/* ---- 13 execute: the clock of a model -------------------------------------------------------
+   Says to a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
+   workers have and what they take, so that a run there has one clock. With a runtime that measures
+   time nothing is said: all of it is empty. */
+#if defined(HOSTCUDA_TASKS)
+#define SPIPE_PRIV_TIMES       " (modelled)" /* behind times in a report */
+#define SPIPE_PRIV_OWN_FIGURES " (of this CPU, not modelled)"
+
+/* Bytes that the calling thread has copied into a slot, or out of one. */
+#define SPIPE_PRIV_COPIED(bytes, out) hostcuda_host_copy(bytes, out)
+
+/* Seconds on the calling thread's clock. */
+SPIPE_API double spipe_priv_clock(void) { return 1e-9 * hostcuda_now_ns(); }
+
+/* Tasks are numbered by batches, those of host stages by stages, too. */
+SPIPE_API size_t spipe_priv_task_number(int what, int stage, size_t batch) {
+    return what == SPIPE_PRIV_HOST ? batch * SPIPE_MAX_STAGES + (size_t)stage : batch;
+}
+
+SPIPE_API unsigned spipe_priv_model_threads(const spipe_priv_queue_t *q) {
+    return (unsigned)(q->num_threads < q->limit ? q->num_threads : q->limit);
+}
+
+/* A run begins. */
+SPIPE_API void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
+    const spipe_priv_queue_t *q = p->workers.queues;
+    const unsigned copying = spipe_priv_model_threads(&q[SPIPE_PRIV_FILL]) +
+                             spipe_priv_model_threads(&q[SPIPE_PRIV_DRAIN]);
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
+        hostcuda_pool_begin(&q[i], spipe_priv_model_threads(&q[i]), copying);
+    }
+}
+
+SPIPE_API void spipe_priv_model_free(spipe_priv_pipeline_t *p) {
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) hostcuda_pool_end(&p->workers.queues[i]);
+}
+
+/* Whether batches of these tasks pass one after another: sources, sinks, ordered host stages. */
+SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what, int stage) {
+    const spipe_desc_t *d = &p->request.desc;
+    int i;
+    if (what == SPIPE_PRIV_HOST) return d->stages[stage].ordered;
+    for (i = 0; i < d->num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &d->buffers[i];
+        if (what == SPIPE_PRIV_FILL && b->kind == SPIPE_SOURCE && !b->filler) return 1;
+        if (what == SPIPE_PRIV_DRAIN && b->kind == SPIPE_SINK) return 1;
+    }
+    return 0;
+}
+
+/* A task is posted: what it waits for, and whether the caller does it. */
+SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+    const size_t depth = p->plan.depth;
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
+    const spipe_priv_queue_t *q = p->workers.queues, *before = NULL;
+    cudaEvent_t event = NULL;
+    size_t number = 0;
+    int callers = p->plan.caller_helps;
+    if (what >= SPIPE_PRIV_NUM_QUEUES) return;
+    if (batch > 0 && spipe_priv_model_in_turn(p, what, stage)) {
+        before = &q[what];
+        number = spipe_priv_task_number(what, stage, batch - 1);
+    }
+    if (what == SPIPE_PRIV_HOST) {
+        event = slot->stage_done[stage];
+    } else if (what == SPIPE_PRIV_DRAIN) {
+        event = slot->out_done;
+    } else if (batch >= depth && p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
+        before = &q[SPIPE_PRIV_DRAIN];
+        number = batch - depth;
+    } else if (batch >= depth) {
+        event = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN ? slot->in_done : slot->out_done;
+    }
+    callers &= (what == SPIPE_PRIV_FILL && batch == 0) ||
+               (what == SPIPE_PRIV_DRAIN && batch + 1 == p->run.num_batches);
+    hostcuda_task_post(&q[what], spipe_priv_task_number(what, stage, batch), event, before, number,
+                       callers);
+}
+
+SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spipe_priv_task_t *t) {
+    if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;
+    hostcuda_task_begin(&p->workers.queues[t->what],
+                        spipe_priv_task_number(t->what, t->stage, t->batch));
+}
+
+SPIPE_API void spipe_priv_model_end(void) { hostcuda_task_end(); }
+
+/* The calling thread has seen that a task is done: by its clock it has waited for that. */
+SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
+                                      size_t batch) {
+    hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
+}
+
+/* Whether a slot has not been filled by now; and whether that can only be told once it has been. */
+SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
+    return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
+}
+
+SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t batch) {
+    return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
+}
+
+/* A thread was started; and it is a worker, whose calls to CUDA only serve the tasks. */
+SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
+
+SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
+
+/* Whether an event has been reached, for those who post tasks: how often they ask is chance. */
+SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
+    const int before = hostcuda_unmodelled(1);
+    const cudaError_t e = cudaEventQuery(event);
+    (void)hostcuda_unmodelled(before);
+    return e;
+}
+
+/* When a task was done, in seconds on the clock of spipe_priv_clock; 0 = not known. */
+SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
+                                     size_t batch, double *begin, double *end) {
+    if (!hostcuda_task_times(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch),
+                             begin, end)) {
+        return 0;
+    }
+    *begin *= 1e-9;
+    *end *= 1e-9;
+    return 1;
+}
+#else
+#define SPIPE_PRIV_TIMES                                        ""
+#define SPIPE_PRIV_OWN_FIGURES                                  ""
+#define SPIPE_PRIV_COPIED(bytes, out)                           ((void)0)
+#define spipe_priv_clock()                                      spipe_priv_seconds()
+#define spipe_priv_query(event)                                 cudaEventQuery(event)
+#define spipe_priv_model_run(p)                                 ((void)0)
+#define spipe_priv_model_free(p)                                ((void)0)
+#define spipe_priv_model_post(p, what, stage, batch)            ((void)0)
+#define spipe_priv_model_begin(p, t)                            ((void)0)
+#define spipe_priv_model_end()                                  ((void)0)
+#define spipe_priv_model_await(p, what, stage, batch)           ((void)0)
+#define spipe_priv_model_unfilled(p, batch)                     0
+#define spipe_priv_model_unsure(p, batch)                       0
+#define spipe_priv_model_started()                              ((void)0)
+#define spipe_priv_model_worker()                               ((void)0)
+#define spipe_priv_model_times(p, what, stage, batch, from, to) 0
+#endif
+
 /* ---- src/private/exceptions.h ---- */
 /* ---- 13 execute: exceptions ----------------------------------------------------------------
    In C++ a function of the user's may throw, on whatever thread it runs. The run then ends as after
@@ -5991,7 +6139,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
 /* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           size_t batch) {
-    const cudaError_t e = cudaEventQuery(event);
+    const cudaError_t e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
     (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
@@ -6087,6 +6235,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_pipeline_t *p = q->pipeline;
     spipe_priv_worker_t *w;
     size_t number;
+    spipe_priv_model_worker();
     spipe_priv_stay_on_node(p->request.facts.numa_node);
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
@@ -6116,6 +6265,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
     int ask;
     spipe_priv_lock(p->sync);
     if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
+        if (what != SPIPE_PRIV_HOST) spipe_priv_model_post(p, what, stage, batch);
         t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
         t->what = what;
         t->stage = stage;
@@ -6138,6 +6288,7 @@ SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batc
    worker ever waits for a turn while there is other work. */
 SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
     int ready;
+    spipe_priv_model_post(p, SPIPE_PRIV_HOST, stage, batch);
     spipe_priv_lock(p->sync);
     p->run.at.host_begun[stage] = batch + 1;
     ready = !p->request.desc.stages[stage].ordered || p->run.at.host_left[stage] == batch;
@@ -6192,6 +6343,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
         void *thread = p->provider ? p->provider->start_thread(p, spipe_priv_worker_thread, q)
                                    : spipe_priv_thread_start(spipe_priv_worker_thread, q);
         if (!thread) break;
+        spipe_priv_model_started();
         spipe_priv_lock(p->sync);
         q->threads[q->num_threads++] = thread;
         spipe_priv_unlock(p->sync);
@@ -6242,6 +6394,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         }
         q->num_threads = 0;
     }
+    spipe_priv_model_free(p);
     free(p->workers.block);
     p->workers.block = NULL;
 }
@@ -6365,6 +6518,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
         memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
     else
         spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
     data += (at->first - low) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
@@ -6391,6 +6545,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
                     cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
     if (e == cudaSuccess) {
         spipe_priv_fill_edges(b, data, at->first, at->count, total);
         return e;
@@ -6415,6 +6570,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
                     b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
                             at->count, b->user),
                     cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail_call(p, &note, e, -1, at->batch,
@@ -6458,6 +6614,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                 i, n, want);
         }
         if (n == 0) p->run.sources[i].ended = 1;
+        SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
         *got += n;
         dst += n * spipe_priv_given_bytes(b);
         want -= n;
@@ -6643,6 +6800,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail_call(p, &note, e, -1, at->batch,
@@ -6661,6 +6819,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
                     cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail_call(
@@ -6681,6 +6840,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
         if (b->caller) continue;
         spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
                         at->count * b->elem_bytes);
+        SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     }
     return 1;
 }
@@ -6763,12 +6923,14 @@ SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
     if (p->watcher) t.began = spipe_priv_seconds();
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
+    spipe_priv_model_begin(p, &t);
     switch (t.what) {
     case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.batch); break;
     case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.batch); break;
     case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
     default: spipe_priv_touch_one(p, t.batch); break;
     }
+    spipe_priv_model_end();
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 1);
 }
 
@@ -6826,6 +6988,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const siz
         spipe_priv_yield(&p->sync->busy_until);
     }
     return spipe_priv_error_at(p, batch);
+}
+
+/* Whether the slot of a batch has been filled; by a modelled clock, if there is one. */
+SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
+    while (spipe_priv_model_unsure(p, batch) && !spipe_priv_is_lost(p, batch)) {
+        if (spipe_priv_help(p)) continue;
+        spipe_priv_poll(p);
+        spipe_priv_yield(&p->sync->busy_until);
+    }
+    return !spipe_priv_model_unfilled(p, batch) && spipe_priv_locked_get(p, filled) > batch;
 }
 
 /* Waits until the workers have nothing left to do, and nothing will follow. */
@@ -6934,7 +7107,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.num_chunks = (progress.total + p->run.batch_elems - 1) / p->run.batch_elems;
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
-    progress.seconds = spipe_priv_seconds() - p->run.began;
+    progress.seconds = spipe_priv_clock() - p->run.began;
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     if (!stop) return;
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);
@@ -7372,12 +7545,19 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
+        if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
     case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
         if (at->batch < p->plan.depth) return cudaSuccess;
-        return spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
+        e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
+        if (e != cudaSuccess) return e;
+        spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, at->batch - p->plan.depth);
+        return e;
     case SPIPE_PRIV_OP_HOST_END:
-        return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+        e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+        if (e != cudaSuccess) return e;
+        spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
+        return e;
     default: /* IN_END */
         spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
@@ -7506,6 +7686,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->failed = run->stop_asked = run->cut_from = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
+    spipe_priv_model_run(p);
     if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
     memset(&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
@@ -7640,6 +7821,9 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     spipe_priv_finish_host_work(p);
+    for (k = n < depth ? 0 : n - depth; k < n && p->route.drains && !p->run.failed; ++k) {
+        spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, k);
+    }
     while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
            e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
@@ -7723,13 +7907,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    p->run.began = spipe_priv_seconds();
+    p->run.began = spipe_priv_clock();
     if (replayed)
         p->trial.run_graph(p);
     else
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
-    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.new_page_bytes += spipe_priv_page_bytes(&p->plan);
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watcher = NULL;
@@ -8119,7 +8303,8 @@ SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     if (!new_pages) return;
     fprintf(to,
             "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
-            "arrays\n            that were written before, a run takes less\n",
+            "arrays\n            that were written before, a run takes less" SPIPE_PRIV_OWN_FIGURES
+            "\n",
             (double)r->new_page_bytes / 1048576.0);
 }
 
@@ -8131,11 +8316,13 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_in, r->wall_ms));
     fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / mib,
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
-    fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
-            r->setup_ms, r->costs);
+    fprintf(to, "  time      %.3f ms, and %.3f ms to set up" SPIPE_PRIV_TIMES "; costs of %s\n",
+            r->wall_ms, r->setup_ms, r->costs);
     spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
-    fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
+    fprintf(to,
+            "  beside    %zu run%s on the same resources; %.3f ms waited for "
+            "memory" SPIPE_PRIV_OWN_FIGURES "\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
 }
 
@@ -8490,7 +8677,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     }
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
-    p->run.began = spipe_priv_seconds();
+    p->run.began = spipe_priv_clock();
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }
@@ -8509,7 +8696,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
         spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on lent memory */
     }
     spipe_priv_finish(p);
-    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.replayed = 0;
     p->pull.active = 0;
     spipe_priv_check_out(p);
@@ -8520,8 +8707,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     spipe_priv_pull_t *pull = &p->pull;
     while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.num_batches) {
-        const size_t *filled = &p->memory.slots[pull->issued % p->plan.depth].filled;
-        if (fills && spipe_priv_locked_get(p, filled) <= pull->issued) break;
+        if (fills && !spipe_priv_is_filled(p, pull->issued)) break;
         SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued));
         ++pull->issued;
     }
@@ -8758,7 +8944,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
 /* Makes a pipeline in memory of the caller's; frees all on failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
-    const double began = spipe_priv_seconds();
+    const double began = spipe_priv_clock();
     const char *what = NULL;
     cudaError_t e;
     double started;
@@ -8771,7 +8957,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     e = cudaGetDevice(&p->request.device);
     if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    started = spipe_priv_seconds();
+    started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -8791,7 +8977,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         spipe_priv_check_out(p);
     }
     p->report.start_ms = 1e3 * (started - began);
-    p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
+    p->report.setup_ms = 1e3 * (spipe_priv_clock() - began);
     return cudaSuccess;
 }
 

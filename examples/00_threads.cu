@@ -18,7 +18,7 @@
 
 enum {
     N = 1000,
-    THREADS = 256,                       /* of a block: a multiple of 32, at most 1024 */
+    THREADS = 256,                       /* of a block: a power of 2, at most 1024 */
     BLOCKS = (N + THREADS - 1) / THREADS /* rounded up, so that there are enough */
 };
 

@@ -10,11 +10,11 @@
                 of its own, which is correct but slow. Measure whether pinning in place pays for
                 memory that is sent once; allocating pinned memory for one copy never pays.
     Expect      (hostcuda)          pinned?   call returned   arrived     GB/s
-                    pageable          0         2.402 ms      2.404 ms     7.0
+                    pageable          0         2.489 ms      2.491 ms     6.7
                     pinned in place   1         0.002 ms      0.309 ms    54.3
                     allocated pinned  1         0.002 ms      0.309 ms    54.3
                 to pin it in place took 0.7 ms, to let go 0.3 ms, to allocate it pinned 7.1 ms
-                sent once: pageable 2.4 ms, pinned in place for it 1.4 ms, allocated 7.4 ms
+                sent once: pageable 2.5 ms, pinned in place for it 1.4 ms, allocated 7.4 ms
                 allocated pinned memory has paid for itself after 4 sends
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"

@@ -9,14 +9,13 @@
                 of 16 MiB (H200). The GPU's clock times its work, the host's clock host threads.
                 Three runs of the same work follow, each with its verdict and a chart.
     Expect      (hostcuda)
-                a stage that synchronises: ~0.236 ms, ~35 % of what can overlap does
-                two chunks in one slot: ~0.248 ms, ~0 % of what can overlap does
-                copies in waited 1 times for a free slot, ~33 % of the time in all: use a depth of
+                a stage that synchronises: 0.255 ms, 34 % of what can overlap does
+                two chunks in one slot: 0.255 ms, 0 % of what can overlap does
+                copies in waited 1 times for a free slot, 33 % of the time in all: use a depth of
                 more than 1
-                all left to the library: ~0.129 ms, ~77 % of what can overlap does
+                all left to the library: 0.136 ms, 81 % of what can overlap does
                 right: the CPU finds the same                                                     */
-#include "ex_common.h"
-#include "streampipe_timeline.h"
+#include "07_pictures.h" /* a timeline as files, and a text in lines */
 
 enum {
     N_ELEMENTS = EX_HOSTCUDA ? 1 << 20 : 4 << 20,
@@ -36,22 +35,6 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
 
 static spipe_span_t spans[ROOM];
 
-/* Prints a text in lines of at most 100 columns. */
-static void print_wrapped(const char *text) {
-    int column = 0;
-    for (;;) {
-        const int word = (int)strcspn(text, " \n");
-        if (column > 0 && column + 1 + word > 100) column = printf("\n   ") - 1;
-        column += printf("%s%.*s", column > 0 ? " " : "", word, text);
-        text += word;
-        if (*text != ' ') {
-            printf("\n");
-            column = 0;
-        }
-        if (!*text++) return;
-    }
-}
-
 /* Runs it with recording, prints the verdict, and draws the timeline. */
 static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *t) {
     spipe_report_t r;
@@ -68,30 +51,6 @@ static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *
     print_wrapped(r.verdict);
     SPIPE_CHECK(spipe_timeline_print(t, stdout, 100));
     return r;
-}
-
-static void write_page(const spipe_timeline_t *t, const char *folder, const char *name) {
-    char path[512];
-    snprintf(path, sizeof path, "%.400s/%s", folder, name);
-    SPIPE_CHECK(spipe_timeline_write_html(t, path));
-}
-
-/* The pictures, into a folder that is there. */
-static void write_pictures(const spipe_timeline_t *t, const spipe_report_t *r, const char *folder) {
-    char path[4][512];
-    int i;
-    for (i = 0; i < 4; ++i) {
-        static const char *const ends[] = {"timeline.svg", "timeline.html", "trace.json",
-                                           "report.json"};
-        snprintf(path[i], sizeof path[i], "%.400s/%s", folder, ends[i]);
-    }
-    SPIPE_CHECK(spipe_timeline_write_svg(t, path[0]));
-    SPIPE_CHECK(spipe_timeline_write_html(t, path[1]));
-    SPIPE_CHECK(spipe_timeline_write_trace(t, path[2]));
-    SPIPE_CHECK(spipe_report_write_json(r, path[3]));
-    printf("\na picture       %s\na page to zoom  %s\n", path[0], path[1]);
-    printf("a trace         %s (for ui.perfetto.dev or speedscope.app)\n", path[2]);
-    printf("the report      %s\n", path[3]);
 }
 
 int main(int argc, char **argv) {

@@ -9,7 +9,7 @@
                 to create; 2 to 4 are enough (15_requests uses a pool).
     Expect      (hostcuda)                                            pitfall        mended
                     false dependency: someone uses stream 0            0.276 ms      0.141 ms
-                    unpinned memory                                    1.226 ms      0.141 ms
+                    unpinned memory                                    1.917 ms      0.141 ms
                     over-synchronising: a wait a task                  0.290 ms      0.141 ms
                     too many streams: one for each of 256 tasks        4.147 ms      2.440 ms
                 right: the CPU finds the same                                                     */

@@ -1,4 +1,5 @@
-/*  14_pictures.h -- the files that 14_loader loads: small pictures, compressed without loss.
+/*  14_pictures.h -- the files that 14_loader loads: small pictures, compressed without loss;
+    how one is read and decoded, and in which order.
 
     A file holds the pixels from top to bottom, 3 bytes each. For each byte it has the difference to
     what PNG's Paeth filter predicts from its neighbours; a difference of 0 is followed by how many
@@ -105,6 +106,52 @@ static inline int pictures_make(pictures_t *p, const char *folder) {
     }
     if (!whole) fprintf(stderr, "cannot write pictures to %s: %s\n", p->folder, strerror(errno));
     return whole;
+}
+
+/* Reads and decodes one. Where its file is not one whole picture it returns 0, and why in words;
+   each thread has words of its own. */
+static inline int picture_load(const pictures_t *p, unsigned picture, unsigned char *pixels,
+                               char words[256]) {
+    char name[160];
+    picture_name(p, picture, name);
+    FILE *f = fopen(name, "rb");
+    const int whole = f && picture_decode(f, pixels);
+    if (!f) snprintf(words, 256, "%s: %s", name, strerror(errno));
+    if (f && !whole) snprintf(words, 256, "%s: it is not one whole picture", name);
+    if (f) fclose(f);
+#if EX_HOSTCUDA
+    hostcuda_host_work(3e6); /* small pictures: by the model each takes as long as a large one */
+#endif
+    return whole;
+}
+
+/* An order of all pictures, another one in each epoch: picture i goes to any place up to i. */
+static inline void pictures_shuffle(unsigned order[PICTURES], unsigned epoch) {
+    unsigned random = 1 + epoch;
+    for (unsigned i = 0; i < PICTURES; ++i) {
+        random = EX_NEXT(random);
+        const unsigned place = (random >> 8) % (i + 1);
+        order[i] = order[place];
+        order[place] = i;
+    }
+}
+
+typedef struct sample { /* as a loader gives it to the GPU */
+    unsigned picture;
+    unsigned char pixels[PIXELS];
+} sample_t;
+
+/* Stands for a training step: adds the sum of each picture to that picture's; a block has one. */
+static __global__ void step_kernel(const sample_t *batch, unsigned *sums) {
+    const sample_t *s = &batch[blockIdx.x];
+    unsigned sum = 0;
+    for (unsigned i = threadIdx.x; i < PIXELS; i += blockDim.x) sum += PICTURE_SUM(s->pixels, i);
+    atomicAdd(&sums[s->picture], sum);
+}
+
+static inline cudaError_t step(const sample_t *batch, size_t count, unsigned *sums,
+                               cudaStream_t stream) {
+    return SPIPE_LAUNCH(step_kernel, (unsigned)count, 64, 0, stream, batch, sums);
 }
 
 static inline void pictures_remove(const pictures_t *p) {

@@ -3,9 +3,7 @@
     nvcc -O3 -I.. -I../extras -o 19_doctor 19_doctor.cu && ./19_doctor  (no GPU: make examples)
     You learn   time each operation alone, then both together: the sum of the two times minus the
                 time together was hidden. If it is 0, spipe_doctor says why and what to change.
-    Mind        three usual checks mislead. On ONE stream, copies and kernel always add up to the
-                whole. Kernels that overlap slow each other down: their sum is too long. Several
-                multiprocessors are no concurrent kernels: spipe_device_get says which GPU has them.
+    Mind        kernels that overlap slow each other down, so the sum of their times is too long.
     Expect      (hostcuda) 3 copy engines, kernels of different streams run at once: yes
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
             pinned, two streams             0.082 ms   0.090 ms   0.092 ms   98 %  yes
@@ -15,7 +13,7 @@
             stream 0 and a blocking one     0.082 ms   0.090 ms   0.168 ms    6 %  no
               LOOK HERE 2 non-blocking streams? of 2: legacy default stream 1, blocking 1
                         cure: create them with spipe_stream_create, or with cudaStreamNonBlock
-            pageable memory                 0.607 ms   0.615 ms   1.219 ms    0 %  no
+            pageable memory                 0.693 ms   0.701 ms   1.392 ms    0 %  no
               LOOK HERE 1 pinned memory for transfers? it is pageable
                         cure: let streampipe stage it (the default); spipe_pin it if it is used
             right: the CPU finds the same                                                         */
@@ -98,8 +96,8 @@ int main(void) {
     unsigned *pinned;
     ex_begin();
     SPIPE_CHECK(spipe_device_get(&gpu, -1));
-    for (cudaStream_t &t : s) SPIPE_CHECK(spipe_stream_create(&t, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(cudaStreamCreate(&blocking));
+    for (cudaStream_t &t : s) SPIPE_CHECK(spipe_stream_create(&t, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned, BYTES));
     for (unsigned **p : {&to, &x, &y}) SPIPE_CHECK(cudaMalloc((void **)p, BYTES));
     for (unsigned *p : {pinned, pageable}) ex_fill(p, N);

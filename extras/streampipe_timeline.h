@@ -465,7 +465,7 @@ SPIPE_API cudaError_t spipe_priv_recorder_create_events(spipe_priv_recorder_t *r
     rec->max_ops = num;
     SPIPE_TRY(cudaEventRecord(rec->zero, stream));
     SPIPE_TRY(cudaEventSynchronize(rec->zero));
-    rec->zero_s = spipe_priv_seconds();
+    rec->zero_s = spipe_priv_clock();
     return cudaSuccess;
 }
 
@@ -503,6 +503,24 @@ SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipelin
 }
 
 /* ---- 1 timeline: figures ------------------------------------------------------------------- */
+/* Where a CUDA runtime models the work of host threads: its times take the place of this CPU's. */
+SPIPE_API void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
+                                              const spipe_priv_pipeline_t *p) {
+    size_t k;
+    for (k = 0; k < rec->num_spans; ++k) {
+        spipe_span_t *s = &rec->spans[k];
+        const size_t batch = s->chunk / p->plan.batch;
+        double begin = 0.0, end = 0.0;
+        int what = SPIPE_PRIV_FILL;
+        if (s->kind == SPIPE_SPAN_DRAIN) what = SPIPE_PRIV_DRAIN;
+        if (s->kind == SPIPE_SPAN_HOST) what = SPIPE_PRIV_HOST;
+        if (what == SPIPE_PRIV_FILL && s->kind != SPIPE_SPAN_FILL) continue;
+        if (!spipe_priv_model_times(p, what, s->stage, batch, &begin, &end)) continue;
+        s->begin_ms = 1e3 * (begin - rec->zero_s);
+        s->end_ms = 1e3 * (end - rec->zero_s);
+    }
+}
+
 /* Reads the events' times into the spans, with 0 at the run's begin; spans without times get an end
    of -1 and count as lost. began_ms is when the run began on the host's clock. The device's clock
    may show an operation before that, because a modelled clock stands still while the device is
@@ -909,6 +927,7 @@ SPIPE_API void spipe_priv_recorder_end(spipe_timeline_t *t, spipe_priv_pipeline_
     spipe_priv_recorder_t *rec = t->recorder;
     spipe_report_t *r = &p->report;
     size_t k, kept = 0;
+    spipe_priv_recorder_read_model(rec, p);
     spipe_priv_recorder_read_times(rec, 1e3 * (p->run.began - rec->zero_s));
     spipe_priv_recorder_sum_waits(rec, p);
     spipe_priv_recorder_sum_copies(rec, p);

@@ -8,6 +8,9 @@
 #ifdef __GLIBC__
 #include <unistd.h>
 #endif
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 
 #include "cuda_profiler_api.h"
 #include "hostcuda.h"
@@ -130,6 +133,19 @@ void add_device(State &s, const hostcuda_profile_t &profile) {
     s.devices.push_back(std::move(d));
 }
 
+#ifndef _WIN32
+/* In a process that was forked another thread would hold the lock for ever. */
+void lock_for_fork() {
+    const Hidden hidden;
+    state().mutex.lock();
+}
+
+void unlock_after_fork() {
+    const Hidden hidden;
+    state().mutex.unlock();
+}
+#endif
+
 State *make_state() {
     State *s = new State; /* never deleted: the streams' threads may outlive main */
     const char *name = getenv("HOSTCUDA_PROFILE"), *count = getenv("HOSTCUDA_DEVICES");
@@ -146,6 +162,9 @@ State *make_state() {
         s->pinned_limit = static_cast<size_t>(strtoull(most, nullptr, 10));
     arm_from_environment(*s);
     add_managed_variables(*s);
+#ifndef _WIN32
+    (void)pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
+#endif
 #ifdef __GLIBC__
     on_exit(on_exit_hook, nullptr);
 #else
@@ -222,7 +241,7 @@ Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cos
     if (refused == cudaSuccess && !(flags & RELEASE)) refused = sticky;
     if (refused == cudaSuccess && (flags & UNSAFE) && forbidden_by_capture())
         refused = cudaErrorStreamCaptureUnsupported;
-    if (refused == cudaSuccess && cost) clock_advance(current().profile.*cost);
+    if (refused == cudaSuccess && cost && !self.unmodelled) clock_advance(current().profile.*cost);
 }
 
 } /* namespace hc */
@@ -636,7 +655,7 @@ void hostcuda_kernel_name(const void *func, const char *name) {
 }
 
 double hostcuda_now_ns(void) {
-    if (self.in_host) return -1;
+    if (self.in_host || self.task || self.unmodelled) return -1;
     const Hidden hidden;
     const Lock lock(state().mutex);
     return clock_of_thread();
@@ -650,7 +669,10 @@ void hostcuda_host_work(double ns) {
     }
     const Hidden hidden;
     const Lock lock(state().mutex);
-    clock_advance(ns);
+    if (self.task)
+        add_work(*self.task, ns);
+    else if (!self.unmodelled)
+        clock_advance(ns);
 }
 
 void hostcuda_clock_reset(void) {
@@ -660,6 +682,7 @@ void hostcuda_clock_reset(void) {
     for (const auto &d : s.devices)
         for (const OpP &op : tails(*d)) wait_real(lock, *op);
     run_model(lock, NEVER, nullptr, std::chrono::milliseconds(1000), true);
+    forget_tasks();
     s.now = s.latest = 0;
     ++s.epoch;
 }

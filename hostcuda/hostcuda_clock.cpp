@@ -8,7 +8,9 @@
  * - kernels, memsets, copies within the device: share the compute engine by threads. The most
  *   urgent, then the first started, takes the share it can use and leaves the rest to the next;
  *   a kernel starts only when there is a rest. So small kernels run side by side and full ones
- *   one after another, the next one moving in as shares come free.
+ *   one after another, the next one moving in as shares come free. A kernel of more threads than
+ *   the device has runs in rounds of blocks; the blocks that run end before a more urgent kernel
+ *   gets their place.
  * Host functions hold no engine. Records and waits take no time. With one hardware queue (before
  * Kepler) each engine takes its operations strictly in issue order, so one that is not ready
  * blocks those behind it. With several, streams share them in turn. */
@@ -55,7 +57,9 @@ hostcuda_profile_t ideal() {
     p.d2d = 100.0;
     p.both_ways = 1.0;
     p.pin = p.reg = p.unreg = 1e30; /* pinning takes no time */
-    p.kernel_ns_per_thread = 0.4;   /* one float per thread: as long as its copy */
+    p.host_fill = p.host_drain = 10.0;
+    p.host_memory = 1e30;
+    p.kernel_ns_per_thread = 0.4; /* one float per thread: as long as its copy */
     return p;
 }
 
@@ -82,6 +86,13 @@ hostcuda_profile_t h200() {
     p.copy_lost = 1e3 * h200_copy_s;
     p.pageable_h2d = h200_pageable_in;
     p.pageable_d2h = h200_pageable_out;
+    p.pageable_lost = 1e3 * h200_pageable_s;
+    p.host_fill = h200_fill;
+    p.host_drain = h200_drain;
+    p.host_memory = h200_memory;
+    p.host_wake = 1e3 * h200_wake_s;
+    p.host_start = 1e3 * h200_start_s;
+    p.host_task = 0.5e3 * h200_staged_s; /* a staged batch is handed over twice: filled, drained */
     p.pin = 2.4;
     p.reg = 27.0;
     p.unreg = 69.0;
@@ -121,6 +132,9 @@ hostcuda_profile_t older(const char *name) {
     p.copy_lost = 8000.0; /* about 10 us to start a copy over PCIe 2.0 */
     p.pageable_h2d = 3.0;
     p.pageable_d2h = 2.5;
+    p.pageable_lost = p.copy_lost;
+    p.host_fill = p.host_drain = 3.0; /* of the memory of their time: not measured */
+    p.host_memory = 12.0;
     p.pin = 1.5;
     p.reg = 10.0;
     p.unreg = 30.0;
@@ -338,29 +352,57 @@ void start_copies(Device &d) {
     }
 }
 
-/* Gives kernels their shares in order of urgency; returns what is left for one of `priority`. */
-double share_out(Device &d, int priority) {
-    double free = 1.0, free_at = 1.0;
+/* Running blocks are never preempted: what a kernel keeps until they end. */
+double kept_by(Op &k) {
+    const double now = state().now;
+    if (k.block <= 0 || k.got <= 0) return 0;
+    if (k.round < now) k.round += k.block * std::ceil((now - k.round) / k.block);
+    return now < k.round ? k.got : 0;
+}
+
+void give_share(Op &k, double got) {
+    if (k.got <= 0 || k.round <= state().now) k.round = state().now + k.block;
+    k.got = got;
+    set_rate(k, k.share > 0 ? got / k.share : 1.0);
+}
+
+/* Gives kernels their shares in order of urgency, out of what running blocks leave. Returns what is
+ * left for the kernel `next`, or nothing: where that or a running one wants more, and less urgent
+ * blocks run, d.round is when these end. */
+double share_out(Device &d, const Op *next) {
+    double free = 1.0, left = 0;
+    bool wanting = false, counted = false;
+    for (const OpP &k : d.kernels) free -= kept_by(*k);
+    if (free < 1e-12) free = 0;
+    left = free;
+    d.round = NEVER;
     for (const OpP &k : d.kernels) {
-        const double got = std::min(k->share, free);
-        set_rate(*k, k->share > 0 ? got / k->share : 1.0);
-        free -= got;
+        const bool behind = next && d.profile.queues > 1 && k->priority > next->priority;
+        const double kept = kept_by(*k);
+        const double got = behind ? kept : std::min(k->share, kept + free);
+        if (behind && !counted) wanting |= left < next->share;
+        counted |= behind;
+        if (wanting && kept > 0) d.round = std::min(d.round, k->round);
+        free -= got - kept;
         if (free < 1e-12) free = 0;
-        if (k->priority <= priority || d.profile.queues == 1) free_at = free;
+        if (!behind) left = free;
+        wanting |= got < k->share;
+        give_share(*k, got);
     }
-    return d.kernels.empty() ? 1.0 : free_at;
+    return left;
 }
 
 void start_kernels(Device &d) {
     auto &ready = d.ready[HOSTCUDA_COMPUTE];
     for (;;) {
-        const int priority = ready.empty() ? 0 : ready.begin()->second->priority;
-        const double free = share_out(d, priority);
-        if (ready.empty() || free <= 0) return;
+        const Op *next = ready.empty() ? nullptr : ready.begin()->second.get();
+        const double free = share_out(d, next);
+        if (!next || free <= 0) return;
         if (!d.profile.concurrent_kernels && !d.kernels.empty()) return;
         const OpP op = ready.begin()->second;
         ready.erase(ready.begin());
         start_on_engine(op);
+        op->got = 0;
         auto place = d.kernels.end();
         if (d.profile.queues > 1)
             while (place != d.kernels.begin() && (*(place - 1))->priority > op->priority) --place;
@@ -504,6 +546,7 @@ double model_next() {
         for (const OpP &op : d->copying)
             if (op) next = std::min(next, op->until);
         for (const OpP &op : d->kernels) next = std::min(next, op->until);
+        if (d->round > s.now) next = std::min(next, d->round);
     }
     return next;
 }

@@ -176,6 +176,9 @@ struct Op {
     double held = 0;    /* time on the engine before the bytes move */
     double span = 0;    /* time of the work alone on the device */
     double share = 0;   /* of the device's threads */
+    double block = 0;   /* time of one of its blocks; 0: it gives way at once */
+    double got = 0;     /* of share, by now */
+    double round = 0;   /* when the blocks that run now end: until then it keeps what it got */
     bool latency_paid = false, in_bytes = false;
     bool resolved = true; /* false: a host function that has not really run */
     bool running_free = false;
@@ -272,6 +275,7 @@ struct Device {
     std::set<std::pair<std::pair<int, long>, OpP>, ReadyLess> ready[4]; /* by engine */
     OpP copying[2];
     std::vector<OpP> kernels; /* running, most urgent first */
+    double round = NEVER;     /* when blocks end for which a more urgent kernel waits */
     OpP last_queued;
     cudaMemPool_t default_pool = nullptr, pool = nullptr; /* until asked for */
     unsigned flags = 0;                                   /* cudaSetDeviceFlags */
@@ -302,6 +306,9 @@ struct Block {
 
 typedef std::map<uintptr_t, Block> Blocks; /* key: ~address */
 
+struct Task; /* of a host thread: hostcuda_tasks.cpp */
+typedef std::shared_ptr<Task> TaskP;
+
 struct Thread {
     int device = 0;
     cudaError_t last = cudaSuccess;
@@ -309,6 +316,8 @@ struct Thread {
     long epoch = -1; /* of the clock */
     bool in_host = false;
     double host_ns = 0;
+    TaskP task;              /* that it does */
+    bool unmodelled = false; /* its calls take no modelled time */
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::map<int, StreamP> streams; /* cudaStreamPerThread, by device */
     ~Thread();
@@ -523,6 +532,11 @@ Ran model_run(double until, const Op *op);
 double model_next(); /* the next event, or infinity */
 double &clock_of_thread();
 void clock_advance(double ns);
+
+/* ---- work of host threads (hostcuda_tasks.cpp) ----------------------------------------------- */
+
+void add_work(Task &task, double ns);
+void forget_tasks();
 
 /* ---- memory (hostcuda_memory.cpp) ------------------------------------------------------------ */
 

@@ -584,6 +584,8 @@ void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {
     op.latency = p.kernel_latency;
     op.share = std::min(1.0, threads / capacity);
     op.span = k.timed ? k.fixed_ns + threads * k.ns_per_thread : threads * p.kernel_ns_per_thread;
+    op.block = op.span / std::max(1.0, std::ceil(threads / capacity));
+    op.block = op.span / std::max(1.0, std::ceil(threads / capacity));
     op.label = k.name.empty() ? "kernel" : k.name;
 }
 

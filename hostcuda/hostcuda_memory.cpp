@@ -237,6 +237,10 @@ static void copy_rows(const Copy &c) {
                 static_cast<const char *>(c.src) + i * c.spitch, c.width);
 }
 
+enum {
+    SMALL = 64 << 10 /* bytes of pageable memory that travel with the call */
+};
+
 /* The modelled engine and time of a copy. */
 static void price_copy(Op &op, const Copy &c) {
     const hostcuda_profile_t &p = device(op.device).profile;
@@ -261,6 +265,9 @@ static void price_copy(Op &op, const Copy &c) {
         op.held = 0;
         op.span = bytes / p.pageable_h2d;
     }
+    if (c.pageable && op.bytes > SMALL && op.engine >= HOSTCUDA_COPY0 &&
+        op.engine <= HOSTCUDA_COPY1)
+        op.held = std::max(op.held, p.pageable_lost);
 }
 
 /* Pageable memory that is copied to the device is read during the call, before the stream reaches

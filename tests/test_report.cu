@@ -42,7 +42,11 @@ static void test_first(void) {
     spipe_pipeline_t *p;
     spipe_report_t r;
     SPIPE_CHECK_RUN(&d, &r);
+#ifdef __HOSTCUDA__ /* which takes no modelled time to start */
+    tap_ok(r.start_ms >= 0.0 && r.start_ms <= r.setup_ms, "CUDA's start is part of the set-up");
+#else
     tap_ok(r.start_ms > 0.0 && r.start_ms <= r.setup_ms, "CUDA's start is part of the set-up");
+#endif
     r.start_ms = r.setup_ms = 100.0;
     r.wall_ms = 7.0;
     r.new_page_bytes = 0; /* a sanitizer makes some for itself */

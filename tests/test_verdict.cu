@@ -1,5 +1,8 @@
 /*  test_verdict.cu -- a watched run says what ran when, how far from the bound it was, and why:
     each cause is provoked, and named with its stage or buffer and a cure. */
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 #if !defined(_MSC_VER)
@@ -257,12 +260,19 @@ static void test_staged(void) {
     done(&b);
 }
 
+/* Of the host, on whatever clock the run has. */
+static void take_2_ms(void) {
+#if defined(__HOSTCUDA__)
+    hostcuda_host_work(2e6);
+#elif !defined(_MSC_VER)
+    usleep(2000);
+#endif
+}
+
 static cudaError_t host_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     SPIPE_BUF(c, 1, float)[0] += 0.0f;
-#if !defined(_MSC_VER)
-    usleep(2000);
-#endif
+    take_2_ms();
     return cudaSuccess;
 }
 
@@ -271,9 +281,7 @@ static cudaError_t slow_source(void *dst, size_t max_count, size_t *count, void 
     *count = max_count < *left ? max_count : *left;
     *left -= *count;
     memset(dst, 0, *count * sizeof(float));
-#if !defined(_MSC_VER)
-    usleep(2000);
-#endif
+    take_2_ms();
     return cudaSuccess;
 }
 

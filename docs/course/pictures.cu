@@ -198,7 +198,7 @@ static void run_and_draw(spipe_desc_t *d, const char *name) {
     d->timeline = &t;
     SPIPE_CHECK_RUN(d, &report);
     d->timeline = NULL;
-    /* The recorder starts on this CPU's clock: from the first span on, all is modelled. */
+    /* From the first span on; times of events come in half microseconds. */
     const double first = spans[0].begin_ms;
     for (size_t i = 0; i < t.num_spans; ++i) {
         spans[i].begin_ms = floor((spans[i].begin_ms - first) * 1e4 + 0.5) * 1e-4;
@@ -206,6 +206,21 @@ static void run_and_draw(spipe_desc_t *d, const char *name) {
     }
     t.wall_ms = floor((t.wall_ms - first) * 1e4 + 0.5) * 1e-4;
     write_picture(&t, name);
+}
+
+/* Arrays from malloc, through pinned slots that so many threads fill, and as many drain. */
+static void staged(const char *name, size_t threads) {
+    spipe_desc_t d = spipe_desc_default();
+    char *to = (char *)calloc(BYTES, 1);
+    d.count = BYTES;
+    d.chunk = BYTES / 16;
+    d.threads = threads;
+    d.staging = SPIPE_STAGING_COPY;
+    spipe_add_input(&d, pageable, 1);
+    spipe_add_output(&d, to, 1);
+    spipe_add_stage(&d, "work", work_stage, NULL);
+    run_and_draw(&d, name);
+    free(to);
 }
 
 static void pipeline(const char *name, size_t chunks, size_t depth, spipe_stage_fn stage) {
@@ -277,6 +292,8 @@ int main(int argc, char **argv) {
     host_waits("04_host_waits", 1);
     host_waits("04_host_goes_on", 0);
     pageable_copies();
+    staged("05_staged_by_one", 1);
+    staged("05_staged_by_four", 4);
     pipeline("06_first_pipeline", 6, SPIPE_AUTO, work_stage);
     pipeline("07_stage_waits", 6, SPIPE_AUTO, waiting_stage);
     pipeline("07_one_slot", 6, 1, work_stage);

@@ -41,6 +41,12 @@ typedef struct hostcuda_profile_s {
     double call_event, call_stream;     /* creating or destroying one */
     double call_graph, call_graph_node; /* cudaGraphLaunch: once, and for each node */
     double call_malloc;                 /* cudaMalloc, cudaFree, and the fixed part of pinning */
+    /* host threads that copy, decode, compute */
+    double host_fill, host_drain; /* GB/s of one thread: into a pinned slot, out of it */
+    double host_memory;           /* GB/s of all threads together */
+    double host_wake, host_start; /* ns until a parked thread begins; that starting one takes */
+    double host_task;             /* ns that handing a task over takes the thread that awaits it */
+    double pageable_lost;         /* ns, fixed time of a copy of pageable memory */
 } hostcuda_profile_t;
 
 /* "c1060", "c2050", "k20c", "h200", "ideal", "ideal1"; an unknown name gives one with name[0]
@@ -69,6 +75,17 @@ void hostcuda_kernel_name(const void *func, const char *name);
 double hostcuda_now_ns(void);
 /* The host computes for ns; inside a host function, that function takes ns longer. */
 void hostcuda_host_work(double ns);
+/* The host copies so many bytes: into a slot, or out of one. As hostcuda_host_work otherwise. */
+void hostcuda_host_copy(size_t bytes, int out);
+/* The host waits, for a request that comes in then or the like, until this modelled time. Not in a
+ * host function. */
+void hostcuda_host_until(double ns);
+/* *ns becomes the modelled time at which this thread is done with what it does: written at once, or
+ * in a source, sink or host stage of a pipeline before its run returns. */
+void hostcuda_when_done(double *ns);
+/* This thread has waited for others in a way that no call tells of, as by joining them: its clock
+ * goes on to the latest of all. */
+void hostcuda_catch_up(void);
 /* Waits for all work and sets every modelled clock to 0. */
 void hostcuda_clock_reset(void);
 

@@ -68,6 +68,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
         memcpy(data, host + low * b->elem_bytes, n * b->elem_bytes);
     else
         spipe_priv_copy(data, host + low * b->elem_bytes, n * b->elem_bytes);
+    SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
     data += (at->first - low) * b->elem_bytes;
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
@@ -94,6 +95,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
                     cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
     if (e == cudaSuccess) {
         spipe_priv_fill_edges(b, data, at->first, at->count, total);
         return e;
@@ -118,6 +120,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
                     b->work(at->slot->pin_in[i], spipe_priv_tickets(p, at->slot, i), at->first,
                             at->count, b->user),
                     cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail_call(p, &note, e, -1, at->batch,
@@ -161,6 +164,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                 i, n, want);
         }
         if (n == 0) p->run.sources[i].ended = 1;
+        SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
         *got += n;
         dst += n * spipe_priv_given_bytes(b);
         want -= n;

@@ -12,6 +12,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail_call(p, &note, e, -1, at->batch,
@@ -30,6 +31,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
                     b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
                     cudaErrorUnknown);
+    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
     return spipe_priv_fail_call(
@@ -50,6 +52,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
         if (b->caller) continue;
         spipe_priv_copy((unsigned char *)b->host + at->first * b->elem_bytes, at->slot->pin_out[i],
                         at->count * b->elem_bytes);
+        SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     }
     return 1;
 }
@@ -132,11 +135,13 @@ SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
     if (p->watcher) t.began = spipe_priv_seconds();
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 0);
+    spipe_priv_model_begin(p, &t);
     switch (t.what) {
     case SPIPE_PRIV_FILL: spipe_priv_fill(p, t.batch); break;
     case SPIPE_PRIV_DRAIN: spipe_priv_drain(p, t.batch); break;
     case SPIPE_PRIV_HOST: spipe_priv_host_stage(p, &t); break;
     default: spipe_priv_touch_one(p, t.batch); break;
     }
+    spipe_priv_model_end();
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_TASK, &t, t.batch, 1);
 }

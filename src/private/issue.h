@@ -133,12 +133,19 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     case SPIPE_PRIV_OP_FILLED:
         e = spipe_priv_await(p, &at->slot->filled, at->batch + 1, at->batch);
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
+        if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
     case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
         if (at->batch < p->plan.depth) return cudaSuccess;
-        return spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
+        e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
+        if (e != cudaSuccess) return e;
+        spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, at->batch - p->plan.depth);
+        return e;
     case SPIPE_PRIV_OP_HOST_END:
-        return spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+        e = spipe_priv_await(p, &at->slot->host_done[op->stage], at->batch + 1, at->batch);
+        if (e != cudaSuccess) return e;
+        spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
+        return e;
     default: /* IN_END */
         spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;

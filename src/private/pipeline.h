@@ -82,7 +82,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
 /* Makes a pipeline in memory of the caller's; frees all on failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
-    const double began = spipe_priv_seconds();
+    const double began = spipe_priv_clock();
     const char *what = NULL;
     cudaError_t e;
     double started;
@@ -95,7 +95,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     e = cudaGetDevice(&p->request.device);
     if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
-    started = spipe_priv_seconds();
+    started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept, &what);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
         e = spipe_priv_set_up_anew(p, d, kept, &what);
@@ -115,7 +115,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         spipe_priv_check_out(p);
     }
     p->report.start_ms = 1e3 * (started - began);
-    p->report.setup_ms = 1e3 * (spipe_priv_seconds() - began);
+    p->report.setup_ms = 1e3 * (spipe_priv_clock() - began);
     return cudaSuccess;
 }
 

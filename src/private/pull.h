@@ -13,7 +13,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
     }
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
-    p->run.began = spipe_priv_seconds();
+    p->run.began = spipe_priv_clock();
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }
@@ -32,7 +32,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
         spipe_priv_keep_error(&e, cudaDeviceSynchronize()); /* the caller's work on lent memory */
     }
     spipe_priv_finish(p);
-    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.replayed = 0;
     p->pull.active = 0;
     spipe_priv_check_out(p);
@@ -43,8 +43,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     spipe_priv_pull_t *pull = &p->pull;
     while (pull->issued < pull->released + p->plan.depth && pull->issued < p->run.num_batches) {
-        const size_t *filled = &p->memory.slots[pull->issued % p->plan.depth].filled;
-        if (fills && spipe_priv_locked_get(p, filled) <= pull->issued) break;
+        if (fills && !spipe_priv_is_filled(p, pull->issued)) break;
         SPIPE_TRY(spipe_priv_issue_steps(p, 0, p->route.num_steps - 1, pull->issued));
         ++pull->issued;
     }

@@ -102,7 +102,8 @@ SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     if (!new_pages) return;
     fprintf(to,
             "  pages     %.1f MiB were new: the system makes memory when it is first written; over "
-            "arrays\n            that were written before, a run takes less\n",
+            "arrays\n            that were written before, a run takes less" SPIPE_PRIV_OWN_FIGURES
+            "\n",
             (double)r->new_page_bytes / 1048576.0);
 }
 
@@ -114,11 +115,13 @@ SPIPE_PRIV_RARE void spipe_priv_print_figures(const spipe_report_t *r, FILE *to)
             spipe_priv_gbps(r->bytes_in, r->wall_ms));
     fprintf(to, "  out       %.1f MiB, %.2f GB/s\n", (double)r->bytes_out / mib,
             spipe_priv_gbps(r->bytes_out, r->wall_ms));
-    fprintf(to, "  time      %.3f ms, and %.3f ms to set up; costs of %s\n", r->wall_ms,
-            r->setup_ms, r->costs);
+    fprintf(to, "  time      %.3f ms, and %.3f ms to set up" SPIPE_PRIV_TIMES "; costs of %s\n",
+            r->wall_ms, r->setup_ms, r->costs);
     spipe_priv_print_first(r, to);
     if (r->runs_beside == 0) return;
-    fprintf(to, "  beside    %zu run%s on the same resources; %.3f ms waited for memory\n",
+    fprintf(to,
+            "  beside    %zu run%s on the same resources; %.3f ms waited for "
+            "memory" SPIPE_PRIV_OWN_FIGURES "\n",
             r->runs_beside, spipe_priv_s(r->runs_beside), r->waited_ms);
 }
 

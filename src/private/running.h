@@ -30,6 +30,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     run->failed = run->stop_asked = run->cut_from = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
+    spipe_priv_model_run(p);
     if (!spipe_priv_program_fits(p)) (void)spipe_priv_write_program(p);
     memset(&run->at, 0, sizeof run->at);
     run->at.reported = SIZE_MAX;
@@ -164,6 +165,9 @@ SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
     size_t k;
     spipe_priv_finish_host_work(p);
+    for (k = n < depth ? 0 : n - depth; k < n && p->route.drains && !p->run.failed; ++k) {
+        spipe_priv_model_await(p, SPIPE_PRIV_DRAIN, -1, k);
+    }
     while (!p->route.drains && p->request.desc.progress && p->run.at.completed < n &&
            e == cudaSuccess) {
         e = spipe_priv_complete_checkpoint(p);
@@ -247,13 +251,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    p->run.began = spipe_priv_seconds();
+    p->run.began = spipe_priv_clock();
     if (replayed)
         p->trial.run_graph(p);
     else
         spipe_priv_run_streams(p);
     spipe_priv_finish(p);
-    p->report.wall_ms = 1e3 * (spipe_priv_seconds() - p->run.began);
+    p->report.wall_ms = 1e3 * (spipe_priv_clock() - p->run.began);
     p->report.new_page_bytes += spipe_priv_page_bytes(&p->plan);
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 1);
     p->watcher = NULL;

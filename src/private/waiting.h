@@ -53,6 +53,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const siz
     return spipe_priv_error_at(p, batch);
 }
 
+/* Whether the slot of a batch has been filled; by a modelled clock, if there is one. */
+SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
+    while (spipe_priv_model_unsure(p, batch) && !spipe_priv_is_lost(p, batch)) {
+        if (spipe_priv_help(p)) continue;
+        spipe_priv_poll(p);
+        spipe_priv_yield(&p->sync->busy_until);
+    }
+    return !spipe_priv_model_unfilled(p, batch) && spipe_priv_locked_get(p, filled) > batch;
+}
+
 /* Waits until the workers have nothing left to do, and nothing will follow. */
 SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
@@ -159,7 +170,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.num_chunks = (progress.total + p->run.batch_elems - 1) / p->run.batch_elems;
     progress.elements_done = completed * p->run.batch_elems;
     if (progress.elements_done > total) progress.elements_done = total;
-    progress.seconds = spipe_priv_seconds() - p->run.began;
+    progress.seconds = spipe_priv_clock() - p->run.began;
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     if (!stop) return;
     spipe_priv_locked_set(p, &p->run.stop_asked, 1);

@@ -42,7 +42,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
 /* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           size_t batch) {
-    const cudaError_t e = cudaEventQuery(event);
+    const cudaError_t e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
     (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
@@ -138,6 +138,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_pipeline_t *p = q->pipeline;
     spipe_priv_worker_t *w;
     size_t number;
+    spipe_priv_model_worker();
     spipe_priv_stay_on_node(p->request.facts.numa_node);
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
@@ -167,6 +168,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
     int ask;
     spipe_priv_lock(p->sync);
     if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
+        if (what != SPIPE_PRIV_HOST) spipe_priv_model_post(p, what, stage, batch);
         t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
         t->what = what;
         t->stage = stage;
@@ -189,6 +191,7 @@ SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batc
    worker ever waits for a turn while there is other work. */
 SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
     int ready;
+    spipe_priv_model_post(p, SPIPE_PRIV_HOST, stage, batch);
     spipe_priv_lock(p->sync);
     p->run.at.host_begun[stage] = batch + 1;
     ready = !p->request.desc.stages[stage].ordered || p->run.at.host_left[stage] == batch;
@@ -243,6 +246,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
         void *thread = p->provider ? p->provider->start_thread(p, spipe_priv_worker_thread, q)
                                    : spipe_priv_thread_start(spipe_priv_worker_thread, q);
         if (!thread) break;
+        spipe_priv_model_started();
         spipe_priv_lock(p->sync);
         q->threads[q->num_threads++] = thread;
         spipe_priv_unlock(p->sync);
@@ -293,6 +297,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         }
         q->num_threads = 0;
     }
+    spipe_priv_model_free(p);
     free(p->workers.block);
     p->workers.block = NULL;
 }

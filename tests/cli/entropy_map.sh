@@ -3,7 +3,7 @@
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty.
 . tests/cli/tap.sh
 
-map=$BUILD/examples/24_entropy_map
+map=$BUILD/examples/entropy_map
 [ -x "$map" ] || skip_all "$map is not built"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 

@@ -52,4 +52,9 @@ tests/tools/expected --write "$dir/x.cu" "$dir/log" >"$dir/new.cu" && tests/tool
     grep -q '(hostcuda) kernel 1 took  10.5 ms$' "$dir/new.cu" && grep -q 'kernel 2 took ~7.25 ms$' "$dir/new.cu" &&
     grep -q 'kernel 2 took ~7 ms$' "$dir/new.cu" && [ "$(tail -n 1 "$dir/new.cu")" = "int main() { return 3; }" ]
 ok $? "--write mends the numbers that are wrong, in their columns, and no others"
+
+{ cat "$dir/log" && printf 'its comment expects: kernel 1 took 9.0 ms\n'; } >"$dir/judged"
+printf 'kernel 1 took   9.0 ms\n' | example "" >"$dir/x.cu"
+! tests/tools/expected "$dir/x.cu" "$dir/judged" >"$dir/out"
+ok $? "what it said of an earlier run, at the end of the log, is not what the example prints"
 done_testing

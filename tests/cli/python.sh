@@ -38,4 +38,11 @@ for pair in PyTorch:22_python.py CuPy:22_cupy.py; do
         run "on a stand-in for $name, and nothing is left behind" "$program" PYTHONPATH=tests/cli/standin PYTHONDONTWRITEBYTECODE=1
     fi
 done
+# Numba's simulator runs kernels in Python, without a GPU and without times.
+python3 -c "import numba" 2>/dev/null && simulate=$([ "$BACKEND" = cuda ] || echo 1)
+env ${simulate:+NUMBA_ENABLE_CUDASIM=1} PYTHONDONTWRITEBYTECODE=1 python3 examples/systems/numba_pipeline.py >"$dir/out" 2>"$dir/err"
+status=$?
+if [ $status = 77 ]; then skip "Numba's pipeline is right, in a row and overlapped" "$(sed 's/^skipped: //' "$dir/out")"
+else test $status = 0 && grep -q '^right' "$dir/out"; ok $? "Numba's pipeline is right, in a row and overlapped: $(cat "$dir/out" "$dir/err" | tail -n 1)"
+fi
 done_testing

@@ -25,7 +25,7 @@ namespace y4m {
 #define main entropy_main
 
 namespace entropy {
-#include "../../examples/24_entropy_map.cu"
+#include "../../examples/entropy_map.cu"
 }
 
 #undef main

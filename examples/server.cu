@@ -1,7 +1,7 @@
-/*  25_server.cu -- a request server: many clients, batches up to a deadline, two priorities, beside
+/*  server.cu -- a request server: many clients, batches up to a deadline, two priorities, beside
     a background job; with resources that all runs share, and without.
 
-    nvcc -O3 -I.. -o 25_server 25_server.cu && ./25_server         (without a GPU: make examples)
+    nvcc -O3 -I.. -o server server.cu && ./server         (without a GPU: make examples)
     You learn   requests that wait together are one run: a positioned source fetches each client's
                 row, a positioned sink hands it back. spipe_run makes streams and memory each time
                 and frees them, which stops the others; with d.resources they are there.

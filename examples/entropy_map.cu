@@ -1,6 +1,6 @@
-/*  24_entropy_map.cu -- a picture of the entropy of every part of a file.
+/*  entropy_map.cu -- a picture of the entropy of every part of a file.
 
-    nvcc -O3 -I.. -I../extras -o entropy_map 24_entropy_map.cu
+    nvcc -O3 -I.. -I../extras -o entropy_map entropy_map.cu
     entropy_map FILE [-o map.pgm] [--block BYTES] [--width PIXELS] [--check]      FILE - = stdin
 
     Each pixel is a block of 4096 bytes. Black: all bytes are equal (0 bits per byte). White: random
