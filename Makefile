@@ -87,6 +87,8 @@ CXXFLAGS := -std=c++14 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
 COMPILE_cu = $(CXX) $(CXXFLAGS) -x c++ -include cuda_runtime.h
 LINK     = $(CXX) $(SANFLAGS) $(1) -o $@ -pthread -lm $(LIBS)
 RUNTIME  := $(patsubst %.cpp,$(BUILD)/%.cpp.o,$(wildcard hostcuda/*.cpp))
+# tests/cli/python.sh links it into a shared object.
+RUNTIME_FLAGS := -fPIC
 else
 # -isystem: under -pedantic the toolkit's own headers warn when they come by -I.
 CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Iextras -Itests -isystem $(CUDA_HOME)/include
@@ -141,7 +143,7 @@ $(Q)$(2) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 endef
 
 $(BUILD)/%.c.o:   %.c   $(BUILD)/flags ; $(call compile,CC,$(CC) $(CFLAGS))
-$(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS))
+$(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS) $(RUNTIME_FLAGS))
 $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
 
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
@@ -200,7 +202,7 @@ $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
 $(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
 .SECONDARY:
 
-FLAGS := $(CC) $(CFLAGS) $(CXX) $(CXXFLAGS) $(COMPILE_cu)
+FLAGS := $(CC) $(CFLAGS) $(CXX) $(CXXFLAGS) $(COMPILE_cu) $(RUNTIME_FLAGS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 FORCE:
@@ -298,16 +300,14 @@ quick: ## under a minute: all headers as C and C++, the rules of lint, the core'
 .PHONY: check
 check: ## about 5 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
 	$(begin)
-	$(call part,part-rules)
-	$(call part,part-docs)
+	$(call part,part-texts)
 	$(call part,part-test BRIEF=yes)
 	$(total)
 
 .PHONY: check-all
 check-all: ## everything that this machine can check, cheapest first: check, platforms, compilers, analyzers, sanitizers
 	$(begin)
-	$(call part,part-rules)
-	$(call part,part-docs)
+	$(call part,part-texts)
 	$(call part,part-test THOROUGH=yes)
 	$(call part,part-platforms)
 	$(call part,part-compile)
@@ -548,10 +548,10 @@ $(foreach group,$(GROUPS),$(eval $(call joined_rules,$(group))))
 build-tests: $(GROUPS)
 endif
 
-# On a GPU programs run one after another. Without one they take all processors, except those that
-# time something, so that what they time is their own; instrumented ones time nothing.
-TIMING   := $(addprefix run/,$(if $(SAN),,examples tests/cli/loader.sh $(addprefix tests/,test_choices test_costs test_tools test_tune test_verdict host/test_model)))
-RUNS     := $(addprefix run/,$(if $(EXAMPLES),examples) $(RUN_TESTS) $(SCRIPTS) $(if $(filter thread,$(SAN)),tests/host/missing_event))
+# On a GPU programs run one after another. Without one they take all processors, the longest first and the tests of
+# the library last, as those are short; only what wants so many processors that it counts them runs before them, alone.
+TIMING   := $(addprefix run/,$(if $(SAN),,tests/cli/loader.sh))
+RUNS     := $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) $(filter $(TESTS),$(RUN_TESTS)) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
 comma    := ,
 
@@ -613,7 +613,7 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-texts part-platforms docs-rules docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
@@ -625,13 +625,15 @@ part-compile-short:
 	@$(call SCRIPT,matrix-short,tests/compile short) tests/compile/matrix short
 part-rules:
 	$(call heading,lint: the rules)
-	@$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
+	@+$(submake) docs-rules
 part-analyzers:
 	$(call heading,lint: the analyzers)
 	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
-part-docs: $(RUNTIME)
-	$(call heading,documents and installation)
-	@+$(submake) $(parallel) docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
+part-docs part-texts:
+	$(call heading,$(if $(filter part-texts,$@),lint: the rules; )documents and installation)
+	@+$(submake) $(parallel) docs-consumer docs-docs $(if $(filter part-texts,$@),docs-rules) docs-docs-self docs-figures docs-dist docs-install docs-links docs-run-self
+docs-docs docs-figures docs-dist docs-consumer: | $(RUNTIME)
+docs-rules:     ; @$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
 docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
 docs-links:     ; @$(call SCRIPT,links,tests/docs/check_links) tests/docs/check_links
@@ -644,7 +646,7 @@ part-platforms:
 	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
 	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/other_systems short
 else
-part-compile part-compile-short part-rules part-analyzers part-docs part-platforms:
+part-compile part-compile-short part-rules part-analyzers part-docs part-texts part-platforms:
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
 endif
 
