@@ -480,11 +480,6 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 
 # ---- The parts ------------------------------------------------------------------------------------
 
-.PHONY: build-all build-tests build-examples
-build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
-build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
-build-all: build-tests build-examples
-
 # Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
 # as in the other programs, and an example whose matrix product takes 20 s there.
 NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/16_inference)
@@ -522,6 +517,11 @@ LEFT_OUT_now := $(NOT_THREADED) $(LEFT_OUT_brief) $(if $(and $(LEFT_OUT),$(SAN))
 RUN_TESTS    := $(filter-out $(LEFT_OUT_now),$(RUN_TESTS))
 EXAMPLES     := $(filter-out $(LEFT_OUT_now),$(EXAMPLES))
 SCRIPTS      := $(filter-out $(LEFT_OUT_now),$(SCRIPTS))
+
+.PHONY: build-all build-tests build-examples
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
+build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
+build-all: build-tests build-examples
 
 # Many programs are compiled as one where all are wanted (JOIN=yes): most of what each compiles is
 # streampipe.h. Plain, 110 programs take 40 CPU seconds instead of 150, with AddressSanitizer 70 instead of 270.
