@@ -632,7 +632,7 @@ part-analyzers:
 part-docs part-texts:
 	$(call heading,$(if $(filter part-texts,$@),lint: the rules; )documents and installation)
 	@+$(submake) $(parallel) docs-consumer docs-docs $(if $(filter part-texts,$@),docs-rules) docs-docs-self docs-figures docs-dist docs-install docs-links docs-run-self
-docs-docs docs-figures docs-dist docs-consumer: | $(RUNTIME)
+docs-docs docs-docs-self docs-figures docs-dist docs-consumer: | $(RUNTIME)
 docs-rules:     ; @$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
 docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
