@@ -87,6 +87,8 @@ CXXFLAGS := -std=c++14 $(OPT) $(WARN) $(SANFLAGS) -pthread $(INCLUDE)
 COMPILE_cu = $(CXX) $(CXXFLAGS) -x c++ -include cuda_runtime.h
 LINK     = $(CXX) $(SANFLAGS) $(1) -o $@ -pthread -lm $(LIBS)
 RUNTIME  := $(patsubst %.cpp,$(BUILD)/%.cpp.o,$(wildcard hostcuda/*.cpp))
+# tests/cli/python.sh links it into a shared object.
+RUNTIME_FLAGS := -fPIC
 else
 # -isystem: under -pedantic the toolkit's own headers warn when they come by -I.
 CFLAGS   := -std=c99 $(OPT) $(WARN) -pthread -I. -Iextras -Itests -isystem $(CUDA_HOME)/include
@@ -141,23 +143,8 @@ $(Q)$(2) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 endef
 
 $(BUILD)/%.c.o:   %.c   $(BUILD)/flags ; $(call compile,CC,$(CC) $(CFLAGS))
-$(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS))
+$(BUILD)/%.cpp.o: %.cpp $(BUILD)/flags ; $(call compile,CXX,$(CXX) $(CXXFLAGS) $(RUNTIME_FLAGS))
 $(BUILD)/%.cu.o:  %.cu  $(BUILD)/flags ; $(call compile,CU,$(COMPILE_cu))
-
-# On hostcuda programs that end in a second or two are compiled without optimising: -O0 takes half the time
-# of -O1, a quarter less than -Og, and what it costs the run is less. LONG_RUNS are those that take longer; and
-# test_streams, which makes a value that its enumeration has not, on purpose: at -O0 UBSan ends it for reading that value.
-LONG_RUNS := $(addprefix tests/test_,buffers choices costs devices kernels_% pipeline plan random_failures sources staging streams tune verdict)
-LONG_RUNS += $(addprefix tests/host/test_,costs_failures devices_shares failures few_pins model) tests/fuzz/% tests/torture/%
-LONG_RUNS += $(addprefix examples/,10_priorities 14_loader 15_requests 16_inference 17_vision 18_y4m_filter entropy_map ddp_buckets systems/%)
-ifeq ($(BACKEND),host)
-SHORT_RUNS := $(filter-out $(LONG_RUNS),$(TESTS) $(TESTS_HOST) $(EXAMPLES))
-# UBSan's checks of each pointer take a third of their time, and find in streampipe.h what they find there in
-# LONG_RUNS: AddressSanitizer and a crash see NULL and sizes, and there are no virtual functions.
-SHORT_address := -fno-sanitize=alignment,null,object-size,vptr
-$(patsubst %,$(BUILD)/%.o,$(wildcard $(SHORT_RUNS:=.cu))): CXXFLAGS += -O0 $(SHORT_$(SAN))
-$(patsubst %,$(BUILD)/%.o,$(wildcard $(SHORT_RUNS:=.c))): CFLAGS += -O0 $(SHORT_$(SAN))
-endif
 
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 	$(call compile,CU,$(COMPILE_cu) $(if $(filter cuda,$(BACKEND)),--default-stream per-thread,-DCUDA_API_PER_THREAD_DEFAULT_STREAM=1))
@@ -215,7 +202,7 @@ $(BUILD)/%: $(BUILD)/%.c.o  $(RUNTIME) ; $(Q)$(call LINK,$^)
 $(BUILD)/%: $(BUILD)/%.cu.o $(RUNTIME) ; $(Q)$(call LINK,$^)
 .SECONDARY:
 
-FLAGS := $(CC) $(CFLAGS) $(CXX) $(CXXFLAGS) $(COMPILE_cu)
+FLAGS := $(CC) $(CFLAGS) $(CXX) $(CXXFLAGS) $(COMPILE_cu) $(RUNTIME_FLAGS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 FORCE:
@@ -276,7 +263,7 @@ backend_name = $(if $(filter cuda,$(BACKEND)),cuda ($(or $(GPU),no GPU here), co
 
 .PHONY: examples
 examples: ## build and run every example; a table of what each did
-	@+$(call build,build-examples)
+	@+$(call build,build-examples JOIN=yes)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
 # ---- The course -------------------------------------------------------------------------------------
@@ -313,16 +300,14 @@ quick: ## under a minute: all headers as C and C++, the rules of lint, the core'
 .PHONY: check
 check: ## about 5 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
 	$(begin)
-	$(call part,part-rules)
-	$(call part,part-docs)
+	$(call part,part-texts)
 	$(call part,part-test BRIEF=yes)
 	$(total)
 
 .PHONY: check-all
 check-all: ## everything that this machine can check, cheapest first: check, platforms, compilers, analyzers, sanitizers
 	$(begin)
-	$(call part,part-rules)
-	$(call part,part-docs)
+	$(call part,part-texts)
 	$(call part,part-test THOROUGH=yes)
 	$(call part,part-platforms)
 	$(call part,part-compile)
@@ -495,11 +480,6 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 
 # ---- The parts ------------------------------------------------------------------------------------
 
-.PHONY: build-all build-tests build-examples
-build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
-build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
-build-all: build-tests build-examples
-
 # Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
 # as in the other programs, and an example whose matrix product takes 20 s there.
 NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers tests/host/test_closed_forms examples/16_inference)
@@ -538,10 +518,40 @@ RUN_TESTS    := $(filter-out $(LEFT_OUT_now),$(RUN_TESTS))
 EXAMPLES     := $(filter-out $(LEFT_OUT_now),$(EXAMPLES))
 SCRIPTS      := $(filter-out $(LEFT_OUT_now),$(SCRIPTS))
 
-# On a GPU programs run one after another. Without one they take all processors, except those that
-# time something, so that what they time is their own; instrumented ones time nothing.
-TIMING   := $(addprefix run/,$(if $(SAN),,examples tests/cli/loader.sh $(addprefix tests/,test_choices test_costs test_tools test_tune test_verdict host/test_model)))
-RUNS     := $(addprefix run/,$(if $(EXAMPLES),examples) $(RUN_TESTS) $(SCRIPTS) $(if $(filter thread,$(SAN)),tests/host/missing_event))
+.PHONY: build-all build-tests build-examples
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
+build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
+build-all: build-tests build-examples
+
+# Many programs are compiled as one where all are wanted (JOIN=yes): most of what each compiles is
+# streampipe.h. Plain, 110 programs take 40 CPU seconds instead of 150, with AddressSanitizer 70 instead of 270.
+# APART: with flags of their own, or a file that takes functions out of the headers behind it.
+JOIN  ?=
+APART := $(PER_THREAD) $(addprefix examples/,13_picture mpi_stream ddp_buckets) tests/host/test_hostcuda_per_thread tests/test_kernels_%
+APART += tests/fuzz/% tests/torture/test_races tests/torture/test_torture_files
+ifeq ($(BACKEND)-$(JOIN),host-yes)
+JOINED := $(shell AWK=$(AWK) tests/tools/join --groups 16 $(wildcard $(addsuffix .cu,$(filter-out $(APART),$(RUN_TESTS) $(EXAMPLES)))))
+GROUPS := $(addprefix $(BUILD)/joined/,$(sort $(foreach word,$(JOINED),$(firstword $(subst :, ,$(word))))))
+of_group    = $(patsubst $(notdir $(1)):%,%,$(filter $(notdir $(1)):%,$(JOINED)))
+programs_of = $(addprefix $(BUILD)/,$(basename $(call of_group,$(1))))
+define joined_rules
+$(1).cu: FORCE $(call of_group,$(1))
+	@mkdir -p $$(@D) && tests/tools/join $(call of_group,$(1)) > $$@.new && { cmp -s $$@.new $$@ || mv $$@.new $$@; }
+$(1).cu.o: $(1).cu $(BUILD)/flags
+	@rm -f $$@ $(1) $(call programs_of,$(1))
+	$(Q)$$(COMPILE_cu) -MMD -MP -MF $$(@:.o=.d) -MT $$@ -c $$< -o $$@
+$(call programs_of,$(1)): $(1)
+	@mkdir -p $$(@D) && ln -f $$< $$@
+endef
+$(foreach group,$(GROUPS),$(eval $(call joined_rules,$(group))))
+-include $(GROUPS:=.cu.d)
+build-tests: $(GROUPS)
+endif
+
+# On a GPU programs run one after another. Without one they take all processors, the longest first and the tests of
+# the library last, as those are short; only what wants so many processors that it counts them runs before them, alone.
+TIMING   := $(addprefix run/,$(if $(SAN),,tests/cli/loader.sh))
+RUNS     := $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) $(filter $(TESTS),$(RUN_TESTS)) $(if $(filter thread,$(SAN)),tests/host/missing_event))
 TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
 comma    := ,
 
@@ -553,10 +563,15 @@ export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1
 export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1 max_uar_stack_size_log=17
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
+# If one of many has a fault, or two of them do not go together, each is compiled alone: only the one at fault is missing.
+build_alone = alone=; for p in $(sort $(addprefix $(BUILD)/,$(RUN_TESTS) $(EXAMPLES))); do [ -x $$p ] || alone="$$alone $$p"; done; \
+    [ -z "$$alone" ] || { echo "      compiled alone:$$alone"; $(call build,$$alone); }
+
 .PHONY: part-test
 part-test:
 	$(call heading,tests on $(backend_name)$(SAN:%=$(comma) -fsanitize=$(patsubst -fsanitize=%,%,$(firstword $(SANFLAGS)))))
-	@+$(call build,build-all)
+	@+$(call build,build-all JOIN=yes)
+	@+$(build_alone)
 ifeq ($(CAN_RUN),yes)
 	$(if $(filter-out $(TOGETHER),$(RUNS)),@+$(submake) $(if $(parallel),-j1) $(filter-out $(TOGETHER),$(RUNS)))
 	$(if $(TOGETHER),@+$(submake) $(parallel) $(TOGETHER))
@@ -598,7 +613,7 @@ run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tes
 
 # These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
 SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
-.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-platforms docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
+.PHONY: part-compile part-compile-short part-rules part-analyzers part-docs part-texts part-platforms docs-rules docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
 ifeq ($(BACKEND)$(SAN),host)
 export RUNTIME
 
@@ -610,13 +625,15 @@ part-compile-short:
 	@$(call SCRIPT,matrix-short,tests/compile short) tests/compile/matrix short
 part-rules:
 	$(call heading,lint: the rules)
-	@$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
+	@+$(submake) docs-rules
 part-analyzers:
 	$(call heading,lint: the analyzers)
 	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
-part-docs: $(RUNTIME)
-	$(call heading,documents and installation)
-	@+$(submake) $(parallel) docs-docs docs-docs-self docs-links docs-figures docs-install docs-dist docs-consumer docs-run-self
+part-docs part-texts:
+	$(call heading,$(if $(filter part-texts,$@),lint: the rules; )documents and installation)
+	@+$(submake) $(parallel) docs-consumer docs-docs $(if $(filter part-texts,$@),docs-rules) docs-docs-self docs-figures docs-dist docs-install docs-links docs-run-self
+docs-docs docs-docs-self docs-figures docs-dist docs-consumer: | $(RUNTIME)
+docs-rules:     ; @$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
 docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
 docs-links:     ; @$(call SCRIPT,links,tests/docs/check_links) tests/docs/check_links
@@ -629,7 +646,7 @@ part-platforms:
 	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
 	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/other_systems short
 else
-part-compile part-compile-short part-rules part-analyzers part-docs part-platforms:
+part-compile part-compile-short part-rules part-analyzers part-docs part-texts part-platforms:
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
 endif
 

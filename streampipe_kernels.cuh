@@ -880,8 +880,8 @@ struct spipe_priv_rows_t {
 };
 
 template <typename T>
-SPIPE_PRIV_ON_DEVICE const T *spipe_priv_row(const T *in, const spipe_priv_rows_t &r, int j,
-                                             size_t width) {
+SPIPE_PRIV_ON_DEVICE const T *spipe_priv_row_at(const T *in, const spipe_priv_rows_t &r, int j,
+                                                size_t width) {
     ptrdiff_t row = r.y + j;
     if (row < r.first)
         row = r.first;
@@ -900,12 +900,12 @@ SPIPE_PRIV_ON_DEVICE void spipe_priv_load_words(unsigned *word, const unsigned c
     if (wide) {
         SPIPE_PRIV_UNROLL
         for (int j = 0; j < N; j++)
-            word[j] = *reinterpret_cast<const unsigned *>(spipe_priv_row(in, r, j, width) + x);
+            word[j] = *reinterpret_cast<const unsigned *>(spipe_priv_row_at(in, r, j, width) + x);
         return;
     }
     SPIPE_PRIV_UNROLL
     for (int j = 0; j < N; j++) {
-        const unsigned char *row = spipe_priv_row(in, r, j, width);
+        const unsigned char *row = spipe_priv_row_at(in, r, j, width);
         word[j] = 0;
         for (size_t k = 0; k < 4; k++)
             word[j] |= (unsigned)row[x + k < width ? x + k : width - 1] << (8 * k);

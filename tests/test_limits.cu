@@ -69,6 +69,7 @@ static void test_changes_in_words(void) {
     spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *p = NULL;
     spipe_report_t r;
+    memset(x.at, 1, 100);
     d.count = 25;
     spipe_add_input(&d, x.at, 4);
     spipe_add_output(&d, y.at, 4);

@@ -140,7 +140,7 @@ static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
 /* Large arrays, so that chunks are large, too; nothing runs, so none of them is touched. */
 static void test_candidates(size_t elem_bytes) {
     const size_t bytes = (size_t)64 << 20;
-    void *x = malloc(bytes), *y = malloc(bytes);
+    void *x = calloc(1, bytes), *y = malloc(bytes);
     spipe_desc_t d = spipe_desc_default();
     spipe_pipeline_t *pipeline;
     spipe_priv_pipeline_t *p;

@@ -16,8 +16,7 @@ quiet="ffmpeg -nostdin -v error -y"
 for pictures in build/pictures /usr/lib/python3/dist-packages/skimage/data none; do
     [ -f "$pictures/astronaut.png" ] && break
 done
-frames=4
-[ -n "$SAN" ] && frames=1
+[ -n "$THOROUGH" ] && frames=4 || frames=1
 for name in astronaut coffee chelsea; do
     case $pictures in
     none) $quiet -f lavfi -i "mandelbrot=size=352x288:rate=25" -frames:v $frames -c:v mpeg4 -q:v 2 "$dir/$name.avi" ;;
