@@ -122,7 +122,6 @@ static void test_right(spipe_schedule_t schedule) {
            w.r.failure.message);
 }
 
-#if !SPIPE_PRIV_ASAN /* it sees these by itself, and stops the program */
 typedef struct past {
     int buffer;
     long at;
@@ -145,6 +144,9 @@ static void test_past(spipe_schedule_t schedule) {
     for (k = 0; k < sizeof cases / sizeof *cases; ++k) {
         const past_t *c = &cases[k];
         world_t w;
+#if SPIPE_PRIV_ASAN /* it sees what is past device memory by itself, and stops the program */
+        if (schedule != SPIPE_ZERO_COPY || c->buffer > 1) continue;
+#endif
         cudaError_t e;
         world_new(&w, schedule, 0);
         w.device.buffer = c->buffer;
@@ -172,7 +174,6 @@ static void test_host_past(spipe_schedule_t schedule) {
                "%s, a host stage: %s", spipe_schedule_name(schedule), w.r.failure.message);
     }
 }
-#endif
 
 static void test_streams(spipe_schedule_t schedule) {
     cudaStream_t own;
@@ -364,10 +365,8 @@ int main(void) {
         test_streams(schedules[s]);
         test_waiting(schedules[s]);
         test_replayable(schedules[s], table);
-#if !SPIPE_PRIV_ASAN
         test_past(schedules[s]);
         test_host_past(schedules[s]);
-#endif
     }
 #if defined(__HOSTCUDA__) && !defined(_WIN32)
     test_apart();

@@ -292,7 +292,7 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_memory(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t device, pinned;
-    m->guard = p->request.desc.checked && !p->request.apart ? SPIPE_PRIV_GUARD : 0;
+    m->guard = p->request.desc.checked ? SPIPE_PRIV_GUARD : 0;
     spipe_priv_layout(p, &device, &pinned);
     SPIPE_TRY(spipe_priv_free_apart(m));
     SPIPE_TRY(spipe_priv_grow_arenas(p, p->request.apart ? 0 : device, pinned));
