@@ -20,8 +20,8 @@
                                                                      p50         p99
                 one after another                               2.678 ms    5.067 ms
                 pipelined                                       0.166 ms    0.354 ms
-                pipelined, beside a batch job                  52.970 ms   64.376 ms
-                the same with d.priority = HIGH                 0.247 ms    0.807 ms
+                pipelined, beside a batch job                  52.930 ms   64.336 ms
+                the same with d.priority = HIGH                 0.243 ms    0.736 ms
                 right: the CPU finds the same                                                     */
 #include "vlm_net.h"
 
