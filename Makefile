@@ -219,6 +219,8 @@ export TALLY
 submake = $(MAKE) --no-print-directory BACKEND=$(BACKEND) ARCH=$(ARCH) QUIET=1
 # Under `make -jN` the sub-makes share its N jobs; else they take one for each processor.
 parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+# Tests that wait, for a browser or for other processes, leave a processor to one more.
+more_parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell expr $(JOBS) + 1))
 # Builds what can be built; of what the compilers say, the lines that matter.
 build   = mkdir -p $(BUILD); $(submake) $(parallel) -k $(1) 2> $(BUILD)/build.log || true; \
     grep -aE '(error|warning|undefined reference|multiple definition|No rule)' $(BUILD)/build.log | $(AWK) '!seen[$$0]++' | \
@@ -297,18 +299,21 @@ quick: ## under a minute: all headers as C and C++, the rules of lint, the core'
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= BUILD=build/quick OPT="-O0 -g" QUIET=1 part-quick
 	$(total)
 
+# The longest check of the documents runs beside the tests, where those are hostcuda's own.
+consumer = $(if $(filter host,$(BACKEND)$(SAN)),CONSUMER=$(1))
+
 .PHONY: check
 check: ## about 5 minutes: every test, the rules of lint, the documents; ends with N passed, N failed, N skipped
 	$(begin)
-	$(call part,part-texts)
-	$(call part,part-test BRIEF=yes)
+	$(call part,part-texts $(call consumer,later))
+	$(call part,part-test BRIEF=yes $(call consumer,yes))
 	$(total)
 
 .PHONY: check-all
 check-all: ## everything that this machine can check, cheapest first: check, platforms, compilers, analyzers, sanitizers
 	$(begin)
-	$(call part,part-texts)
-	$(call part,part-test THOROUGH=yes)
+	$(call part,part-texts $(call consumer,later))
+	$(call part,part-test THOROUGH=yes $(call consumer,yes))
 	$(call part,part-platforms)
 	$(call part,part-compile)
 	$(call part,part-analyzers)
@@ -574,7 +579,7 @@ part-test:
 	@+$(build_alone)
 ifeq ($(CAN_RUN),yes)
 	$(if $(filter-out $(TOGETHER),$(RUNS)),@+$(submake) $(if $(parallel),-j1) $(filter-out $(TOGETHER),$(RUNS)))
-	$(if $(TOGETHER),@+$(submake) $(parallel) $(TOGETHER))
+	$(if $(TOGETHER),@+$(submake) $(more_parallel) $(if $(CONSUMER),docs-consumer) $(TOGETHER))
 else
 	@$(foreach t,$(SCRIPTS),tests/tap_run --skipped $(t) "$(NO_GPU)";) :
 	@$(foreach t,$(RUN_TESTS) $(EXAMPLES),if [ -x $(BUILD)/$(t) ]; \
@@ -631,7 +636,7 @@ part-analyzers:
 	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
 part-docs part-texts:
 	$(call heading,$(if $(filter part-texts,$@),lint: the rules; )documents and installation)
-	@+$(submake) $(parallel) docs-consumer docs-docs $(if $(filter part-texts,$@),docs-rules) docs-docs-self docs-figures docs-dist docs-install docs-links docs-run-self
+	@+$(submake) $(parallel) $(if $(filter later,$(CONSUMER)),,docs-consumer) docs-docs $(if $(filter part-texts,$@),docs-rules) docs-docs-self docs-figures docs-dist docs-install docs-links docs-run-self
 docs-docs docs-docs-self docs-figures docs-dist docs-consumer: | $(RUNTIME)
 docs-rules:     ; @$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
 docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks

@@ -472,7 +472,7 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
     all.elements_done = all.chunks_done * t->chunk_elems;
     if (all.total == 0) all.total = t->total; /* once the sources have ended */
     if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
-    all.seconds = spipe_priv_seconds() - t->began;
+    all.seconds = spipe_priv_clock() - t->began;
     SPIPE_PRIV_CALL(NULL, &t->thrown, NULL, stop, t->d.progress(&all, t->d.progress_user), 1);
     t->closed |= stop != 0;
     spipe_priv_unlock(t->sync);
@@ -636,7 +636,7 @@ SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
     m->running = running;
     t->num_running += running;
     ++t->num_ready;
-    if (t->num_ready >= t->num_expected) t->began = spipe_priv_seconds();
+    if (t->num_ready >= t->num_expected) t->began = spipe_priv_clock();
     spipe_priv_wake(t->sync);
     while (t->num_ready < t->num_expected) spipe_priv_wait(t->sync);
     spipe_priv_unlock(t->sync);
@@ -925,7 +925,7 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
 /* Runs every member on a thread of its own; if no thread can be started, the first member on the
    calling thread. */
 SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
-    const double began = spipe_priv_seconds();
+    const double began = spipe_priv_clock();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
@@ -938,14 +938,15 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     spipe_priv_lock(t->sync);
     t->num_expected = started > 0 ? started : 1;
     t->num_alive -= t->num - t->num_expected;
-    if (t->began == 0.0 && t->num_ready >= t->num_expected) t->began = spipe_priv_seconds();
+    if (t->began == 0.0 && t->num_ready >= t->num_expected) t->began = spipe_priv_clock();
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
     if (started == 0) spipe_priv_member_main(&t->members[0]);
     for (i = 0; i < t->num; ++i) {
         if (threads[i]) spipe_priv_thread_join(threads[i]);
     }
-    t->wall_ms = 1e3 * (spipe_priv_seconds() - t->began);
+    spipe_priv_model_joined();
+    t->wall_ms = 1e3 * (spipe_priv_clock() - t->began);
     t->setup_ms = 1e3 * (t->began - began);
 }
 

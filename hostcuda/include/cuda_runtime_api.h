@@ -694,6 +694,7 @@ void hostcuda_thread_started(void);
  * returns what was set before. */
 int hostcuda_unmodelled(int on);
 double hostcuda_now_ns(void);
+void hostcuda_catch_up(void);
 void hostcuda_host_copy(size_t bytes, int out);
 #endif
 

@@ -107,6 +107,9 @@ SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
 
 SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
 
+/* The calling thread has waited for threads that model time: it is as late as the latest of all. */
+SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
+
 /* Whether an event has been reached, for those who post tasks: how often they ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = hostcuda_unmodelled(1);
@@ -142,5 +145,6 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_unsure(p, batch)                       0
 #define spipe_priv_model_started()                              ((void)0)
 #define spipe_priv_model_worker()                               ((void)0)
+#define spipe_priv_model_joined()                               ((void)0)
 #define spipe_priv_model_times(p, what, stage, batch, from, to) 0
 #endif

@@ -480,6 +480,11 @@ static double call_s(int n, Work work) {
     });
 }
 
+static void ask_about(const void *array) {
+    cudaPointerAttributes a;
+    CUDA(cudaPointerGetAttributes(&a, array));
+}
+
 static void probe_issue() {
     const size_t bytes = 64 * KIB / SMALLER;
     const cudaEvent_t event = rig.slots[0].done;
@@ -495,6 +500,9 @@ static void probe_issue() {
     say_us("issue.query", call_s(64, [=](int) { CUDA(cudaEventQuery(event)); }));
     say_us("issue.synchronize", call_s(64, [=](int) { CUDA(cudaStreamSynchronize(in)); }),
            "of an idle stream");
+    say_us("issue.pointer_pinned", call_s(1024, [](int) { ask_about(rig.pin_in); }),
+           "what kind of memory an array is: two of these for each array of a run");
+    say_us("issue.pointer_pageable", call_s(1024, [](int) { ask_about(rig.page_in); }));
 }
 
 /* ---- zero_copy ------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
     that run are not preempted. */
 #include "hostcuda.h"
 #include "../pipe_common.h"
+#include "streampipe_devices.h"
 #include "streampipe_timeline.h"
 
 #include <math.h>
@@ -328,9 +329,40 @@ static void test_priorities(void) {
            "of short blocks: it hardly waits");
 }
 
+/* ---- several GPUs ---------------------------------------------------------------------------- */
+
+/* Which GPU takes a chunk is chance here, so one may take them all: then it takes as long as one. */
+static void test_devices(void) {
+    const size_t bytes = (size_t)64 << 20;
+    const int both[] = {0, 1};
+    double ms[2];
+    char *x, *y;
+    int k;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, bytes));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, bytes));
+    for (k = 0; k < 2; ++k) {
+        spipe_desc_t d = spipe_desc_default();
+        spipe_report_t r;
+        d.count = bytes;
+        d.chunk = (size_t)1 << 20;
+        spipe_add_input(&d, x, 1);
+        spipe_add_output(&d, y, 1);
+        spipe_add_stage(&d, "work", work_stage, NULL);
+        if (spipe_devices_list(&d, both, k + 1) != 0) tap_ok(0, "devices are listed");
+        SPIPE_CHECK_RUN(&d, &r);
+        ms[k] = r.wall_ms;
+    }
+    tap_ok(ms[0] > 1.2 && ms[1] > 0.4 * ms[0] && ms[1] < 1.1 * ms[0],
+           "64 MiB on one GPU of the model takes %.3f ms, on two %.3f ms", ms[0], ms[1]);
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
 int main(void) {
     const hostcuda_profile_t p = hostcuda_profile("h200");
+    SPIPE_CHECK(hostcuda_set_devices(2));
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
+    SPIPE_CHECK(hostcuda_set_profile(1, &p));
     hostcuda_kernel_time(work, 1e3, 0);
     test_pageable();
     test_decoding();
@@ -339,5 +371,6 @@ int main(void) {
     test_arrivals();
     test_chart();
     test_priorities();
+    test_devices();
     return tap_done();
 }
