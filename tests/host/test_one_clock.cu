@@ -331,7 +331,7 @@ static void test_priorities(void) {
 
 /* ---- several GPUs ---------------------------------------------------------------------------- */
 
-/* Which GPU takes a chunk is chance here, so one may take them all: then it takes as long as one. */
+/* Which GPU takes a chunk is chance here: if one takes them all, it is as long as with one. */
 static void test_devices(void) {
     const size_t bytes = (size_t)64 << 20;
     const int both[] = {0, 1};
