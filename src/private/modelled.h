@@ -130,21 +130,31 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
     return 1;
 }
 #else
-#define SPIPE_PRIV_TIMES                                        ""
-#define SPIPE_PRIV_OWN_FIGURES                                  ""
-#define SPIPE_PRIV_COPIED(bytes, out)                           ((void)0)
-#define spipe_priv_clock()                                      spipe_priv_seconds()
-#define spipe_priv_query(event)                                 cudaEventQuery(event)
-#define spipe_priv_model_run(p)                                 ((void)0)
-#define spipe_priv_model_free(p)                                ((void)0)
-#define spipe_priv_model_post(p, what, stage, batch)            ((void)0)
-#define spipe_priv_model_begin(p, t)                            ((void)0)
-#define spipe_priv_model_end()                                  ((void)0)
-#define spipe_priv_model_await(p, what, stage, batch)           ((void)0)
-#define spipe_priv_model_unfilled(p, batch)                     0
-#define spipe_priv_model_unsure(p, batch)                       0
-#define spipe_priv_model_started()                              ((void)0)
-#define spipe_priv_model_worker()                               ((void)0)
-#define spipe_priv_model_joined()                               ((void)0)
-#define spipe_priv_model_times(p, what, stage, batch, from, to) 0
+#define SPIPE_PRIV_TIMES                              ""
+#define SPIPE_PRIV_OWN_FIGURES                        ""
+#define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
+#define spipe_priv_clock()                            spipe_priv_seconds()
+#define spipe_priv_query(event)                       cudaEventQuery(event)
+#define spipe_priv_model_run(p)                       ((void)0)
+#define spipe_priv_model_free(p)                      ((void)0)
+#define spipe_priv_model_post(p, what, stage, batch)  ((void)0)
+#define spipe_priv_model_begin(p, t)                  ((void)0)
+#define spipe_priv_model_end()                        ((void)0)
+#define spipe_priv_model_await(p, what, stage, batch) ((void)0)
+#define spipe_priv_model_unfilled(p, batch)           0
+#define spipe_priv_model_unsure(p, batch)             0
+#define spipe_priv_model_started()                    ((void)0)
+#define spipe_priv_model_worker()                     ((void)0)
+#define spipe_priv_model_joined()                     ((void)0)
+
+SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
+                                     size_t batch, const double *begin, const double *end) {
+    (void)p;
+    (void)what;
+    (void)stage;
+    (void)batch;
+    (void)begin;
+    (void)end;
+    return 0;
+}
 #endif
