@@ -3876,15 +3876,16 @@ SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spip
 
 /* Considers rings with a way to stage unless the least that they can take is longer than the best
    way so far: planning small runs must not take long itself. */
-SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p, spipe_priv_way_t y) {
+SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
+                                                 const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     const spipe_priv_way_t best = p->best[0];
-    const double least = spipe_priv_least_time(p, y);
+    const double least = spipe_priv_least_time(p, *y);
     const size_t num = p->num;
     if (num == p->capacity && !w->beside && least >= best.predicted_s) return;
     if (p->capacity == 1) p->num = 0; /* so that its own best is looked at closely */
     p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
-    spipe_priv_consider_chunks(p, y);
+    spipe_priv_consider_chunks(p, *y);
     p->to_beat = 0.0;
     if (p->capacity > 1 || num == 0 || p->best[0].predicted_s < best.predicted_s) return;
     p->best[0] = best;
@@ -3929,15 +3930,15 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
     if ((paid && !few) || p->desc->staging != SPIPE_STAGING_AUTO ||
         y.staging != SPIPE_STAGING_COPY) {
         if (!paid) spipe_priv_consider_pageable_slots(p, y);
-        spipe_priv_consider_staging(p, y);
+        spipe_priv_consider_staging(p, &y);
         return;
     }
     y.staging = SPIPE_STAGING_DIRECT;
     spipe_priv_consider_chunks(p, y);
     y.staging = SPIPE_STAGING_REGISTER;
-    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_staging(p, y);
+    if (w->flags & SPIPE_PRIV_MAY_REGISTER) spipe_priv_consider_staging(p, &y);
     y.staging = SPIPE_STAGING_COPY;
-    spipe_priv_consider_staging(p, y);
+    spipe_priv_consider_staging(p, &y);
 }
 
 /* Drops ways that do not fit into the memory there is; where none does, the best one stays, and

@@ -127,15 +127,18 @@ static void prices(arrays_t *x) {
 static void scan_f32(arrays_t *x) { (void)spipe_scan_f32_cpu(x->want, x->a, 0.0, N); }
 
 static void scan_u32(arrays_t *x) {
-    (void)spipe_scan_u32_cpu((uint32_t *)x->want, (const uint32_t *)x->a, 0, N);
+    (void)spipe_scan_u32_cpu((uint32_t *)(void *)x->want, (const uint32_t *)(const void *)x->a, 0,
+                             N);
 }
 
 static void scan_u64(arrays_t *x) {
-    (void)spipe_scan_u64_cpu((uint64_t *)x->want, (const uint64_t *)x->a, 0, N / 2);
+    (void)spipe_scan_u64_cpu((uint64_t *)(void *)x->want, (const uint64_t *)(const void *)x->a, 0,
+                             N / 2);
 }
 
 static void threshold(arrays_t *x) {
-    spipe_threshold_cpu((uint32_t *)x->want, (uint32_t *)x->want2, x->a, &HIGH, N / ROW);
+    spipe_threshold_cpu((uint32_t *)(void *)x->want, (uint32_t *)(void *)x->want2, x->a, &HIGH,
+                        N / ROW);
 }
 
 static void entropy(arrays_t *x) {
