@@ -2552,10 +2552,11 @@ typedef struct spipe_priv_cost_row {
 SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
-        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-24: `make bench-costs`.
+        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them (`make bench-versus`); memory_uncached fits
+           with touching the slots and freeing them (`make bench-versus`), adjusted on 2026-11-24
+           like start_s, and not run since; memory_uncached fits
            `make bench-sweep`, staged_s tests/bench/versus.cu and tests/bench/bench.cu. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
@@ -2566,8 +2567,9 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             7.2,  7.2,   88.0,   58.0,            22.0,   50.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-24. fill, drain and the
-           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
+           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
+           `make bench-versus`, 2026-11-24. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,
@@ -3628,8 +3630,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
     return y->predicted_s;
 }
 
-/* Whether fewer slots than the busiest engine asks for may be better: a one-shot run has to make
-   its slots. */
+/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning each. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -3659,7 +3660,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     return took;
 }
 
-/* Staging threads of the best so far, less two each way: with fewer another chunk is not better. */
+/* The fewest threads to compare: two each way fewer than the best ring so far has. Another size of
+   chunk hardly ever needs fewer than that. */
 SPIPE_PRIV_RARE size_t spipe_priv_threads_from(const spipe_priv_planner_t *p, size_t ways) {
     const size_t best = p->num > 0 ? p->best[0].fill_threads + p->best[0].drain_threads : 0;
     const size_t from = best - best % ways;
@@ -3678,15 +3680,16 @@ SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planne
     return y;
 }
 
-/* Whether another staging is so much better than what takes so long that no closer look helps. */
+/* Whether a ring that takes so many seconds is so much slower than the best way with another
+   staging that comparing more rings like it is a waste of time. */
 SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double seconds) {
     return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
 }
 
-/* Numbers of threads for a staged way whose chunk is known: both directions get one more as long as
-   that gains something; fine: each number, up to two more each way than the best so far has. Fewer
-   slots and a helping caller are compared for each number, or, in a run that is planned once, for
-   the best of them. */
+/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more as
+   long as that gains something; near the best ring every number is compared, up to two more each
+   way than it has. A one-shot run compares fewer slots and a caller that helps for the best number
+   only, because planning is part of its time; a kept pipeline does so for each. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
@@ -5728,8 +5731,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Arenas of these sizes. Much pinned memory ends with a huge page, as it begins: touching and
-   pinning what is left in pages of 4 KiB takes 0.8 to 1.4 ms. */
+/* Allocates both arenas. From 16 MiB on the pinned one is a whole number of huge pages: touching and
+   pinning a rest in pages of 4 KiB took about 1 ms (H100 and H200, 2026-11-24). */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;

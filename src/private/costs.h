@@ -43,10 +43,11 @@ typedef struct spipe_priv_cost_row {
 SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
     /* clang-format off */
     static const spipe_priv_cost_row_t rows[] = {
-        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-24: `make bench-costs`.
+        /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them (`make bench-versus`); memory_uncached fits
+           with touching the slots and freeing them (`make bench-versus`), adjusted on 2026-11-24
+           like start_s, and not run since; memory_uncached fits
            `make bench-sweep`, staged_s tests/bench/versus.cu and tests/bench/bench.cu. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
@@ -57,8 +58,9 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             7.2,  7.2,   88.0,   58.0,            22.0,   50.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-24. fill, drain and the
-           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
+           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
+           `make bench-versus`, 2026-11-24. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
             7.0,         9.0,          90.0,

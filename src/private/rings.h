@@ -63,8 +63,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
     return y->predicted_s;
 }
 
-/* Whether fewer slots than the busiest engine asks for may be better: a one-shot run has to make
-   its slots. */
+/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning each. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -94,7 +93,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     return took;
 }
 
-/* Staging threads of the best so far, less two each way: with fewer another chunk is not better. */
+/* The fewest threads to compare: two each way fewer than the best ring so far has. Another size of
+   chunk hardly ever needs fewer than that. */
 SPIPE_PRIV_RARE size_t spipe_priv_threads_from(const spipe_priv_planner_t *p, size_t ways) {
     const size_t best = p->num > 0 ? p->best[0].fill_threads + p->best[0].drain_threads : 0;
     const size_t from = best - best % ways;
@@ -113,15 +113,16 @@ SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planne
     return y;
 }
 
-/* Whether another staging is so much better than what takes so long that no closer look helps. */
+/* Whether a ring that takes so many seconds is so much slower than the best way with another
+   staging that comparing more rings like it is a waste of time. */
 SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double seconds) {
     return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
 }
 
-/* Numbers of threads for a staged way whose chunk is known: both directions get one more as long as
-   that gains something; fine: each number, up to two more each way than the best so far has. Fewer
-   slots and a helping caller are compared for each number, or, in a run that is planned once, for
-   the best of them. */
+/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more as
+   long as that gains something; near the best ring every number is compared, up to two more each
+   way than it has. A one-shot run compares fewer slots and a caller that helps for the best number
+   only, because planning is part of its time; a kept pipeline does so for each. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
