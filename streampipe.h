@@ -3630,7 +3630,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
     return y->predicted_s;
 }
 
-/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning each. */
+/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning
+   each. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -3686,8 +3687,8 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
     return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
 }
 
-/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more as
-   long as that gains something; near the best ring every number is compared, up to two more each
+/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more
+   as long as that gains something; near the best ring every number is compared, up to two more each
    way than it has. A one-shot run compares fewer slots and a caller that helps for the best number
    only, because planning is part of its time; a kept pipeline does so for each. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
@@ -5731,8 +5732,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Allocates both arenas. From 16 MiB on the pinned one is a whole number of huge pages: touching and
-   pinning a rest in pages of 4 KiB took about 1 ms (H100 and H200, 2026-11-24). */
+/* Allocates both arenas. From 16 MiB on the pinned one is a whole number of huge pages: touching
+   and pinning a rest in pages of 4 KiB took about 1 ms (H100 and H200, 2026-11-24). */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;

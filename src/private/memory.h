@@ -225,8 +225,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Allocates both arenas. From 16 MiB on the pinned one is a whole number of huge pages: touching and
-   pinning a rest in pages of 4 KiB took about 1 ms (H100 and H200, 2026-11-24). */
+/* Allocates both arenas. From 16 MiB on the pinned one is a whole number of huge pages: touching
+   and pinning a rest in pages of 4 KiB took about 1 ms (H100 and H200, 2026-11-24). */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;

@@ -63,7 +63,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
     return y->predicted_s;
 }
 
-/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning each. */
+/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning
+   each. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -119,8 +120,8 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
     return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
 }
 
-/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more as
-   long as that gains something; near the best ring every number is compared, up to two more each
+/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more
+   as long as that gains something; near the best ring every number is compared, up to two more each
    way than it has. A one-shot run compares fewer slots and a caller that helps for the best number
    only, because planning is part of its time; a kept pipeline does so for each. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
