@@ -576,12 +576,15 @@ typedef struct spipe_chunk {
     SPIPE_BUF_ROW(chunk, i, type, length) is the same where an element is length of type: a row of
     floats, a pixel of three bytes.
     A buffer that is not there, or whose elements are not of this size, ends the run with a sentence
-    that names the stage and the buffer. In C++ the stage does not go on: an exception of the
-    library's leaves it, which the run catches. In C, and without exceptions, it goes on with
-    memory that it may write into. chunk->data[i] is the pointer without the question.          */
+    that names the stage and the buffer. So does, in C++, an input that the stage must not write,
+    if type is not const: any input of an elementwise stage, and with SPIPE_ZERO_COPY any pinned
+    one. In C++ the stage does not go on: an exception of the library's leaves it, which the run
+    catches. In C, and without exceptions, it goes on with memory that it may write into.
+    chunk->data[i] is the pointer without the question.                                         */
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
-    ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type)))
+    ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
+                            SPIPE_PRIV_IS_CONST(type)))
 /* Buffer i in the masks of spipe_add_host_stage. */
 #define SPIPE_BIT(i) (1u << (i))
 
@@ -4212,6 +4215,7 @@ typedef struct spipe_priv_note {
     int catches;       /* 1 = whoever called the stage catches exceptions */
     void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
     void *thrown;      /* a C++ exception that left the call, or NULL */
+    unsigned never_written; /* inputs that the stage may not write into */
     char text[192];
 } spipe_priv_note_t;
 
@@ -4239,7 +4243,8 @@ typedef struct spipe_priv_memory {
     size_t guard;   /* bytes around each buffer that a checked run watches; 0 = it is not one */
     void **apart;   /* instead of the device arena, where a tool watches memory */
     size_t num_apart, apart_bytes;
-    int ring_cached; /* 1 = the last-level cache holds the pinned slots */
+    int ring_cached;   /* 1 = the last-level cache holds the pinned slots */
+    unsigned in_place; /* buffers that kernels find in the user's array itself */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
     size_t num_slots;
@@ -4764,9 +4769,43 @@ SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t
                                 i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
 }
 
-SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size) {
+/* Whether a stage that takes a buffer of this type cannot write into it; C does not tell. */
+#ifdef __cplusplus
+template <typename T>
+struct spipe_priv_constness {
+    enum {
+        value = 0
+    };
+};
+
+template <typename T>
+struct spipe_priv_constness<const T> {
+    enum {
+        value = 1
+    };
+};
+
+#define SPIPE_PRIV_IS_CONST(type) (spipe_priv_constness<type>::value)
+#else
+#define SPIPE_PRIV_IS_CONST(type) 1
+#endif
+
+/* An input as memory that is not const, so that the stage may write into it. */
+SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, size_t size) {
+    if (!c->note || !(c->note->never_written & SPIPE_BIT(i))) return c->data[i];
+    return spipe_priv_wrong_buf(c, i, size,
+                                "it takes buffer %d (input) as if to write into it, which an "
+                                "elementwise stage never does, nor any with SPIPE_ZERO_COPY; take "
+                                "const elements, or add the buffer as in/out",
+                                i);
+}
+
+SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {
     if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
-        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) return c->data[i];
+        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) {
+            if (is_const || c->kind[i] != SPIPE_INPUT) return c->data[i];
+            return spipe_priv_input_to_write(c, i, size);
+        }
     }
     return spipe_priv_other_buf(c, i, size);
 }
@@ -5778,6 +5817,10 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;
     int i;
+    m->in_place = 0;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) m->in_place |= SPIPE_BIT(i);
+    }
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &m->slots[k];
         slot->view.slot = (int)k;
@@ -7149,10 +7192,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* Inputs that a stage may not write into: all that an elementwise one reads, and user's arrays. */
+SPIPE_PRIV_OFTEN unsigned spipe_priv_never_written(const spipe_priv_pipeline_t *p,
+                                                   const spipe_stage_desc_t *stage) {
+    return stage->elementwise ? ~0u : p->memory.in_place;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
+    p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
@@ -7403,6 +7453,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         (void)cudaGetLastError();
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
     }
+    p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     captured = cudaStreamEndCapture(op->stream, &graph);

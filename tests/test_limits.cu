@@ -364,52 +364,71 @@ static __global__ void twice(const unsigned char *x, unsigned char *y, size_t n)
     if (i < n) y[i] = (unsigned char)(2 * x[i]);
 }
 
+/* What a stage does with its input. */
+enum {
+    READS,
+    ASKS_AND_WRITES, /* with SPIPE_BUF, whose type says so */
+    WRITES           /* through chunk->data, which says nothing */
+};
+
 static cudaError_t twice_stage(const spipe_chunk_t *c, void *user) {
     const unsigned blocks = spipe_blocks(c->count, 256);
-    const int in_place = *(const int *)user;
-    if (!in_place) {
+    const int does = *(const int *)user;
+    if (does == READS) {
         return SPIPE_LAUNCH(twice, blocks, 256, 0, c->stream, SPIPE_BUF(c, 0, const unsigned char),
                             SPIPE_BUF(c, 1, unsigned char), c->count);
     }
-    return SPIPE_LAUNCH(twice_in_place, blocks, 256, 0, c->stream, SPIPE_BUF(c, 0, unsigned char),
+    return SPIPE_LAUNCH(twice_in_place, blocks, 256, 0, c->stream,
+                        does == WRITES ? (unsigned char *)c->data[0]
+                                       : SPIPE_BUF(c, 0, unsigned char),
                         SPIPE_BUF(c, 1, unsigned char), c->count);
 }
 
 /* A stage that works in place on a copy of its input is right. One that promised to be elementwise
-   may be given the array itself, and with zero-copy each is given what is pinned: so a checked run
-   names it before it is. */
-static void test_written_input(int memory, int elementwise, int in_place, int zero_copy) {
+   may be given the array itself, and with zero-copy each is given what is pinned. One that asks for
+   memory to write is refused in any run; of the others a checked run names each before it is given
+   the array. */
+static void test_written_input(int memory, int elementwise, int does, int zero_copy, int checked) {
     enum {
         LENGTH = 5000
     };
 
+    static const char *const acts[] = {"writes its output alone", "asks to write into its input",
+                                       "works in place"};
+
+    const int wrong_stage = does != READS && (elementwise || (zero_copy && memory == PIPE_PINNED));
+    const int asks = does == ASKS_AND_WRITES && (elementwise || !checked);
+    if (wrong_stage && does == WRITES && !checked) return; /* nobody can see that */
     pipe_array_t x = pipe_array_new(LENGTH, memory), y = pipe_array_new(LENGTH, memory);
     spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
     size_t i, changed = 0, wrong = 0;
     cudaError_t e;
-    const int wrong_stage = in_place && (elementwise || (zero_copy && memory == PIPE_PINNED));
     int stage, named;
     for (i = 0; i < LENGTH; ++i) x.at[i] = (unsigned char)(i * 5 + 1);
     d.count = LENGTH;
     d.chunk = 1000;
-    d.checked = 1;
+    d.checked = checked;
     if (zero_copy) d.schedule = SPIPE_ZERO_COPY;
+    if (elementwise && !zero_copy) d.chunk = SPIPE_AUTO; /* so that it may be zero-copy */
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, y.at, 1);
-    stage = spipe_add_stage(&d, "twice", twice_stage, &in_place);
+    stage = spipe_add_stage(&d, "twice", twice_stage, &does);
     if (elementwise) spipe_stage_elementwise(&d, stage);
     e = spipe_run(&d, &r);
     for (i = 0; i < LENGTH; ++i) changed += x.at[i] != (unsigned char)(i * 5 + 1);
     for (i = 0; i < LENGTH; ++i) wrong += y.at[i] != (unsigned char)(2 * (i * 5 + 1));
     named = e == cudaErrorInvalidValue && r.failure.stage == 0 && r.failure.chunk == 0 &&
-            strstr(r.failure.message, "stage 'twice' wrote into buffer 0, an input, at chunk 0");
-    const char *does = in_place ? "works in place" : "writes its output alone";
+            strstr(r.failure.message,
+                   asks ? "stage 'twice' failed at chunk 0: it takes buffer 0 (input) as if to "
+                          "write into it"
+                        : "stage 'twice' wrote into buffer 0, an input, at chunk 0");
     const char *called = elementwise ? "is called elementwise and " : "";
     const char *how = zero_copy ? ", zero-copy" : "";
     tap_ok(changed == 0 && (wrong_stage ? named : e == cudaSuccess && wrong == 0),
-           "%s, checked%s, a stage that %s%s: the input stays as it is%s%s",
-           pipe_memory_names[memory], how, called, does, named ? "; " : "", r.failure.message);
+           "%s%s%s, a stage that %s%s: the input stays as it is%s%s", pipe_memory_names[memory],
+           checked ? ", checked" : "", how, called, acts[does], named ? "; " : "",
+           r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
 }
@@ -420,7 +439,7 @@ static void test_one_array(int memory, spipe_schedule_t schedule) {
         LENGTH = 5000
     };
 
-    const int in_place = 0;
+    const int does = READS;
     pipe_array_t x = pipe_array_new(LENGTH, memory);
     spipe_desc_t d = spipe_desc_default();
     spipe_report_t r;
@@ -432,7 +451,7 @@ static void test_one_array(int memory, spipe_schedule_t schedule) {
     d.schedule = schedule;
     spipe_add_input(&d, x.at, 1);
     spipe_add_output(&d, x.at, 1);
-    spipe_add_stage(&d, "twice", twice_stage, (void *)&in_place);
+    spipe_add_stage(&d, "twice", twice_stage, (void *)&does);
     e = spipe_run(&d, &r);
     for (i = 0; i < LENGTH; ++i) wrong += x.at[i] != (unsigned char)(2 * (i * 5 + 1));
     tap_ok(e == cudaSuccess && wrong == 0, "%s, %s: an array may be input and output: %s",
@@ -582,8 +601,9 @@ int main(void) {
     test_wide_edge(12);
     test_batches_with_scratch();
     test_few_processors();
-    for (s = 0; s < 16; ++s) {
-        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, s >> 2 & 1, s >> 3 & 1);
+    for (s = 0; s < 48; ++s) {
+        test_written_input(s & 1 ? PIPE_PINNED : PIPE_PAGEABLE, s >> 1 & 1, (int)s / 16, s >> 2 & 1,
+                           s >> 3 & 1);
     }
     test_host_writes_input(PIPE_PAGEABLE);
     test_host_writes_input(PIPE_PINNED);

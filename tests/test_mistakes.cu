@@ -45,6 +45,12 @@ static __global__ void twice_in_place(float *v, float *out, size_t n) {
 static cudaError_t in_place_stage(const spipe_chunk_t *c, void *user) {
     (void)user;
     return SPIPE_LAUNCH(twice_in_place, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        (float *)c->data[0], SPIPE_BUF(c, 1, float), c->count);
+}
+
+static cudaError_t asking_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice_in_place, spipe_blocks(c->count, 64), 64, 0, c->stream,
                         SPIPE_BUF(c, 0, float), SPIPE_BUF(c, 1, float), c->count);
 }
 
@@ -362,6 +368,12 @@ static cudaError_t default_stream(spipe_failure_t *f) {
     return e;
 }
 
+static cudaError_t input_to_write(spipe_failure_t *f) {
+    spipe_desc_t d = with_stage(asking_stage);
+    spipe_stage_elementwise(&d, 0);
+    return run(&d, f);
+}
+
 static cudaError_t broken_promise(spipe_failure_t *f) {
     spipe_desc_t d = with_stage(in_place_stage);
     d.checked = 1;
@@ -405,6 +417,8 @@ static const mistake_t mistakes[] = {
      cudaErrorInvalidValue, "add the input first"},
     {"A buffer number that does not exist", no_such_buffer, cudaErrorInvalidValue,
      "keep the numbers that the `spipe_add_` functions return"},
+    {"An elementwise stage that takes its input as memory to write: `SPIPE_BUF(c, 0, float)`",
+     input_to_write, cudaErrorInvalidValue, "`SPIPE_BUF(c, 0, const float)`, or an in/out buffer"},
     {"A host stage that uses a buffer it did not declare", undeclared, cudaErrorInvalidValue,
      "name it in `reads` or `writes`"},
     {"A buffer number in place of a mask", numbers_for_masks, cudaErrorInvalidValue,
@@ -454,8 +468,8 @@ static const mistake_t mistakes[] = {
      "compare the index with the count"},
     {"A launch on the default stream, or on a stream of your own", default_stream,
      cudaErrorInvalidValue, "`chunk->stream`"},
-    {"An elementwise stage that writes into its input", broken_promise, cudaErrorInvalidValue,
-     "an in/out buffer, or no promise"},
+    {"An elementwise stage that writes into its input through `chunk->data`", broken_promise,
+     cudaErrorInvalidValue, "an in/out buffer, or no promise"},
     {"A stage marked replayable whose kernel gets another argument in the next run", other_work,
      cudaErrorInvalidValue, "keep what changes in device memory, or no promise"}};
 

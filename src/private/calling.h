@@ -15,10 +15,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     return e;
 }
 
+/* Inputs that a stage may not write into: all that an elementwise one reads, and user's arrays. */
+SPIPE_PRIV_OFTEN unsigned spipe_priv_never_written(const spipe_priv_pipeline_t *p,
+                                                   const spipe_stage_desc_t *stage) {
+    return stage->elementwise ? ~0u : p->memory.in_place;
+}
+
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, size_t batch, int s,
                                                    const spipe_chunk_t *c) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[s];
     cudaError_t e, left;
+    p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */

@@ -207,6 +207,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
         (void)cudaGetLastError();
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
     }
+    p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     captured = cudaStreamEndCapture(op->stream, &graph);

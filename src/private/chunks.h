@@ -74,9 +74,43 @@ SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t
                                 i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
 }
 
-SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size) {
+/* Whether a stage that takes a buffer of this type cannot write into it; C does not tell. */
+#ifdef __cplusplus
+template <typename T>
+struct spipe_priv_constness {
+    enum {
+        value = 0
+    };
+};
+
+template <typename T>
+struct spipe_priv_constness<const T> {
+    enum {
+        value = 1
+    };
+};
+
+#define SPIPE_PRIV_IS_CONST(type) (spipe_priv_constness<type>::value)
+#else
+#define SPIPE_PRIV_IS_CONST(type) 1
+#endif
+
+/* An input as memory that is not const, so that the stage may write into it. */
+SPIPE_PRIV_RARE void *spipe_priv_input_to_write(const spipe_chunk_t *c, int i, size_t size) {
+    if (!c->note || !(c->note->never_written & SPIPE_BIT(i))) return c->data[i];
+    return spipe_priv_wrong_buf(c, i, size,
+                                "it takes buffer %d (input) as if to write into it, which an "
+                                "elementwise stage never does, nor any with SPIPE_ZERO_COPY; take "
+                                "const elements, or add the buffer as in/out",
+                                i);
+}
+
+SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size, int is_const) {
     if (i >= 0 && i < SPIPE_MAX_BUFFERS) {
-        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) return c->data[i];
+        if (c->elem_bytes[i] == size || c->kind[i] == SPIPE_RESIDENT) {
+            if (is_const || c->kind[i] != SPIPE_INPUT) return c->data[i];
+            return spipe_priv_input_to_write(c, i, size);
+        }
     }
     return spipe_priv_other_buf(c, i, size);
 }

@@ -271,6 +271,10 @@ SPIPE_PRIV_RARE void spipe_priv_prepare_views(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     size_t k;
     int i;
+    m->in_place = 0;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        if (p->route.path[i] == SPIPE_PRIV_PATH_ZERO_COPY) m->in_place |= SPIPE_BIT(i);
+    }
     for (k = 0; k < p->plan.depth; ++k) {
         spipe_priv_slot_t *slot = &m->slots[k];
         slot->view.slot = (int)k;

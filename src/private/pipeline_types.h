@@ -115,6 +115,7 @@ typedef struct spipe_priv_note {
     int catches;       /* 1 = whoever called the stage catches exceptions */
     void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
     void *thrown;      /* a C++ exception that left the call, or NULL */
+    unsigned never_written; /* inputs that the stage may not write into */
     char text[192];
 } spipe_priv_note_t;
 
@@ -142,7 +143,8 @@ typedef struct spipe_priv_memory {
     size_t guard;   /* bytes around each buffer that a checked run watches; 0 = it is not one */
     void **apart;   /* instead of the device arena, where a tool watches memory */
     size_t num_apart, apart_bytes;
-    int ring_cached; /* 1 = the last-level cache holds the pinned slots */
+    int ring_cached;   /* 1 = the last-level cache holds the pinned slots */
+    unsigned in_place; /* buffers that kernels find in the user's array itself */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
     size_t num_slots;
