@@ -181,7 +181,8 @@ SPIPE_API void spipe_file_close(spipe_file_t *file);
 enum {
     SPIPE_PRIV_FILE_ALIGN = 4096,          /* of direct reads: memory, place and length */
     SPIPE_PRIV_FILE_DIRECT_READ = 1 << 20, /* bytes of one of them */
-    SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where the page cache is asked */
+    SPIPE_PRIV_FILE_SMALL = 1 << 20,       /* bytes up to which the page cache is not asked */
+    SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where it is */
     SPIPE_PRIV_FILE_MOST = 1 << 30         /* bytes of one call: Linux reads no more than 2 GiB */
 };
 
@@ -471,9 +472,6 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
         file->offset = at > 0 && at <= st.st_size ? (size_t)at : 0;
         file->bytes -= file->offset;
     }
-#if defined(O_DIRECT)
-    if (file->regular && strcmp(path, "-") != 0) file->direct = open(path, O_RDONLY | O_DIRECT);
-#endif
     return cudaSuccess;
 }
 
@@ -592,6 +590,26 @@ SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
 #endif
 }
 
+/* Whether a file is to be read past the page cache, and can be: few file systems refuse it. It is
+   opened once more for that, by its name, which may mean another file by now. */
+SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
+#if defined(O_DIRECT)
+    struct stat first, again;
+    if (f->way != SPIPE_FILE_DIRECT || f->direct >= 0) return f->direct >= 0;
+    f->direct = open(f->path, O_RDONLY | O_DIRECT);
+    if (f->direct < 0) return 0;
+    if (fstat(f->fd, &first) == 0 && fstat(f->direct, &again) == 0 &&
+        first.st_dev == again.st_dev && first.st_ino == again.st_ino) {
+        return 1;
+    }
+    (void)close(f->direct);
+    f->direct = -1;
+#else
+    (void)f;
+#endif
+    return 0;
+}
+
 SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
     if (!f || !f->sync) {
         return spipe_priv_mistake(d, "a file is not open; look at what spipe_file_open or "
@@ -618,9 +636,12 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
     } else {
         if (file->way == SPIPE_FILE_AUTO) {
-            file->way = spipe_priv_file_is_cached(file) ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
+            /* asking takes 15 us, and how a small file is read does not matter */
+            const int cached =
+                file->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(file);
+            file->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
         }
-        if (file->direct < 0) file->way = SPIPE_FILE_CACHED;
+        if (!spipe_priv_file_is_direct(file)) file->way = SPIPE_FILE_CACHED;
         count = file->bytes / elem + (file->bytes % elem != 0);
         file->last_bytes = file->bytes > 0 ? (file->bytes - 1) % elem + 1 : 0;
         if (d->count == SPIPE_AUTO) d->count = count;

@@ -412,7 +412,7 @@ static void test_small(void) {
 /* What was written to the disk and dropped from memory is read past the page cache. */
 static void test_chosen(void) {
     world_t w;
-    int fd, k, cached = 0;
+    int fd, direct, k, cached = 0;
     write_file(in_name, sizeof data);
     SPIPE_CHECK(begin(&w, in_name, out_name));
     add(&w, 16);
@@ -422,7 +422,8 @@ static void test_chosen(void) {
     (void)fsync(fd);
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     SPIPE_CHECK(begin(&w, in_name, out_name));
-    if (w.in.direct < 0 || spipe_priv_file_is_cached(&w.in)) {
+    direct = open(in_name, O_RDONLY | O_DIRECT);
+    if (direct < 0 || spipe_priv_file_is_cached(&w.in)) {
         tap_skip("a cold file is read past the cache", "this file system keeps it, or has no such");
     } else {
         for (k = 0; k < 20; ++k) {
@@ -435,8 +436,34 @@ static void test_chosen(void) {
         tap_ok(w.in.way == SPIPE_FILE_DIRECT && strstr(w.r.why_staging, "O_DIRECT"),
                "a cold file is read past the cache: %s", w.r.why_staging);
     }
+    if (direct >= 0) close(direct);
     close(fd);
     end(&w);
+}
+
+/* Reading past the cache opens the file by its name again. */
+static void test_other_file_of_that_name(void) {
+    char moved[160];
+    world_t w;
+    FILE *other;
+    int right;
+    write_file(in_name, sizeof data);
+    snprintf(moved, sizeof moved, "%s.moved", in_name);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    (void)rename(in_name, moved);
+    other = fopen(in_name, "wb");
+    for (size_t k = 0; k < sizeof data; ++k) (void)fputc(7, other);
+    fclose(other);
+    w.in.way = SPIPE_FILE_DIRECT;
+    add(&w, 16);
+    right = spipe_run(&w.d, &w.r) == cudaSuccess;
+    right = right && spipe_file_commit(&w.out, sizeof data, NULL) == cudaSuccess;
+    right = right && read_file(out_name) == (long)sizeof data && turned(0, sizeof data);
+    tap_ok(right && w.in.way == SPIPE_FILE_CACHED,
+           "a file that was renamed while it was open is read from the cache: %s", w.r.why_staging);
+    end(&w);
+    (void)remove(moved);
+    (void)remove(out_name);
 }
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -569,6 +596,7 @@ int main(void) {
     test_header();
     test_small();
     test_chosen();
+    test_other_file_of_that_name();
     test_names();
     test_temporary_name();
     test_killed();

@@ -183,11 +183,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
-/* So many bytes, at the beginning of a page, a huge one where that pays; *base: what to free. NULL:
-   there is no memory. */
+/* So many bytes, at the beginning of a page, a huge one where there is room for one; *base: what to
+   free. NULL: there is no memory. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char **base) {
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
-    const size_t page = bytes < huge / 2 ? 4096 : huge;
+    const size_t page = bytes < huge ? 4096 : huge;
     unsigned char *at;
     *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (!*base) return NULL;

@@ -163,8 +163,7 @@ static std::vector<row_t> make_rows() {
 static int warm_runs(const row_t *r) {
     if (opt.smoke) return 2;
     if (!r->kept) return 2;
-    if (r->bytes >= BENCH_GIB) return 14;
-    return r->bytes >= 256 * BENCH_MIB ? 20 : 30;
+    return r->bytes >= 256 * BENCH_MIB ? 20 : 30; /* five candidates, each four times */
 }
 
 static int rounds_of(const row_t *r) {
