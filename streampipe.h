@@ -9619,8 +9619,9 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs, most_runs, num_pipelines;
-    size_t num_active; /* runs that do not wait for memory; also read without the lock */
+    size_t num_runs;   /* under way, also those that wait for memory; */
+    size_t num_active; /* those that do not; both are also read without the lock */
+    size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
@@ -9632,12 +9633,12 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d
     return d->resources;
 }
 
-/* One run more, or less, is not waiting. The number is read without the lock, too. */
-SPIPE_PRIV_RARE void spipe_priv_count_active(spipe_resources_t *r, int one_more) {
+/* One more, or less, of a number that is read without the lock, too. */
+SPIPE_PRIV_RARE void spipe_priv_count_one(size_t *number, int one_more) {
 #if defined(SPIPE_NO_THREADS)
-    r->num_active += one_more ? 1 : SIZE_MAX;
+    *number += one_more ? 1 : SIZE_MAX;
 #else
-    (void)__atomic_add_fetch(&r->num_active, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
+    (void)__atomic_add_fetch(number, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
 #endif
 }
 
@@ -9758,13 +9759,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
             e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
-            if (!waits) spipe_priv_count_active(r, 0);
+            if (!waits) spipe_priv_count_one(&r->num_active, 0);
             waits = 1;
             spipe_priv_wait(r->lending.sync);
             p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
-    if (waits) spipe_priv_count_active(r, 1);
+    if (waits) spipe_priv_count_one(&r->num_active, 1);
     spipe_priv_step_out(r, &me);
     if (e != cudaSuccess || p->stays) return e;
     p->thread = spipe_priv_this_thread();
@@ -9804,7 +9805,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept
 }
 
 /* Runs are planned so that all of them together take the least; one of the highest priority so that
-   it does itself, as if it were alone. */
+   it does itself, as if it were alone. Those that wait count: they wait because rings are large. */
 SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
     const int alone = r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
     r->beside = alone ? NULL : spipe_priv_beside;
@@ -9826,7 +9827,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, r->kept);
     pinned = spipe_priv_share_of(&s->pinned, r->kept);
-    r->runs = s->num_active + 1;
+    r->runs = s->num_runs + 1;
     spipe_priv_unlock(s->lending.sync);
     spipe_priv_plan_for(r);
     r->device_limit = share > resident ? share - resident : 1;
@@ -9874,9 +9875,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
 
 /* One run more, or less, is under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
-    r->num_runs += one_more ? 1 : SIZE_MAX;
+    spipe_priv_count_one(&r->num_runs, one_more);
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
-    spipe_priv_count_active(r, one_more);
+    spipe_priv_count_one(&r->num_active, one_more);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
@@ -9908,7 +9909,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
 /* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
    the plan it has. */
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
-    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_active);
+    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
     if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
     if (runs <= 2 * planned && 2 * runs >= planned) return 0;

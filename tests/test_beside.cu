@@ -2,6 +2,8 @@
     stages it runs, has another plan than alone, and takes turns; its results are the same. */
 #include "pipe_common.h"
 
+#include <pthread.h>
+
 enum {
     COUNT = 4000000,
     OTHERS = 8
@@ -220,11 +222,82 @@ static void test_one_shot(void) {
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
 }
 
+/* ---- Runs that wait -------------------------------------------------------------------------- */
+enum {
+    WAITERS = 3,
+    LARGE = 700000 /* elements of a chunk: there is room for one of them */
+};
+
+static struct {
+    spipe_resources_t *r;
+    spipe_desc_t d[WAITERS], planned;
+    pthread_t threads[WAITERS];
+    spipe_plan_t plan;
+} waiting;
+
+static void *run_waiter(void *arg) {
+    SPIPE_CHECK(spipe_run((const spipe_desc_t *)arg, NULL));
+    return NULL;
+}
+
+/* The others begin and wait for the memory that this stage's run has. */
+static cudaError_t plan_beside_waiters(const spipe_chunk_t *c, void *user) {
+    spipe_resources_usage_t usage;
+    int k;
+    (void)user;
+    for (k = 0; k < WAITERS; ++k) {
+        if (pthread_create(&waiting.threads[k], NULL, run_waiter, &waiting.d[k]) != 0) exit(99);
+    }
+    do {
+        SPIPE_CHECK(spipe_resources_usage(waiting.r, &usage));
+    } while (usage.waiting < WAITERS);
+    SPIPE_TRY(spipe_plan(&waiting.planned, 0, &waiting.plan, NULL));
+    return add(c, NULL);
+}
+
+static spipe_desc_t large(const unsigned *x, unsigned *y, spipe_stage_fn fn) {
+    spipe_desc_t d = spipe_desc_default();
+    d.resources = waiting.r;
+    d.count = d.chunk = LARGE;
+    d.depth = 1;
+    d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "large", fn, NULL);
+    return d;
+}
+
+static void test_waiting(void) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
+    unsigned *x, *y;
+    spipe_desc_t d;
+    int k;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, LARGE * sizeof *x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, (WAITERS + 1) * LARGE * sizeof *y));
+    memset(x, 0, LARGE * sizeof *x);
+    limits.device_bytes = (size_t)9 << 20;
+    SPIPE_CHECK(spipe_resources_create(&waiting.r, &limits, NULL));
+    for (k = 0; k < WAITERS; ++k) waiting.d[k] = large(x, y + (k + 1) * LARGE, add);
+    d = large(x, y, plan_beside_waiters);
+    waiting.planned = large(x, y, add);
+    waiting.planned.chunk = waiting.planned.depth = SPIPE_AUTO;
+    SPIPE_CHECK(spipe_plan(&waiting.planned, 0, &beside.plan, NULL));
+    SPIPE_CHECK(spipe_run(&d, NULL));
+    for (k = 0; k < WAITERS; ++k) pthread_join(waiting.threads[k], NULL);
+    tap_ok(waiting.plan.predicted_ms > (WAITERS + 1) * beside.plan.predicted_ms,
+           "runs that wait for memory count in the plan: %.3f ms beside them, alone %.3f",
+           waiting.plan.predicted_ms, beside.plan.predicted_ms);
+    SPIPE_CHECK(spipe_resources_destroy(waiting.r, NULL));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
 int main(void) {
     test_plans(0, "pageable");
     test_plans(1, "pinned");
     test_turns();
     test_priority();
     test_one_shot();
+    test_waiting();
     return tap_done();
 }

@@ -11,7 +11,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept
 }
 
 /* Runs are planned so that all of them together take the least; one of the highest priority so that
-   it does itself, as if it were alone. */
+   it does itself, as if it were alone. Those that wait count: they wait because rings are large. */
 SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
     const int alone = r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
     r->beside = alone ? NULL : spipe_priv_beside;
@@ -33,7 +33,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     spipe_priv_lock(s->lending.sync);
     share = spipe_priv_share_of(&s->device, r->kept);
     pinned = spipe_priv_share_of(&s->pinned, r->kept);
-    r->runs = s->num_active + 1;
+    r->runs = s->num_runs + 1;
     spipe_priv_unlock(s->lending.sync);
     spipe_priv_plan_for(r);
     r->device_limit = share > resident ? share - resident : 1;
@@ -81,9 +81,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
 
 /* One run more, or less, is under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
-    r->num_runs += one_more ? 1 : SIZE_MAX;
+    spipe_priv_count_one(&r->num_runs, one_more);
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
-    spipe_priv_count_active(r, one_more);
+    spipe_priv_count_one(&r->num_active, one_more);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
@@ -115,7 +115,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
 /* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
    the plan it has. */
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
-    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_active);
+    const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
     if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
     if (runs <= 2 * planned && 2 * runs >= planned) return 0;

@@ -18,8 +18,9 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs, most_runs, num_pipelines;
-    size_t num_active; /* runs that do not wait for memory; also read without the lock */
+    size_t num_runs;   /* under way, also those that wait for memory; */
+    size_t num_active; /* those that do not; both are also read without the lock */
+    size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
@@ -31,12 +32,12 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d
     return d->resources;
 }
 
-/* One run more, or less, is not waiting. The number is read without the lock, too. */
-SPIPE_PRIV_RARE void spipe_priv_count_active(spipe_resources_t *r, int one_more) {
+/* One more, or less, of a number that is read without the lock, too. */
+SPIPE_PRIV_RARE void spipe_priv_count_one(size_t *number, int one_more) {
 #if defined(SPIPE_NO_THREADS)
-    r->num_active += one_more ? 1 : SIZE_MAX;
+    *number += one_more ? 1 : SIZE_MAX;
 #else
-    (void)__atomic_add_fetch(&r->num_active, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
+    (void)__atomic_add_fetch(number, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
 #endif
 }
 
@@ -157,13 +158,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p,
             e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
         } else {
-            if (!waits) spipe_priv_count_active(r, 0);
+            if (!waits) spipe_priv_count_one(&r->num_active, 0);
             waits = 1;
             spipe_priv_wait(r->lending.sync);
             p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
-    if (waits) spipe_priv_count_active(r, 1);
+    if (waits) spipe_priv_count_one(&r->num_active, 1);
     spipe_priv_step_out(r, &me);
     if (e != cudaSuccess || p->stays) return e;
     p->thread = spipe_priv_this_thread();
