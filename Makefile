@@ -491,6 +491,8 @@ NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_pla
 # What `make check-all` leaves out of a sanitizer's build besides (LEFT_OUT=yes); `make sanitize` and
 # `make test SAN=...` have it. test_large skips itself in both, so it need not be compiled there.
 LEFT_OUT_both   := tests/test_large
+# A minute of kernels on the CPU with each; what they ask of the library vlm, ddp_buckets and the lessons do, too.
+LEFT_OUT_both   += $(addprefix examples/systems/,arr_coc ddp_train) examples/stage_table
 # One thread looks at arguments, texts and figures, before a run or after it; it starts none that test_pipeline
 # does not start as well. AddressSanitizer has all of them, and the plain build.
 LEFT_OUT_thread := $(addprefix tests/test_,arguments limits mistakes costs_odd tools)

@@ -1171,12 +1171,12 @@ typedef struct spipe_resources_in_use {
     spipe_resources_usage -- how much of them is in use.
 
     Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
-    pipeline has memory only while it runs. A run plans with half of the memory that is free, so
-    that there is always some for the next; where that is less than a sixteenth of all it waits
-    until others have ended, in the order in which they came, those of a higher desc.priority
+    pipeline has memory only while it runs. A run plans with as much of the memory as each run
+    under way may have, half of what is free at the most, so that there is always some for the next;
+    where that is less than a sixteenth of all it waits until others have ended, in the order in which they came, those of a higher desc.priority
     first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
     by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
-    when they are more than twice as many as before, or fewer than half; runs take turns on the
+    when they are half as many more, or two thirds of what they were; runs take turns on the
     copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
     enqueued keeps its memory and its plan until it is destroyed.
@@ -4441,6 +4441,9 @@ typedef struct spipe_priv_pipeline {
 #define SPIPE_PRIV_TIMES       " (modelled)" /* behind times in a report */
 #define SPIPE_PRIV_OWN_FIGURES " (of this CPU, not modelled)"
 
+/* Bytes between those that are touched in memory that will be pinned, which is only modelled. */
+#define SPIPE_PRIV_TOUCH_STEP ((size_t)2 << 20)
+
 /* Bytes that the calling thread has copied into a slot, or out of one. */
 #define SPIPE_PRIV_COPIED(bytes, out) hostcuda_host_copy(bytes, out)
 
@@ -4567,6 +4570,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #else
 #define SPIPE_PRIV_TIMES                              ""
 #define SPIPE_PRIV_OWN_FIGURES                        ""
+#define SPIPE_PRIV_TOUCH_STEP                         4096
 #define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
 #define spipe_priv_clock()                            spipe_priv_seconds()
 #define spipe_priv_query(event)                       cudaEventQuery(event)
@@ -5738,7 +5742,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char 
     *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (!*base) return NULL;
     at = *base + (page - ((uintptr_t)*base & (page - 1)));
-#if defined(MADV_HUGEPAGE)
+#if defined(MADV_HUGEPAGE) && !defined(HOSTCUDA_TASKS) /* modelled pinning has no use for them */
     if (page == huge) (void)madvise(at, bytes, MADV_HUGEPAGE);
 #endif
     return at;
@@ -6975,10 +6979,12 @@ SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
     return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
 
+/* One byte of each page, as large as the system may have made it. */
 SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
-    const size_t at = page_number * page, left = bytes - at;
-    memset(p->memory.pinned + at, 0, left < page ? left : page);
+    const size_t end = bytes - page_number * page < page ? bytes : (page_number + 1) * page;
+    size_t at;
+    for (at = page_number * page; at < end; at += SPIPE_PRIV_TOUCH_STEP) p->memory.pinned[at] = 0;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {
@@ -9795,13 +9801,15 @@ SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
-/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
-   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
- */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
+/* Bytes that a plan may take of a space: an equal part for each run under way, and not more than
+   half of what is free, so that there is some for the next, but a sixteenth of all at the least. A
+   kept pipeline runs later, when other memory is free. */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t runs) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
     const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
-    return half > least ? half : least;
+    const size_t part = s->bytes / (runs > 0 ? runs : 1);
+    const size_t share = half < part ? half : part;
+    return share > least ? share : least;
 }
 
 /* Runs are planned so that all of them together take the least; one of the highest priority so that
@@ -9825,13 +9833,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
     }
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, r->kept);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept);
     r->runs = s->num_runs + 1;
+    share = spipe_priv_share_of(&s->device, r->kept, r->runs);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept, r->runs);
     spipe_priv_unlock(s->lending.sync);
     spipe_priv_plan_for(r);
     r->device_limit = share > resident ? share - resident : 1;
-    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    if (r->pin_refusals == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
     return cudaSuccess;
 }
 
@@ -9912,7 +9920,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
     if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
-    if (runs <= 2 * planned && 2 * runs >= planned) return 0;
+    if (2 * runs <= 3 * planned && 3 * runs >= 2 * planned) return 0;
     if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
     p->request.runs = runs;
     spipe_priv_plan_for(&p->request);

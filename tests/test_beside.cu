@@ -222,6 +222,48 @@ static void test_one_shot(void) {
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
 }
 
+/* ---- Parts of the memory --------------------------------------------------------------------- */
+static size_t ring_bytes(const spipe_plan_t *p) {
+    return p->depth * p->chunk * (size_t)8; /* 4 bytes in, 4 out */
+}
+
+static void test_parts(void) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
+    const size_t slack = (size_t)1 << 16; /* for alignment */
+    unsigned *x = (unsigned *)malloc(COUNT * sizeof *x), *y = (unsigned *)malloc(COUNT * sizeof *y);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_resources_t *r;
+    size_t alone, i;
+    int k, good;
+    if (!x || !y) exit(99);
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    limits.pinned_bytes = (size_t)4 << 20;
+    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    spipe_add_input(&d, x);
+    spipe_add_output(&d, y);
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
+    alone = ring_bytes(spipe_pipeline_plan(beside.p));
+    good = right(x, y);
+    run_beside(r);
+    good &= right(x, y);
+    tap_ok(good && ring_bytes(&beside.plan) <= limits.pinned_bytes / (OTHERS + 1) + slack &&
+               alone > limits.pinned_bytes / (OTHERS + 1) + slack,
+           "beside %d runs a ring takes its part of the pinned memory: %zu KiB, alone %zu", OTHERS,
+           ring_bytes(&beside.plan) >> 10, alone >> 10);
+    for (k = 0; k < 30; ++k) SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
+    tap_ok(right(x, y) && ring_bytes(spipe_pipeline_plan(beside.p)) >
+                              limits.pinned_bytes / (OTHERS + 1) + slack,
+           "alone again it takes more: %zu KiB", ring_bytes(spipe_pipeline_plan(beside.p)) >> 10);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    free(x);
+    free(y);
+}
+
 /* ---- Runs that wait -------------------------------------------------------------------------- */
 enum {
     WAITERS = 3,
@@ -298,6 +340,7 @@ int main(void) {
     test_turns();
     test_priority();
     test_one_shot();
+    test_parts();
     test_waiting();
     return tap_done();
 }

@@ -126,10 +126,12 @@ SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
     return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
 
+/* One byte of each page, as large as the system may have made it. */
 SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
-    const size_t at = page_number * page, left = bytes - at;
-    memset(p->memory.pinned + at, 0, left < page ? left : page);
+    const size_t end = bytes - page_number * page < page ? bytes : (page_number + 1) * page;
+    size_t at;
+    for (at = page_number * page; at < end; at += SPIPE_PRIV_TOUCH_STEP) p->memory.pinned[at] = 0;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t) {

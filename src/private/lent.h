@@ -1,13 +1,15 @@
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
-/* Bytes that a plan may take of a space: half of what is free, so that there is some for the next
-   run, but a sixteenth of all at the least. A kept pipeline runs later, when other memory is free.
- */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept) {
+/* Bytes that a plan may take of a space: an equal part for each run under way, and not more than
+   half of what is free, so that there is some for the next, but a sixteenth of all at the least. A
+   kept pipeline runs later, when other memory is free. */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t runs) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
     const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
-    return half > least ? half : least;
+    const size_t part = s->bytes / (runs > 0 ? runs : 1);
+    const size_t share = half < part ? half : part;
+    return share > least ? share : least;
 }
 
 /* Runs are planned so that all of them together take the least; one of the highest priority so that
@@ -31,13 +33,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
     }
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, r->kept);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept);
     r->runs = s->num_runs + 1;
+    share = spipe_priv_share_of(&s->device, r->kept, r->runs);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept, r->runs);
     spipe_priv_unlock(s->lending.sync);
     spipe_priv_plan_for(r);
     r->device_limit = share > resident ? share - resident : 1;
-    if (r->pin_limit == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    if (r->pin_refusals == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
     return cudaSuccess;
 }
 
@@ -118,7 +120,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
     if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
-    if (runs <= 2 * planned && 2 * runs >= planned) return 0;
+    if (2 * runs <= 3 * planned && 3 * runs >= 2 * planned) return 0;
     if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
     p->request.runs = runs;
     spipe_priv_plan_for(&p->request);

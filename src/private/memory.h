@@ -192,7 +192,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char 
     *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (!*base) return NULL;
     at = *base + (page - ((uintptr_t)*base & (page - 1)));
-#if defined(MADV_HUGEPAGE)
+#if defined(MADV_HUGEPAGE) && !defined(HOSTCUDA_TASKS) /* modelled pinning has no use for them */
     if (page == huge) (void)madvise(at, bytes, MADV_HUGEPAGE);
 #endif
     return at;

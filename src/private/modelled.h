@@ -6,6 +6,9 @@
 #define SPIPE_PRIV_TIMES       " (modelled)" /* behind times in a report */
 #define SPIPE_PRIV_OWN_FIGURES " (of this CPU, not modelled)"
 
+/* Bytes between those that are touched in memory that will be pinned, which is only modelled. */
+#define SPIPE_PRIV_TOUCH_STEP ((size_t)2 << 20)
+
 /* Bytes that the calling thread has copied into a slot, or out of one. */
 #define SPIPE_PRIV_COPIED(bytes, out) hostcuda_host_copy(bytes, out)
 
@@ -132,6 +135,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #else
 #define SPIPE_PRIV_TIMES                              ""
 #define SPIPE_PRIV_OWN_FIGURES                        ""
+#define SPIPE_PRIV_TOUCH_STEP                         4096
 #define SPIPE_PRIV_COPIED(bytes, out)                 ((void)0)
 #define spipe_priv_clock()                            spipe_priv_seconds()
 #define spipe_priv_query(event)                       cudaEventQuery(event)
