@@ -272,7 +272,8 @@ examples: ## build and run every example; a table of what each did
 
 .PHONY: exercise
 exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
-	@examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
+	@$(if $(filter file,$(origin HOSTCUDA_CACHE)),unset HOSTCUDA_CACHE;) \
+	    examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
 
 # Draws the pictures of its pages, on the modelled clock.
 COURSE := docs/course/pictures
