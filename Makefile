@@ -268,6 +268,15 @@ examples: ## build and run every example; a table of what each did
 	@+$(call build,build-examples JOIN=yes)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
+.PHONY: systems-times
+systems-times: ## every lesson and system of examples/: right or wrong, seconds, its own times without overlap and with it
+ifeq ($(CAN_RUN),no)
+	@echo "$(NO_GPU)" >&2; exit 1
+endif
+	@+$(call build,build-examples JOIN=yes)
+	@echo "backend: $(backend_name)"
+	@NVCC="$(NVCC)" ARCH="$(ARCH)" examples/systems/times $(BACKEND) $(BUILD) $(EXAMPLES)
+
 # ---- The course -------------------------------------------------------------------------------------
 
 .PHONY: exercise
