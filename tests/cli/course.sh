@@ -12,7 +12,7 @@ says() { # RULE FILE: the file has what is wrong, a line each
 
 for page in $pages; do
     [ "$(wc -l <"$page")" -lt 80 ] || echo "$page: 80 lines or more"
-    for part in '^# Lesson [0-9]*: ' ' Before it: ' ' Time: [0-9]* minutes' ' Words: ' '^## Try$'; do
+    for part in '^# Lesson [0-9]*: ' ' Before it: ' ' Time: [0-9]* minutes' ' Words: ' '^## What it looks like$' '^!\[.*](pictures/.*svg)$' '^## Try$'; do
         grep -q -e "$part" "$page" || echo "$page: has no line like: $part"
     done
     head -n 1 "$page" | grep -q "^# Lesson $(basename "$page" .md | sed 's/^0\(.\)/\1/'): " || echo "$page: its number is another"
@@ -23,7 +23,7 @@ for page in $pages; do
         ls examples/exercises/"$(printf '%02d' "$n")"_*.cu >"$dir/ls" 2>&1 || echo "$page: there is no exercise $n"
     done
 done >"$dir/form"
-says "each page has its parts, under 80 lines, and names files and exercises that are there" "$dir/form"
+says "each page has its parts and a picture, under 80 lines, and names files and exercises that are there" "$dir/form"
 
 for page in $pages $here/README.md; do
     grep -oE '\]\([^)#]*' "$page" | sed 's/^](//' | while read -r to; do
