@@ -555,8 +555,8 @@ $(1).cu: FORCE $(call of_group,$(1))
 $(1).cu.o: $(1).cu $(BUILD)/flags
 	@rm -f $$@ $(1) $(call programs_of,$(1))
 	$(Q)$$(COMPILE_cu) -MMD -MP -MF $$(@:.o=.d) -MT $$@ -c $$< -o $$@
-$(call programs_of,$(1)): $(1)
-	@mkdir -p $$(@D) && ln -f $$< $$@
+$(call programs_of,$(1)): $(1) FORCE
+	@[ $$@ -ef $$< ] || { mkdir -p $$(@D) && ln -f $$< $$@; } # also if it was compiled alone meanwhile
 endef
 $(foreach group,$(GROUPS),$(eval $(call joined_rules,$(group))))
 -include $(GROUPS:=.cu.d)
