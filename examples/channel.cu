@@ -54,6 +54,7 @@ int main(void) {
     }
     SPIPE_CHECK(cudaMalloc((void **)&value, 2 * sizeof *value));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&list, VALUES * sizeof *list));
+    SPIPE_CHECK(cudaDeviceSynchronize()); /* these streams do not wait for cudaMemset */
     steps = ex_busy_steps(scratch[0], N, 0.1);
     (void)hand_over(s[0], s[1], value, list, 1); /* warms up */
     printf("%d values in bursts of %d; a burst takes 0.4 ms, a value is read in 0.1 ms\n",
