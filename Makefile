@@ -268,11 +268,21 @@ examples: ## build and run every example; a table of what each did
 	@+$(call build,build-examples JOIN=yes)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
+.PHONY: systems-times
+systems-times: ## every lesson and system of examples/: right or wrong, seconds, its own times without overlap and with it
+ifeq ($(CAN_RUN),no)
+	@echo "$(NO_GPU)" >&2; exit 1
+endif
+	@+$(call build,build-examples JOIN=yes)
+	@echo "backend: $(backend_name)"
+	@NVCC="$(NVCC)" ARCH="$(ARCH)" examples/systems/times $(BACKEND) $(BUILD) $(EXAMPLES)
+
 # ---- The course -------------------------------------------------------------------------------------
 
 .PHONY: exercise
 exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes judges the solution
-	@examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
+	@$(if $(filter file,$(origin HOSTCUDA_CACHE)),unset HOSTCUDA_CACHE;) \
+	    examples/exercises/judge $(or $(N),list) $(if $(SOLUTION),--solution) || [ $$? = 1 ]
 
 # Draws the pictures of its pages, on the modelled clock.
 COURSE := docs/course/pictures
@@ -547,8 +557,8 @@ $(1).cu: FORCE $(call of_group,$(1))
 $(1).cu.o: $(1).cu $(BUILD)/flags
 	@rm -f $$@ $(1) $(call programs_of,$(1))
 	$(Q)$$(COMPILE_cu) -MMD -MP -MF $$(@:.o=.d) -MT $$@ -c $$< -o $$@
-$(call programs_of,$(1)): $(1)
-	@mkdir -p $$(@D) && ln -f $$< $$@
+$(call programs_of,$(1)): $(1) FORCE
+	@[ $$@ -ef $$< ] || { mkdir -p $$(@D) && ln -f $$< $$@; } # also if it was compiled alone meanwhile
 endef
 $(foreach group,$(GROUPS),$(eval $(call joined_rules,$(group))))
 -include $(GROUPS:=.cu.d)

@@ -2,8 +2,7 @@
 
     nvcc -O3 -I.. -o 01_streams 01_streams.cu && ./01_streams         (without a GPU: make examples)
 
-    You learn   which operations of two streams overlap, how one stream waits for another, and how
-                to pass values between them.
+    You learn   which operations of two streams overlap, and how one stream waits for another.
     Mind        "streams overlap" is half the truth: copies in one direction never do, in both they
                 slow each other down, and a kernel that fills the GPU leaves no room for another.
     Expect      (hostcuda)                  one stream   two streams
@@ -13,19 +12,16 @@
                     big kernel   + big kernel         0.612 ms      0.607 ms
                     small kernel + small kernel       0.612 ms      0.311 ms
                 no order: b read 1; with spipe_stream_wait b read 3
-                through a channel came every value, in order
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 
-static const int BIG = 1 << 22, SMALL = 4096, VALUES = 8;
+static const int BIG = 1 << 22, SMALL = 4096;
 static const size_t BYTES = BIG * sizeof(unsigned);
 static const int IN = 0, OUT = 1, BUSY = 2, TINY = 3; /* what a stream does */
 static const char *const names[] = {"copy in", "copy out", "big kernel", "small kernel"};
 static unsigned *host[2], *dev[2], steps; /* an array for each stream; of the kernel */
 
 static __global__ void put(int *to, int value) { *to = value; }
-
-static __global__ void append(int *list, int at, const int *value) { list[at] = *value; }
 
 static cudaError_t queue(int what, int which, cudaStream_t s) {
     unsigned *h = host[which], *d = dev[which];
@@ -77,24 +73,6 @@ static int hand_over(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
     return held && seen[0] == 1 && seen[1] == 3;
 }
 
-/* A channel keeps the values, so a may write the next one before b has read the last. */
-static int through_channel(cudaStream_t a, cudaStream_t b, int *value, int *seen) {
-    spipe_channel_t c;
-    int right = 1;
-    SPIPE_CHECK(spipe_channel_create(&c, sizeof(int), 2));
-    for (int k = 0; k < VALUES; ++k) {
-        SPIPE_CHECK(SPIPE_LAUNCH(put, 1, 1, 0, a, &value[0], k));
-        SPIPE_CHECK(spipe_channel_send(&c, a, &value[0]));
-        SPIPE_CHECK(spipe_channel_recv(&c, b, &value[1]));
-        SPIPE_CHECK(SPIPE_LAUNCH(append, 1, 1, 0, b, seen, k, &value[1]));
-    }
-    SPIPE_CHECK(cudaStreamSynchronize(b));
-    SPIPE_CHECK(spipe_channel_destroy(&c));
-    for (int k = 0; k < VALUES; ++k) right &= seen[k] == k;
-    printf("through a channel came %s\n", right ? "every value, in order" : "wrong values");
-    return right;
-}
-
 int main(void) {
     cudaStream_t s[2];
     int *value, *seen, right;
@@ -105,10 +83,9 @@ int main(void) {
         SPIPE_CHECK(cudaMalloc((void **)&dev[k], BYTES));
         ex_fill(host[k], BIG);
     }
-    SPIPE_CHECK(cudaMalloc((void **)&value, 2 * sizeof *value));
-    SPIPE_CHECK(spipe_pinned_alloc((void **)&seen, VALUES * sizeof *seen));
+    SPIPE_CHECK(cudaMalloc((void **)&value, sizeof *value));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&seen, 2 * sizeof *seen));
     right = side_by_side(s[0], s[1]) & hand_over(s[0], s[1], value, seen);
-    right &= through_channel(s[0], s[1], value, seen);
     for (int k : {0, 1}) {
         SPIPE_CHECK(cudaFree(dev[k]));
         SPIPE_CHECK(spipe_pinned_free(host[k]));

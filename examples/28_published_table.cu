@@ -2,22 +2,22 @@
     that NVIDIA published, beside today's GPU.
 
     nvcc -O3 -I.. -o 28_published_table 28_published_table.cu  (or: make examples)
-    What you learn: the same twelve operations on four streams can be slower than no overlap at all,
-    or nearly twice as fast, depending on the order in which they are issued: {copy, kernel, copy}
-    for each stream, or {all copies in} {all kernels} {all copies out}. The first order is bad with
-    one copy engine and one in-order queue (C1060), the second with two engines whose kernels signal
-    late (C2050). With queues that do not block each other (K20c and later) both are equal.
-    Expected on hostcuda (on a GPU: the published rows, and one measured):
-        16 MiB of floats, changed in place, 4 streams; ms
-                                  sequential   V1 c,k,c   V2 cc,kk
-        Tesla C1060    published      12.924     13.637      8.846
-        Tesla C1060    modelled       12.924     12.987      8.687
-        ...
-        Tesla K20c     modelled        7.102      4.117      4.117                           */
-#include "streampipe.h"
-#ifdef __HOSTCUDA__
-#include "hostcuda.h"
-#endif
+    You learn   the same twelve operations on four streams can be slower than no overlap at all, or
+                nearly twice as fast, depending on the order in which they are issued: {copy,
+                kernel, copy} for each stream, or {all copies in} {all kernels} {all copies out}.
+    Mind        the first order is bad with one copy engine and one in-order queue (C1060), the
+                second with two engines whose kernels signal late (C2050). With queues that do not
+                block each other (K20c and later) both are equal. 16 MiB, changed in place; in ms.
+    Expect      (hostcuda) 16 MiB of floats, changed in place, 4 streams; ms
+                                          sequential   V1 c,k,c   V2 cc,kk
+                Tesla C1060    published      12.924     13.637      8.846
+                Tesla C1060    modelled       12.924     12.987      8.687
+                Tesla C2050    published       9.985      5.736      7.598
+                Tesla C2050    modelled        9.985      5.747      7.801
+                Tesla K20c     published       7.102      3.974      3.968
+                Tesla K20c     modelled        7.102      4.117      4.117
+                right: the CPU finds the same                                                     */
+#include "ex_common.h"
 
 static const int STREAMS = 4, BLOCK = 256;
 static const int IN = 0, OUT = 2; /* of what is issued; 1 is the kernel */
@@ -116,5 +116,5 @@ int main(void) {
     print_row(facts.name, "measured", ms);
     right = unmake(&w, 6.0f);
 #endif
-    return right ? 0 : 1;
+    return ex_verdict(right);
 }

@@ -7,11 +7,13 @@
                 spipe_plan chooses by it, without running anything. spipe_model_run simulates the
                 plan, also for GPUs that you do not have. spipe_tune runs it in many ways.
     Mind        a plan is as good as its costs, and a model as good as the kernel's time that you
-                give it. What counts is a run: compare. Without a GPU the tuner times this CPU, so
-                what it finds there is no advice.
+                give it. What counts is a run: compare. Without a GPU the tuner's runs are modelled,
+                so what it finds holds for that model alone.
     Expect      (hostcuda) costs of H200, read back from a line: the same
+                planned: chunks of 131072, 4 slots, engines
                 a model of h200: 0.093 ms, of k20c: 0.524 ms
                 a run of it: 0.088 ms
+                tuned: chunks of 131072, engines, ~0.097 ms
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 #include "streampipe_measure.h"

@@ -4,6 +4,7 @@
     In the lessons on streams each stream carries one chunk, so that a colour is a stream.       */
 #include "hostcuda.h"
 #include "streampipe_kernels.cuh"
+#include "streampipe_model.h"
 #include "streampipe_timeline.h"
 
 enum {
@@ -52,8 +53,9 @@ static int by_begin(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The copies and kernels since begin(), as the timeline of a run: a stream's work is a chunk. */
-static void draw(const char *name) {
+/* The copies and kernels since begin(), as the timeline of a run: a stream's work is a chunk. Of
+   several GPUs each has rows of its own, and all of its work is a chunk. */
+static void draw(const char *name, int gpus = 1) {
     static hostcuda_op_t ops[MOST];
     static spipe_span_t spans[MOST];
     unsigned seen[MOST];
@@ -70,6 +72,12 @@ static void draw(const char *name) {
         s->stage = kind == HOSTCUDA_KERNEL ? 0 : -1;
         for (s->chunk = 0; s->chunk < num_seen && seen[s->chunk] != ops[i].stream;) ++s->chunk;
         if (s->chunk == num_seen) seen[num_seen++] = ops[i].stream;
+        if (gpus > 1) {
+            s->stage = 3 * ops[i].device + (s->kind == SPIPE_SPAN_IN ? 0 : 1);
+            if (s->kind == SPIPE_SPAN_OUT) ++s->stage;
+            s->kind = SPIPE_SPAN_STAGE;
+            s->chunk = (size_t)ops[i].device;
+        }
         s->stream = (int)s->chunk;
         s->begin_ms = ops[i].start_ns * 1e-6;
         s->end_ms = ops[i].end_ns * 1e-6;
@@ -80,8 +88,11 @@ static void draw(const char *name) {
     t.spans = spans;
     t.capacity = MOST;
     t.modelled = 1;
-    t.num_stages = 1;
+    static const char *const rows[] = {"GPU 0, in", "GPU 0, kernel", "GPU 0, out",
+                                       "GPU 1, in", "GPU 1, kernel", "GPU 1, out"};
+    t.num_stages = gpus > 1 ? 6 : 1;
     t.stage_names[0] = "kernel";
+    for (int k = 0; k < 6 && gpus > 1; ++k) t.stage_names[k] = rows[k];
     snprintf(t.device, sizeof t.device, "%s", hostcuda_get_profile(0).name);
     write_picture(&t, name);
 }
@@ -173,6 +184,116 @@ static void request(const char *name, spipe_priority_t priority) {
     hostcuda_kernel_time(other, 1e4, 0);
 }
 
+/* What lesson 0 does: everything in one stream, and the host waits. */
+static void first_kernels(void) {
+    begin();
+    in(0);
+    kernel(0.2, streams[0]);
+    kernel(0.1, streams[0]);
+    out(0);
+    draw("00_copies_and_kernels");
+}
+
+static void slow_function(void *user) {
+    (void)user;
+    hostcuda_host_work(1e6);
+}
+
+/* A host function between kernel and copy holds up its stream, and no other one. */
+static void host_function(void) {
+    begin();
+    in(0);
+    kernel(0.3, streams[0]);
+    SPIPE_CHECK(cudaLaunchHostFunc(streams[0], slow_function, NULL));
+    in(1);
+    kernel(0.3, streams[1]);
+    out(1);
+    out(0);
+    draw("11_host_function");
+}
+
+/* Four tasks in two streams, each with memory of its own, or with memory that is there. */
+static void tasks(const char *name, int allocates) {
+    void *own;
+    begin();
+    for (int k = 0; k < 4; ++k) {
+        if (allocates) SPIPE_CHECK(cudaMalloc(&own, BYTES));
+        SPIPE_CHECK(cudaMemcpyAsync(dev[k], host[k], BYTES, cudaMemcpyDefault, streams[k % 2]));
+        kernel(0.3, streams[k % 2]);
+        SPIPE_CHECK(cudaMemcpyAsync(host[k], dev[k], BYTES, cudaMemcpyDefault, streams[k % 2]));
+        if (allocates) SPIPE_CHECK(cudaFree(own));
+    }
+    draw(name);
+}
+
+/* Eight requests over so many streams. */
+static void requests(const char *name, int num_streams) {
+    begin();
+    for (int k = 0; k < 8; ++k) {
+        cudaStream_t s = streams[k % num_streams];
+        SPIPE_CHECK(cudaMemcpyAsync(dev[0], host[0], BYTES / 4, cudaMemcpyDefault, s));
+        kernel(0.1, s);
+        SPIPE_CHECK(cudaMemcpyAsync(host[1], dev[1], BYTES / 4, cudaMemcpyDefault, s));
+    }
+    draw(name);
+}
+
+/* 16 small chunks with four short kernels each in four streams: issued call by call, or as a graph
+   that was captured. */
+static void small_chunks(const char *name, int replays) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    begin();
+    if (replays) SPIPE_CHECK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeThreadLocal));
+    for (int k = 1; k < 4 && replays; ++k) SPIPE_CHECK(spipe_stream_wait(streams[k], streams[0]));
+    for (int k = 0; k < 16; ++k) {
+        cudaStream_t s = streams[k % 4];
+        SPIPE_CHECK(cudaMemcpyAsync(dev[k % 4], host[0], 1 << 12, cudaMemcpyHostToDevice, s));
+        for (int step = 0; step < 4; ++step) kernel(0.001, s);
+        SPIPE_CHECK(cudaMemcpyAsync(host[1], dev[k % 4], 1 << 12, cudaMemcpyDeviceToHost, s));
+    }
+    if (replays) {
+        for (int k = 1; k < 4; ++k) SPIPE_CHECK(spipe_stream_wait(streams[0], streams[k]));
+        SPIPE_CHECK(cudaStreamEndCapture(streams[0], &graph));
+        SPIPE_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        begin();
+        SPIPE_CHECK(cudaGraphLaunch(exec, streams[0]));
+    }
+    draw(name);
+    if (!replays) return;
+    SPIPE_CHECK(cudaGraphExecDestroy(exec));
+    SPIPE_CHECK(cudaGraphDestroy(graph));
+}
+
+/* Each GPU takes every other chunk. */
+static void two_gpus(void) {
+    cudaStream_t s[2][2];
+    char *on[2];
+    for (int g : {0, 1}) {
+        SPIPE_CHECK(cudaSetDevice(g));
+        SPIPE_CHECK(cudaMalloc((void **)&on[g], BYTES));
+        for (cudaStream_t &k : s[g]) SPIPE_CHECK(spipe_stream_create(&k, SPIPE_PRIORITY_DEFAULT));
+    }
+    begin();
+    for (int k = 0; k < 8; ++k) {
+        cudaStream_t own = s[k % 2][k / 2 % 2];
+        SPIPE_CHECK(cudaSetDevice(k % 2));
+        SPIPE_CHECK(cudaMemcpyAsync(on[k % 2], host[0], BYTES / 4, cudaMemcpyDefault, own));
+        kernel(0.08, own);
+        SPIPE_CHECK(cudaMemcpyAsync(host[1], on[k % 2], BYTES / 4, cudaMemcpyDefault, own));
+    }
+    for (int g : {1, 0}) {
+        SPIPE_CHECK(cudaSetDevice(g));
+        SPIPE_CHECK(cudaDeviceSynchronize());
+    }
+    draw("21_two_gpus", 2);
+    for (int g : {1, 0}) {
+        SPIPE_CHECK(cudaSetDevice(g));
+        SPIPE_CHECK(cudaFree(on[g]));
+        for (cudaStream_t k : s[g]) SPIPE_CHECK(cudaStreamDestroy(k));
+    }
+}
+
 /* ---- lessons on pipelines ------------------------------------------------------------------- */
 
 static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
@@ -184,6 +305,20 @@ static cudaError_t work_stage(const spipe_chunk_t *c, void *user) {
 static cudaError_t waiting_stage(const spipe_chunk_t *c, void *user) {
     SPIPE_TRY(work_stage(c, user));
     return cudaStreamSynchronize(c->stream);
+}
+
+/* Leaves out the chunks that a source was asked for after its end. */
+static void drop_empty(spipe_timeline_t *t) {
+    const size_t all = t->num_spans;
+    double end = 0.0;
+    t->num_spans = 0;
+    for (size_t i = 0; i < all; ++i) {
+        const spipe_span_t s = t->spans[i];
+        if (s.kind == SPIPE_SPAN_FILL && s.end_ms <= s.begin_ms) continue;
+        t->spans[t->num_spans++] = s;
+        if (s.end_ms > end) end = s.end_ms;
+    }
+    if (t->num_spans < all) t->wall_ms = end;
 }
 
 static void run_and_draw(spipe_desc_t *d, const char *name) {
@@ -205,6 +340,7 @@ static void run_and_draw(spipe_desc_t *d, const char *name) {
         spans[i].end_ms = floor((spans[i].end_ms - first) * 1e4 + 0.5) * 1e-4;
     }
     t.wall_ms = floor((t.wall_ms - first) * 1e4 + 0.5) * 1e-4;
+    drop_empty(&t);
     write_picture(&t, name);
 }
 
@@ -225,7 +361,7 @@ static void staged(const char *name, size_t threads) {
 
 static void pipeline(const char *name, size_t chunks, size_t depth, spipe_stage_fn stage) {
     spipe_desc_t d = spipe_desc_default();
-    d.count = BYTES;
+    d.count = BYTES / chunks * chunks;
     d.chunk = BYTES / chunks;
     d.depth = depth;
     d.schedule = SPIPE_ENGINES;
@@ -233,6 +369,26 @@ static void pipeline(const char *name, size_t chunks, size_t depth, spipe_stage_
     spipe_add_output(&d, host[1], 1);
     spipe_add_stage(&d, "work", stage, NULL);
     run_and_draw(&d, name);
+}
+
+/* A run between two kernels of a stream of the user's. */
+static void in_a_stream(void) {
+    spipe_pipeline_t *p;
+    spipe_desc_t d = spipe_desc_default();
+    d.count = BYTES;
+    d.chunk = BYTES / 4;
+    spipe_add_input(&d, host[0], 1);
+    spipe_add_output(&d, host[1], 1);
+    spipe_add_stage(&d, "work", work_stage, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (int warm : {1, 0}) {
+        begin();
+        kernel(0.2, streams[0]);
+        SPIPE_CHECK(spipe_pipeline_enqueue(p, streams[0]));
+        kernel(0.2, streams[0]);
+        if (!warm) draw("22_in_your_stream");
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
 }
 
 static void picture_rows(void) {
@@ -270,20 +426,123 @@ static void stage_graph(const char *name, int side_by_side) {
     run_and_draw(&d, name);
 }
 
-int main(int argc, char **argv) {
-    hostcuda_profile_t p = hostcuda_profile("h200");
-    if (argc != 2) return 1;
-    folder = argv[1];
-    p.call_query = 0; /* so that a loop that asks gives the same picture in every run */
-    SPIPE_CHECK(hostcuda_set_profile(0, &p));
-    for (int k = 0; k < 4; ++k) {
-        SPIPE_CHECK(spipe_stream_create(&streams[k], SPIPE_PRIORITY_DEFAULT));
-        SPIPE_CHECK(spipe_pinned_alloc((void **)&host[k], BYTES));
-        SPIPE_CHECK(cudaMalloc((void **)&dev[k], BYTES));
-    }
-    pageable = (char *)calloc(BYTES, 1);
-    if (!pageable) return 1;
-    hostcuda_kernel_time(other, 1e4, 0);
+/* Preprocess, encode, decode of four batches. */
+static void three_stages(void) {
+    static const char *const names[] = {"preprocess", "encode", "decode"};
+    spipe_desc_t d = spipe_desc_default();
+    d.count = BYTES;
+    d.chunk = d.count / 4;
+    d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&d, host[0], 1);
+    spipe_add_output(&d, host[1], 1);
+    for (const char *stage : names) spipe_add_stage(&d, stage, work_stage, NULL);
+    run_and_draw(&d, "16_three_stages");
+}
+
+enum {
+    ITEMS = 8
+};
+
+static cudaError_t next_item(void *tickets, size_t max_count, size_t *count, void *user) {
+    size_t *given = (size_t *)user;
+    for (*count = 0; *count < max_count && *given < ITEMS; ++*count, ++*given)
+        ((unsigned *)tickets)[*count] = (unsigned)*given;
+    if (*count == 0) *given = 0; /* for the next run */
+    return cudaSuccess;
+}
+
+static cudaError_t decode_item(void *dst, const void *tickets, size_t first, size_t count, void *) {
+    (void)tickets;
+    (void)first;
+    memset(dst, 7, count << 20);
+    hostcuda_host_work(2e5 * (double)count);
+    return cudaSuccess;
+}
+
+static cudaError_t item_stage(const spipe_chunk_t *c, void *) {
+    kernel(0.1, c->stream);
+    return cudaSuccess;
+}
+
+/* Items that take 0.2 ms to decode, by so many workers. */
+static void loader(const char *name, size_t workers) {
+    size_t given = 0;
+    spipe_desc_t d = spipe_desc_default();
+    d.chunk = 1;
+    d.threads = workers;
+    spipe_add_source_split(&d, next_item, decode_item, &given, sizeof(unsigned), 1 << 20);
+    spipe_add_stage(&d, "train", item_stage, NULL);
+    run_and_draw(&d, name);
+}
+
+static cudaError_t read_frame(void *dst, size_t max_count, size_t *count, void *user) {
+    size_t *given = (size_t *)user;
+    *count = *given < ITEMS && max_count > 0;
+    *given = *count ? *given + 1 : 0;
+    if (*count) memset(dst, 1, 1 << 20);
+    return cudaSuccess;
+}
+
+static cudaError_t write_frame(const void *src, size_t count, size_t first, void *user) {
+    (void)src;
+    (void)count;
+    (void)first;
+    (void)user;
+    return cudaSuccess;
+}
+
+/* Frames from a function and to one. */
+static void frames(const char *name, const char *const *stages, int num_stages) {
+    size_t given = 0;
+    spipe_desc_t d = spipe_desc_default();
+    d.chunk = 1;
+    spipe_add_source(&d, read_frame, &given, 1 << 20);
+    spipe_add_sink(&d, write_frame, NULL, 1 << 20);
+    for (int k = 0; k < num_stages; ++k) spipe_add_stage(&d, stages[k], item_stage, NULL);
+    run_and_draw(&d, name);
+}
+
+static cudaError_t cpu_stage(const spipe_chunk_t *c, void *) {
+    (void)c;
+    hostcuda_host_work(3e5);
+    return cudaSuccess;
+}
+
+/* A step on the CPU between two on the GPU, by so many threads. */
+static void cpu_step(const char *name, size_t threads) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = BYTES / 2;
+    d.chunk = d.count / 8;
+    d.threads = threads;
+    spipe_add_input(&d, host[0], 1);
+    spipe_add_output(&d, host[1], 1);
+    spipe_add_stage(&d, "before", work_stage, NULL);
+    spipe_add_host_stage(&d, "on the CPU", cpu_stage, NULL, SPIPE_BIT(0), SPIPE_BIT(1));
+    spipe_add_stage(&d, "after", work_stage, NULL);
+    run_and_draw(&d, name);
+}
+
+/* What the model says of eight chunks on a GPU that is not here. */
+static void model_of(const char *name, const char *gpu) {
+    static spipe_span_t spans[MOST];
+    spipe_timeline_t t = spipe_timeline_default();
+    spipe_model_t m = spipe_model_default();
+    m.device = spipe_model_preset(gpu);
+    m.count = BYTES;
+    m.chunk = BYTES / 8;
+    m.in_bytes = m.out_bytes = (double)m.chunk;
+    m.num_stages = 1;
+    m.stage_ms[0] = 0.1;
+    m.stage_names[0] = "kernel";
+    t.spans = spans;
+    t.capacity = MOST;
+    SPIPE_CHECK(spipe_model_run(&m, &t, NULL));
+    write_picture(&t, name);
+}
+
+static void draw_all(void) {
+    static const char *const filter[] = {"filter"}, *const job[] = {"count", "entropy", "sum"};
+    first_kernels();
     two_chunks("01_one_stream", 0);
     two_chunks("01_two_streams", 1);
     one_waits();
@@ -304,9 +563,44 @@ int main(int argc, char **argv) {
     issue_order("09_depth_first_c2050", "c2050", 0);
     request("10_no_priority", SPIPE_PRIORITY_DEFAULT);
     request("10_high_priority", SPIPE_PRIORITY_HIGH);
+    host_function();
+    tasks("12_memory_in_each_task", 1);
+    tasks("12_memory_once", 0);
     picture_rows();
+    loader("14_one_worker", 1);
+    loader("14_four_workers", 4);
+    requests("15_one_stream", 1);
+    requests("15_four_streams", 4);
+    three_stages();
     stage_graph("17_in_a_row", 0);
     stage_graph("17_side_by_side", 1);
+    frames("18_frames", filter, 1);
+    small_chunks("20_call_by_call", 0);
+    small_chunks("20_graph", 1);
+    two_gpus();
+    in_a_stream();
+    frames("24_main_job", job, 3);
+    cpu_step("27_one_thread", 1);
+    cpu_step("27_four_threads", 4);
+    model_of("29_model_h200", "h200");
+    model_of("29_model_c2050", "c2050");
+}
+
+int main(int argc, char **argv) {
+    const hostcuda_profile_t p = hostcuda_profile("h200");
+    if (argc != 2) return 1;
+    folder = argv[1];
+    SPIPE_CHECK(hostcuda_set_devices(2));
+    for (int g : {0, 1}) SPIPE_CHECK(hostcuda_set_profile(g, &p));
+    for (int k = 0; k < 4; ++k) {
+        SPIPE_CHECK(spipe_stream_create(&streams[k], SPIPE_PRIORITY_DEFAULT));
+        SPIPE_CHECK(spipe_pinned_alloc((void **)&host[k], BYTES));
+        SPIPE_CHECK(cudaMalloc((void **)&dev[k], BYTES));
+    }
+    pageable = (char *)calloc(BYTES, 1);
+    if (!pageable) return 1;
+    hostcuda_kernel_time(other, 1e4, 0);
+    draw_all();
     for (int k = 0; k < 4; ++k) {
         SPIPE_CHECK(cudaFree(dev[k]));
         SPIPE_CHECK(spipe_pinned_free(host[k]));

@@ -3,6 +3,8 @@
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
+#include "streampipe.h" /* what the lessons showed may be used, such as spipe_stream_create */
+
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@ says() { # RULE FILE: the file has what is wrong, a line each
 
 for page in $pages; do
     [ "$(wc -l <"$page")" -lt 80 ] || echo "$page: 80 lines or more"
-    for part in '^# Lesson [0-9]*: ' ' Before it: ' ' Time: [0-9]* minutes' ' Words: ' '^## Try$'; do
+    for part in '^# Lesson [0-9]*: ' ' Before it: ' ' Time: [0-9]* minutes' ' Words: ' '^## What it looks like$' '^!\[.*](pictures/.*svg)$' '^## Try$'; do
         grep -q -e "$part" "$page" || echo "$page: has no line like: $part"
     done
     head -n 1 "$page" | grep -q "^# Lesson $(basename "$page" .md | sed 's/^0\(.\)/\1/'): " || echo "$page: its number is another"
@@ -23,7 +23,7 @@ for page in $pages; do
         ls examples/exercises/"$(printf '%02d' "$n")"_*.cu >"$dir/ls" 2>&1 || echo "$page: there is no exercise $n"
     done
 done >"$dir/form"
-says "each page has its parts, under 80 lines, and names files and exercises that are there" "$dir/form"
+says "each page has its parts and a picture, under 80 lines, and names files and exercises that are there" "$dir/form"
 
 for page in $pages $here/README.md; do
     grep -oE '\]\([^)#]*' "$page" | sed 's/^](//' | while read -r to; do
@@ -44,6 +44,23 @@ for page in $pages; do
     done
 done >"$dir/words"
 says "the words that a page names are explained" "$dir/words"
+
+tests/tools/unused_api >"$dir/unused"
+says "every public function and every bundled stage is used in a lesson or a program of examples/" "$dir/unused"
+printf 'SPIPE_API int spipe_never_used(int x);\n' >"$dir/never.h"
+[ "$(tests/tools/unused_api "$dir/never.h")" = spipe_never_used ]
+ok $? "a function that none uses is found"
+
+# Lessons: one idea in at most 120 lines, with streampipe.h and what is beside it.
+for f in examples/[0-9][0-9]_*.c examples/[0-9][0-9]_*.cu; do
+    [ "$(wc -l <"$f")" -le 120 ] || echo "$f: more than 120 lines"
+    name=$(basename "$f") && grep -qF "examples/$name)" $pages || echo "$f: no page has it as its program"
+    grep -qE 'ex_verdict\(' "$f" || echo "$f: does not end in right or WRONG"
+    sed -n 's/^#include "\(.*\)".*/\1/p' "$f" | while read -r h; do
+        [ -f "examples/$h" ] || [ -f "$h" ] || [ -f "extras/$h" ] || [ "$h" = hostcuda.h ] || echo "$f: includes $h"
+    done
+done >"$dir/lessons"
+says "each lesson has at most 120 lines, a page, a verdict, and includes what is beside it" "$dir/lessons"
 
 current="the pictures are what the library draws (make course draws them anew)"
 if [ "$BACKEND$SAN" = host ] && [ -x "$BUILD/$here/pictures" ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# python.sh -- example 17 as its user has it: the wrapper built as a shared object, called by Python.
+# python.sh -- example 22 as its user has it: the wrapper built as a shared object, called by Python.
 # With PyTorch or CuPy and a GPU it runs as it stands; on hostcuda with a stand-in for each.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty; CXX,
 # NVCC.
@@ -25,7 +25,7 @@ run() { # RULE PROGRAM [VARIABLE=VALUE]
     env "$@" python3 "examples/$program" "$so" >"$dir/out" 2>"$dir/err"
     status=$?
     if [ $status = 77 ]; then skip "$rule" "$(sed 's/^skipped: //' "$dir/out")"
-    else test $status = 0 && grep -q "as it must be" "$dir/out"; ok $? "$rule: $(cat "$dir/out" "$dir/err" | tail -n 1)"
+    else test $status = 0 && grep -q "as it must be" "$dir/out"; ok $? "$rule: $(grep "as it must be" "$dir/out"; tail -n 1 "$dir/err")"
     fi
 }
 for pair in PyTorch:22_python.py CuPy:22_cupy.py; do
