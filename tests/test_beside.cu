@@ -172,11 +172,13 @@ static void test_turns(void) {
 
 /* The highest priority is for the run's own time. */
 static void test_priority(void) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
     spipe_resources_t *r;
     spipe_desc_t d = spipe_desc_default();
     static unsigned x[COUNT], y[COUNT];
     spipe_plan_t alone;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    limits.pinned_bytes = (size_t)4 << 20;
+    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
     d.resources = r;
     d.count = COUNT;
     d.priority = SPIPE_PRIORITY_HIGH;

@@ -4,24 +4,26 @@
 /* Bytes that a plan may take of a space: an equal part for each run under way, and not more than
    half of what is free, so that there is some for the next, but a sixteenth of all at the least. A
    kept pipeline runs later, when other memory is free. */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t runs) {
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t parts) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
     const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
-    const size_t part = s->bytes / (runs > 0 ? runs : 1);
-    const size_t share = half < part ? half : part;
+    const size_t share = half < s->bytes / parts ? half : s->bytes / parts;
     return share > least ? share : least;
 }
 
 /* Runs are planned so that all of them together take the least; one of the highest priority so that
    it does itself, as if it were alone. Those that wait count: they wait because rings are large. */
+SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
+    return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
-    const int alone = r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
-    r->beside = alone ? NULL : spipe_priv_beside;
+    r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
-    size_t resident = 0, share, pinned;
+    size_t resident = 0, share, pinned, parts;
     int i;
     SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
                          "the resources are of device %d, and device %d is the current one",
@@ -34,8 +36,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     }
     spipe_priv_lock(s->lending.sync);
     r->runs = s->num_runs + 1;
-    share = spipe_priv_share_of(&s->device, r->kept, r->runs);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept, r->runs);
+    parts = spipe_priv_plans_alone(r) ? 1 : r->runs;
+    share = spipe_priv_share_of(&s->device, r->kept, parts);
+    pinned = spipe_priv_share_of(&s->pinned, r->kept, parts);
     spipe_priv_unlock(s->lending.sync);
     spipe_priv_plan_for(r);
     r->device_limit = share > resident ? share - resident : 1;
