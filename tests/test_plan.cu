@@ -521,6 +521,47 @@ static void test_pageable_slots(void) {
     tap_ok(good && some > 1000, "slots are pageable for little data alone (%d of 6000)", some);
 }
 
+/* The law beside what `make bench-files BENCH_ARGS=--sweep` measured on an H100 (RESULTS.md): a file
+   of 1 GiB, 8 threads. */
+static void test_measured_files(void) {
+    static const struct {
+        size_t slots, chunk_mib;
+        double measured; /* GB/s */
+    } rows[] = {{8, 1, 22}, {8, 2, 30}, {8, 4, 35}, {12, 1, 31}, {12, 2, 42}, {16, 2, 46}};
+
+    const double bytes = 1073741824.0;
+    size_t k;
+    double worst = 1.0;
+    for (k = 0; k < sizeof rows / sizeof *rows; ++k) {
+        scene_t s = random_scene(0, 1);
+        spipe_priv_request_t *r = &s.request;
+        spipe_priv_way_t y;
+        double ratio;
+        r->desc = spipe_desc_default();
+        r->costs = spipe_priv_costs_for("NVIDIA H100");
+        r->cpus = 16;
+        (void)spipe_add_source_at(&r->desc, no_source_at, NULL, 64);
+        spipe_add_stage(&r->desc, "sum", no_stage, NULL);
+        memset((void *)r->arrays, 0, sizeof r->arrays);
+        s.cache = 300.0 * 1048576.0;
+        s.kernel_share = 0.1;
+        scene_count(&s, bytes);
+        scene_plan(&s);
+        memset(&y, 0, sizeof y);
+        y.schedule = SPIPE_ENGINES;
+        y.staging = SPIPE_STAGING_COPY;
+        y.chunk = (rows[k].chunk_mib << 20) / 64;
+        y.batch = 1;
+        y.depth = rows[k].slots;
+        y.fill_threads = 8;
+        ratio = 1e-9 * bytes / spipe_priv_predict(&r->costs, &s.work, &y) / rows[k].measured;
+        if (ratio < 1.0) ratio = 1.0 / ratio;
+        if (ratio > worst) worst = ratio;
+    }
+    tap_ok(worst < 1.15, "files: what the law says and what was measured differ by %.2f x at most",
+           worst);
+}
+
 /* A split source's work takes nobody knows how long, so each thread gets some of it. */
 static void test_split(void) {
     int k, good = 1;
@@ -658,6 +699,7 @@ int main(void) {
     test_fixed();
     test_more_data();
     test_pageable_slots();
+    test_measured_files();
     test_split();
     test_faster_link();
     test_better_machine();

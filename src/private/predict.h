@@ -142,7 +142,10 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
     limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes; /* in a long run threads are awake */
-    if (y->caller_helps) limit += e.fill; /* nothing is issued while the caller copies a batch */
+    if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
+    if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
+        limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
+    }
     limit /= spipe_priv_real(y->depth);
     if (spipe_priv_real(y->depth) < n) e.busiest = spipe_priv_max(e.busiest, limit);
     if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
