@@ -1172,9 +1172,10 @@ typedef struct spipe_resources_in_use {
 
     Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
     pipeline has memory only while it runs. A run plans with as much of the memory as each run
-    under way may have, half of what is free at the most, so that there is always some for the next;
-    where that is less than a sixteenth of all it waits until others have ended, in the order in which they came, those of a higher desc.priority
-    first. With desc.no_wait it returns cudaErrorNotReady instead. Host threads are shared equally
+    under way may have, half of what is free at the most, so that there is always some for the next.
+    Where that is less than a sixteenth of all, the run waits until others have ended: in the order
+    in which they came, those of a higher desc.priority first. With desc.no_wait it returns
+    cudaErrorNotReady instead. Host threads are shared equally
     by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
     when they are half as many more, or two thirds of what they were; runs take turns on the
     copy engines, chunk by chunk. All of that is so that all runs together take the least; one of

@@ -521,8 +521,8 @@ static void test_pageable_slots(void) {
     tap_ok(good && some > 1000, "slots are pageable for little data alone (%d of 6000)", some);
 }
 
-/* The law beside what `make bench-files BENCH_ARGS=--sweep` measured on an H100 (RESULTS.md): a file
-   of 1 GiB, 8 threads. */
+/* The law beside what `make bench-files BENCH_ARGS=--sweep` measured on an H100 (RESULTS.md):
+   a file of 1 GiB, 8 threads. */
 static void test_measured_files(void) {
     static const struct {
         size_t slots, chunk_mib;

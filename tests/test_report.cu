@@ -66,26 +66,35 @@ static void test_first(void) {
 static void test_new_pages(void) {
 #if defined(MADV_NOHUGEPAGE) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     const size_t n = (size_t)16 << 20;
-    char *in = (char *)calloc(n, 1);
+    char *in = (char *)malloc(n), *written = (char *)malloc(n);
     void *out = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p;
     spipe_report_t r;
-    if (!in || out == MAP_FAILED || madvise(out, n, MADV_NOHUGEPAGE) != 0) exit(99);
+    if (!in || !written || out == MAP_FAILED || madvise(out, n, MADV_NOHUGEPAGE) != 0) exit(99);
     memset(in, 1, n);
+    memset(written, 1, n);
     d.count = n;
     d.chunk = 1 << 20;
+    d.depth = 4;
     d.staging = SPIPE_STAGING_COPY;
     spipe_add_input(&d, in, 1);
-    spipe_add_output(&d, out, 1);
+    spipe_add_output(&d, written, 1);
     spipe_add_stage(&d, "copy", copy_stage, NULL);
-    SPIPE_CHECK_RUN(&d, &r);
-    tap_ok(r.new_page_bytes >= n && r.new_page_bytes < 2 * n && says(&r, "\n  pages     16."),
+    /* The pipeline's own memory, which on hostcuda is the device's, too, is new in the first run. */
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
+    SPIPE_CHECK(spipe_pipeline_set_host(p, 1, out));
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
+    tap_ok(r.new_page_bytes >= n && r.new_page_bytes < n + n / 8 && says(&r, "\n  pages     16."),
            "the report tells how much of the arrays was never written before: %zu bytes",
            r.new_page_bytes);
-    SPIPE_CHECK_RUN(&d, &r);
+    SPIPE_CHECK(spipe_pipeline_run(p, &r));
     tap_ok(r.new_page_bytes < n / 8 && !says(&r, "\n  pages "),
            "and not in the next run: %zu bytes", r.new_page_bytes);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
     munmap(out, n);
+    free(written);
     free(in);
 #else
     tap_skip("the report tells of pages that are new", "no MADV_NOHUGEPAGE, or a sanitizer");
