@@ -9104,7 +9104,8 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
     }
     p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
     if (!p) {
-        return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
+        (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
+        return cudaErrorMemoryAllocation;
     }
     e = spipe_priv_create(p, d, 1, failure);
     if (e != cudaSuccess) {

@@ -81,7 +81,7 @@ static void test_new_pages(void) {
     spipe_add_input(&d, in, 1);
     spipe_add_output(&d, written, 1);
     spipe_add_stage(&d, "copy", copy_stage, NULL);
-    /* The pipeline's own memory, which on hostcuda is the device's, too, is new in the first run. */
+    /* The pipeline's own memory is new in the first run; on hostcuda the device's is, too. */
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     SPIPE_CHECK(spipe_pipeline_run(p, &r));
     SPIPE_CHECK(spipe_pipeline_set_host(p, 1, out));
