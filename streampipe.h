@@ -576,11 +576,11 @@ typedef struct spipe_chunk {
     SPIPE_BUF_ROW(chunk, i, type, length) is the same where an element is length of type: a row of
     floats, a pixel of three bytes.
     A buffer that is not there, or whose elements are not of this size, ends the run with a sentence
-    that names the stage and the buffer. So does, in C++, an input that the stage must not write,
-    if type is not const: any input of an elementwise stage, and with SPIPE_ZERO_COPY any pinned
-    one. In C++ the stage does not go on: an exception of the library's leaves it, which the run
-    catches. In C, and without exceptions, it goes on with memory that it may write into.
-    chunk->data[i] is the pointer without the question.                                         */
+    that names the stage and the buffer. So does an input that the stage must not write, if type is
+    not const (in C with gcc and clang alone): any input of an elementwise stage, and with
+    SPIPE_ZERO_COPY any pinned one. In C++ the stage does not go on: an exception of the library's
+    leaves it, which the run catches. In C, and without exceptions, it goes on with memory that it
+    may write into. chunk->data[i] is the pointer without the question.                         */
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
@@ -4777,7 +4777,7 @@ SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t
                                 i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
 }
 
-/* Whether a stage that takes a buffer of this type cannot write into it; C does not tell. */
+/* Whether a stage that takes a buffer of this type cannot write into it. */
 #ifdef __cplusplus
 template <typename T>
 struct spipe_priv_constness {
@@ -4794,8 +4794,12 @@ struct spipe_priv_constness<const T> {
 };
 
 #define SPIPE_PRIV_IS_CONST(type) (spipe_priv_constness<type>::value)
+#elif defined(__GNUC__)
+/* A type that is const already stays the same when const is added. */
+#define SPIPE_PRIV_IS_CONST(type)                                                                  \
+    __builtin_types_compatible_p(__typeof__(type) *, const __typeof__(type) *)
 #else
-#define SPIPE_PRIV_IS_CONST(type) 1
+#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot say */
 #endif
 
 /* An input as memory that is not const, so that the stage may write into it. */

@@ -355,6 +355,42 @@ static void test_report(void) {
            "it says why, how much is whole, and that there was no device");
 }
 
+/* In C: copies its input to its output, and asks for the input as the user says: as const memory (0)
+   or as memory to write (1). */
+static cudaError_t asking_stage(const spipe_chunk_t *c, void *user) {
+    const float *in =
+        *(const int *)user ? SPIPE_BUF(c, 0, float) : (float *)SPIPE_BUF(c, 0, const float);
+    float *out = SPIPE_BUF(c, 1, float);
+    if (!in || !out) return cudaErrorInvalidValue;
+    return cudaMemcpyAsync(out, in, c->count * sizeof *in, cudaMemcpyDefault, c->stream);
+}
+
+/* A small pinned array is worked on in place: so no elementwise stage may write into its input. */
+static void test_input_to_write(int to_write) {
+#if defined(__GNUC__)
+    const int refused = to_write;
+#else
+    const int refused = 0; /* other C compilers cannot say whether a type is const */
+#endif
+    void *x, *y;
+    cudaError_t e;
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
+    SPIPE_CHECK(spipe_pinned_alloc(&x, 1000 * sizeof(float)));
+    SPIPE_CHECK(spipe_pinned_alloc(&y, 1000 * sizeof(float)));
+    memset(x, 0, 1000 * sizeof(float));
+    d.count = 1000;
+    spipe_add_input(&d, x, sizeof(float));
+    spipe_add_output(&d, y, sizeof(float));
+    spipe_stage_elementwise(&d, spipe_add_stage(&d, "asks", asking_stage, &to_write));
+    e = spipe_run(&d, &r);
+    tap_ok(refused ? invalid(e) && strstr(r.failure.message, "as if to write") : e == cudaSuccess,
+           "in C, an elementwise stage that takes its input as %s: %s",
+           to_write ? "memory to write" : "const", e ? r.failure.message : "allowed");
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
 int main(void) {
     test_check(); /* first: CUDA does not outlive a fork */
     test_streams();
@@ -364,5 +400,7 @@ int main(void) {
     test_pipelines();
     test_sources();
     test_report();
+    test_input_to_write(0);
+    test_input_to_write(1);
     return tap_done();
 }

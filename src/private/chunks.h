@@ -74,7 +74,7 @@ SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t
                                 i, spipe_priv_kind_name(c->kind[i]), size, c->elem_bytes[i]);
 }
 
-/* Whether a stage that takes a buffer of this type cannot write into it; C does not tell. */
+/* Whether a stage that takes a buffer of this type cannot write into it. */
 #ifdef __cplusplus
 template <typename T>
 struct spipe_priv_constness {
@@ -91,8 +91,12 @@ struct spipe_priv_constness<const T> {
 };
 
 #define SPIPE_PRIV_IS_CONST(type) (spipe_priv_constness<type>::value)
+#elif defined(__GNUC__)
+/* A type that is const already stays the same when const is added. */
+#define SPIPE_PRIV_IS_CONST(type)                                                                  \
+    __builtin_types_compatible_p(__typeof__(type) *, const __typeof__(type) *)
 #else
-#define SPIPE_PRIV_IS_CONST(type) 1
+#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot say */
 #endif
 
 /* An input as memory that is not const, so that the stage may write into it. */

@@ -33,11 +33,11 @@ typedef struct spipe_chunk {
     SPIPE_BUF_ROW(chunk, i, type, length) is the same where an element is length of type: a row of
     floats, a pixel of three bytes.
     A buffer that is not there, or whose elements are not of this size, ends the run with a sentence
-    that names the stage and the buffer. So does, in C++, an input that the stage must not write,
-    if type is not const: any input of an elementwise stage, and with SPIPE_ZERO_COPY any pinned
-    one. In C++ the stage does not go on: an exception of the library's leaves it, which the run
-    catches. In C, and without exceptions, it goes on with memory that it may write into.
-    chunk->data[i] is the pointer without the question.                                         */
+    that names the stage and the buffer. So does an input that the stage must not write, if type is
+    not const (in C with gcc and clang alone): any input of an elementwise stage, and with
+    SPIPE_ZERO_COPY any pinned one. In C++ the stage does not go on: an exception of the library's
+    leaves it, which the run catches. In C, and without exceptions, it goes on with memory that it
+    may write into. chunk->data[i] is the pointer without the question.                         */
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
