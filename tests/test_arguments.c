@@ -355,8 +355,8 @@ static void test_report(void) {
            "it says why, how much is whole, and that there was no device");
 }
 
-/* In C: copies its input to its output, and asks for the input as the user says: as const memory (0)
-   or as memory to write (1). */
+/* In C: copies its input to its output. It asks for the input as memory to write where the user's
+   int is 1, else as const memory. */
 static cudaError_t asking_stage(const spipe_chunk_t *c, void *user) {
     const float *in =
         *(const int *)user ? SPIPE_BUF(c, 0, float) : (float *)SPIPE_BUF(c, 0, const float);
