@@ -372,6 +372,7 @@ static void test_input_to_write(int to_write) {
 #else
     const int refused = 0; /* other C compilers cannot say whether a type is const */
 #endif
+    const char *as = to_write ? "memory to write" : "const memory";
     void *x, *y;
     cudaError_t e;
     spipe_report_t r;
@@ -385,8 +386,8 @@ static void test_input_to_write(int to_write) {
     spipe_stage_elementwise(&d, spipe_add_stage(&d, "asks", asking_stage, &to_write));
     e = spipe_run(&d, &r);
     tap_ok(refused ? invalid(e) && strstr(r.failure.message, "as if to write") : e == cudaSuccess,
-           "in C, an elementwise stage that takes its input as %s: %s",
-           to_write ? "memory to write" : "const", e ? r.failure.message : "allowed");
+           "in C, an elementwise stage that takes its input as %s is %s", as,
+           refused ? "refused" : "allowed");
     SPIPE_CHECK(spipe_pinned_free(x));
     SPIPE_CHECK(spipe_pinned_free(y));
 }
