@@ -4377,15 +4377,29 @@ typedef struct spipe_priv_progress_counts {
     size_t host_left[SPIPE_MAX_STAGES];  /* of an ordered one: batches that have left it */
 } spipe_priv_progress_counts_t;
 
+/* How a run goes. */
+typedef enum spipe_priv_mode {
+    SPIPE_PRIV_WAITED_FOR, /* the call returns when all is done, and counts what is whole */
+    SPIPE_PRIV_ENQUEUED,   /* in a stream's order */
+    SPIPE_PRIV_CAPTURED    /* into a graph */
+} spipe_priv_mode_t;
+
+/* Whether a run failed. */
+enum {
+    SPIPE_PRIV_NOT_FAILED = 0,
+    SPIPE_PRIV_FAILED,        /* nothing more is issued */
+    SPIPE_PRIV_FAILED_IN_CALL /* of a function of the user's: the batches before it are finished */
+};
+
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
-    int enqueued; /* 1 = in a stream's order; nobody counts what is whole */
-    int capturing, endless, one_stream;
-    int running_enqueued; /* an enqueued run has not been waited for */
-    int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
-    size_t failed;     /* under the lock: 0 = no, 2 = in a function of the user's, 1 = elsewhere */
-    size_t stop_asked; /* a flag under the lock */
+    spipe_priv_mode_t mode;
+    int endless, one_stream;
+    int running_enqueued;    /* an enqueued run has not been waited for */
+    int ran_now;             /* an enqueued run that had to be run at once, and nobody has asked */
+    size_t failed;           /* under the lock: SPIPE_PRIV_NOT_FAILED, ... */
+    size_t stop_asked;       /* a flag under the lock */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
@@ -5048,9 +5062,10 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
 SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
                                        cudaError_t e, int stage, size_t batch, const char *format,
                                        va_list args) {
-    const size_t how = note ? 2 : 1;
+    const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
+    const int earlier = how == p->run.failed && batch < p->run.failed_batch;
     void *thrown = p->thrown;
-    if (!p->run.failed || (how == 2 && p->run.failed == how && batch < p->run.failed_batch)) {
+    if (!p->run.failed || (note && earlier)) {
         if (note && (note->thrown || p->run.failed)) {
             p->thrown = note->thrown;
             note->thrown = thrown;
@@ -7147,7 +7162,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = batch / every, row = batch % p->plan.depth;
     const size_t event = batch % every - p->program.checkpoint_from;
-    if (p->run.enqueued || p->route.drains) return cudaSuccess;
+    if (p->run.mode != SPIPE_PRIV_WAITED_FOR || p->route.drains) return cudaSuccess;
     if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
@@ -7172,7 +7187,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     spipe_progress_t progress;
     size_t completed, total;
     int stop;
-    if (!d->progress || p->run.enqueued || !spipe_priv_complete_some(p)) return;
+    if (!d->progress || p->run.mode != SPIPE_PRIV_WAITED_FOR) return;
+    if (!spipe_priv_complete_some(p)) return;
     completed = spipe_priv_locked_get(p, &p->run.at.completed);
     total = spipe_priv_locked_get(p, &p->run.total);
     if (completed == p->run.at.reported) return;
@@ -7272,17 +7288,18 @@ enum {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
                                             const unsigned char *with, int look,
                                             cudaStream_t stream, int *same) {
+    const unsigned char guard = SPIPE_PRIV_GUARD_BYTE;
     unsigned char *seen = (unsigned char *)malloc(bytes + 1);
     cudaError_t e;
     size_t n = 0;
     if (!seen) return cudaErrorMemoryAllocation;
-    memset(seen, SPIPE_PRIV_GUARD_BYTE, bytes);
+    memset(seen, guard, bytes);
     if (look)
         e = cudaMemcpyAsync(seen, at, bytes, cudaMemcpyDefault, stream);
     else
         e = cudaMemcpyAsync(at, seen, bytes, cudaMemcpyDefault, stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
-    while (n < bytes && seen[n] == (unsigned char)(with ? with[n] : 0xA5)) ++n;
+    while (n < bytes && seen[n] == (with ? with[n] : guard)) ++n;
     *same = n == bytes;
     free(seen);
     return e;
@@ -7488,10 +7505,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
                                                      const spipe_priv_op_t *op,
                                                      const spipe_priv_at_t *at) {
-    if (!p->run.capturing) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
+    if (p->run.mode != SPIPE_PRIV_CAPTURED) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    if (at->batch == 0 && !p->run.capturing) return spipe_priv_call_captured(p, op, at);
+    if (at->batch == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
+        return spipe_priv_call_captured(p, op, at);
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 
@@ -7547,7 +7565,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
 /* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
    nothing, and a sanitizer does not see them. */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->run.capturing || p->route.pageable_copies) return 0;
+    if (p->run.mode == SPIPE_PRIV_CAPTURED || p->route.pageable_copies) return 0;
     return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
 }
 
@@ -7595,12 +7613,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     const size_t batches = at->batch + 1;
     const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
     const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-    if (p->run.capturing) return cudaSuccess;
+    if (p->run.mode == SPIPE_PRIV_CAPTURED) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
     if (first && refills) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches);
     if (last && p->route.drains) spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches);
-    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = batches;
+    if (last && !p->route.drains && p->run.mode == SPIPE_PRIV_WAITED_FOR) {
+        p->run.at.completed = batches;
+    }
     return cudaSuccess;
 }
 
@@ -7679,7 +7699,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
    those before it are brought to their end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
     const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
-    if (p->run.enqueued || spipe_priv_locked_get(p, &p->run.failed) != 2) return e;
+    if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
+    if (spipe_priv_locked_get(p, &p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
     if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
     if (end < p->run.num_batches) spipe_priv_locked_set(p, &p->run.num_batches, end);
     return cudaSuccess;
@@ -7769,7 +7790,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = run->stop_asked = run->cut_from = 0;
+    run->failed = SPIPE_PRIV_NOT_FAILED;
+    run->stop_asked = run->cut_from = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     spipe_priv_model_run(p);
@@ -8507,7 +8529,7 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_run_t *run = &p->run;
     cudaError_t e = cudaSuccess, synced = cudaSuccess;
-    if (!run->capturing && run->running_enqueued) {
+    if (run->mode == SPIPE_PRIV_ENQUEUED && run->running_enqueued) {
         e = cudaStreamWaitEvent(stream, p->streams.end, 0);
     }
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
@@ -8515,7 +8537,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cud
     if (e == cudaSuccess) e = spipe_priv_issue_all(p);
     spipe_priv_keep_error(&e, spipe_priv_join(&p->streams, stream));
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
-    if (run->capturing) return e;
+    if (run->mode == SPIPE_PRIV_CAPTURED) return e;
     if (e == cudaSuccess) e = cudaEventRecord(p->streams.end, stream);
     if (e == cudaSuccess)
         run->running_enqueued = 1;
@@ -8528,9 +8550,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     SPIPE_TRY(cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal));
-    p->run.capturing = p->run.enqueued = 1;
+    p->run.mode = SPIPE_PRIV_CAPTURED;
     e = spipe_priv_enqueue_run(p, base);
-    p->run.capturing = p->run.enqueued = 0;
+    p->run.mode = SPIPE_PRIV_WAITED_FOR;
     spipe_priv_keep_error(&e, cudaStreamEndCapture(base, graph));
     return e;
 }
@@ -8659,7 +8681,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
    may read when it is called: the order of the stream is kept by waiting for it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
-    if (p->run.capturing) {
+    if (p->run.mode == SPIPE_PRIV_CAPTURED) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
                                  "host stages, and no zero-copy that is checked");
@@ -8667,6 +8689,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStr
     if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
     if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));
     SPIPE_TRY(cudaStreamSynchronize(stream));
+    p->run.mode = SPIPE_PRIV_WAITED_FOR;
     p->run.ran_now = 1;
     SPIPE_TRY(spipe_priv_choose_way(p));
     return spipe_priv_run_plan(p);
@@ -8676,11 +8699,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
     spipe_priv_run_t *run = &p->run;
     cudaError_t e;
     if (!run->running_enqueued) spipe_priv_begin(p);
-    run->enqueued = 1;
     e = spipe_priv_enqueue_run(p, stream);
-    run->enqueued = run->running_enqueued;
     if (e == cudaSuccess) return e;
-    run->ran_now |= !run->capturing; /* so that wait reports it */
+    if (run->mode == SPIPE_PRIV_ENQUEUED) run->ran_now = 1; /* so that wait reports it */
     return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
 }
 
@@ -8693,13 +8714,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     e = spipe_priv_pick_up(p);
     p->stays = p->entered; /* a graph of the run may be launched whenever the user likes */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
-    p->run.capturing = status != cudaStreamCaptureStatusNone;
+    p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (e == cudaSuccess && (at_once || p->route.host_work))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
-    p->run.capturing = 0;
+    p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
     return e;
 }
@@ -8731,7 +8752,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     }
     if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
     p->failure.chunks_whole = spipe_priv_chunks(p, run->at.completed);
-    run->running_enqueued = run->ran_now = run->enqueued = 0;
+    run->running_enqueued = run->ran_now = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
     (void)cudaSetDevice(before);
@@ -10020,7 +10041,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (issued == 0 || run->enqueued || run->capturing || run->one_stream) return;
+    if (issued == 0 || run->mode != SPIPE_PRIV_WAITED_FOR || run->one_stream) return;
     if (p->plan.schedule != SPIPE_ENGINES || p->route.refill != SPIPE_PRIV_REFILL_NEVER) return;
     if (issued >= run->num_batches) return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);

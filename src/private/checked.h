@@ -12,17 +12,18 @@ enum {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
                                             const unsigned char *with, int look,
                                             cudaStream_t stream, int *same) {
+    const unsigned char guard = SPIPE_PRIV_GUARD_BYTE;
     unsigned char *seen = (unsigned char *)malloc(bytes + 1);
     cudaError_t e;
     size_t n = 0;
     if (!seen) return cudaErrorMemoryAllocation;
-    memset(seen, SPIPE_PRIV_GUARD_BYTE, bytes);
+    memset(seen, guard, bytes);
     if (look)
         e = cudaMemcpyAsync(seen, at, bytes, cudaMemcpyDefault, stream);
     else
         e = cudaMemcpyAsync(at, seen, bytes, cudaMemcpyDefault, stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream);
-    while (n < bytes && seen[n] == (unsigned char)(with ? with[n] : 0xA5)) ++n;
+    while (n < bytes && seen[n] == (with ? with[n] : guard)) ++n;
     *same = n == bytes;
     free(seen);
     return e;
@@ -228,9 +229,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
                                                      const spipe_priv_op_t *op,
                                                      const spipe_priv_at_t *at) {
-    if (!p->run.capturing) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
+    if (p->run.mode != SPIPE_PRIV_CAPTURED) SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     spipe_priv_view(p, at, &at->slot->view);
     at->slot->view.stream = op->stream;
-    if (at->batch == 0 && !p->run.capturing) return spipe_priv_call_captured(p, op, at);
+    if (at->batch == 0 && p->run.mode != SPIPE_PRIV_CAPTURED)
+        return spipe_priv_call_captured(p, op, at);
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }

@@ -5,7 +5,7 @@
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     spipe_priv_run_t *run = &p->run;
     cudaError_t e = cudaSuccess, synced = cudaSuccess;
-    if (!run->capturing && run->running_enqueued) {
+    if (run->mode == SPIPE_PRIV_ENQUEUED && run->running_enqueued) {
         e = cudaStreamWaitEvent(stream, p->streams.end, 0);
     }
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 0, stream);
@@ -13,7 +13,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cud
     if (e == cudaSuccess) e = spipe_priv_issue_all(p);
     spipe_priv_keep_error(&e, spipe_priv_join(&p->streams, stream));
     if (e == cudaSuccess) e = spipe_priv_move_resident(p, 1, stream);
-    if (run->capturing) return e;
+    if (run->mode == SPIPE_PRIV_CAPTURED) return e;
     if (e == cudaSuccess) e = cudaEventRecord(p->streams.end, stream);
     if (e == cudaSuccess)
         run->running_enqueued = 1;
@@ -26,9 +26,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_capture_into(spipe_priv_pipeline_t *p, cu
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     SPIPE_TRY(cudaStreamBeginCapture(base, cudaStreamCaptureModeThreadLocal));
-    p->run.capturing = p->run.enqueued = 1;
+    p->run.mode = SPIPE_PRIV_CAPTURED;
     e = spipe_priv_enqueue_run(p, base);
-    p->run.capturing = p->run.enqueued = 0;
+    p->run.mode = SPIPE_PRIV_WAITED_FOR;
     spipe_priv_keep_error(&e, cudaStreamEndCapture(base, graph));
     return e;
 }
@@ -157,7 +157,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
 /* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
    may read when it is called: the order of the stream is kept by waiting for it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
-    if (p->run.capturing) {
+    if (p->run.mode == SPIPE_PRIV_CAPTURED) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
                                  "host stages, and no zero-copy that is checked");
@@ -165,6 +165,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStr
     if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
     if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));
     SPIPE_TRY(cudaStreamSynchronize(stream));
+    p->run.mode = SPIPE_PRIV_WAITED_FOR;
     p->run.ran_now = 1;
     SPIPE_TRY(spipe_priv_choose_way(p));
     return spipe_priv_run_plan(p);
@@ -174,11 +175,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
     spipe_priv_run_t *run = &p->run;
     cudaError_t e;
     if (!run->running_enqueued) spipe_priv_begin(p);
-    run->enqueued = 1;
     e = spipe_priv_enqueue_run(p, stream);
-    run->enqueued = run->running_enqueued;
     if (e == cudaSuccess) return e;
-    run->ran_now |= !run->capturing; /* so that wait reports it */
+    if (run->mode == SPIPE_PRIV_ENQUEUED) run->ran_now = 1; /* so that wait reports it */
     return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
 }
 
@@ -191,13 +190,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     e = spipe_priv_pick_up(p);
     p->stays = p->entered; /* a graph of the run may be launched whenever the user likes */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
-    p->run.capturing = status != cudaStreamCaptureStatusNone;
+    p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (e == cudaSuccess && (at_once || p->route.host_work))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);
-    p->run.capturing = 0;
+    p->run.mode = SPIPE_PRIV_WAITED_FOR;
     (void)cudaSetDevice(before);
     return e;
 }
@@ -229,7 +228,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     }
     if (run->running_enqueued && !run->failed) run->at.completed = run->num_batches;
     p->failure.chunks_whole = spipe_priv_chunks(p, run->at.completed);
-    run->running_enqueued = run->ran_now = run->enqueued = 0;
+    run->running_enqueued = run->ran_now = 0;
     e = p->failure.error;
     spipe_priv_report(p, report);
     (void)cudaSetDevice(before);

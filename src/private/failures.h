@@ -19,9 +19,10 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
 SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
                                        cudaError_t e, int stage, size_t batch, const char *format,
                                        va_list args) {
-    const size_t how = note ? 2 : 1;
+    const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
+    const int earlier = how == p->run.failed && batch < p->run.failed_batch;
     void *thrown = p->thrown;
-    if (!p->run.failed || (how == 2 && p->run.failed == how && batch < p->run.failed_batch)) {
+    if (!p->run.failed || (note && earlier)) {
         if (note && (note->thrown || p->run.failed)) {
             p->thrown = note->thrown;
             note->thrown = thrown;

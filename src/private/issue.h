@@ -49,7 +49,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
 /* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
    nothing, and a sanitizer does not see them. */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->run.capturing || p->route.pageable_copies) return 0;
+    if (p->run.mode == SPIPE_PRIV_CAPTURED || p->route.pageable_copies) return 0;
     return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
 }
 
@@ -97,12 +97,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     const size_t batches = at->batch + 1;
     const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
     const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-    if (p->run.capturing) return cudaSuccess;
+    if (p->run.mode == SPIPE_PRIV_CAPTURED) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
     if (first && refills) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches);
     if (last && p->route.drains) spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches);
-    if (last && !p->route.drains && !p->run.enqueued) p->run.at.completed = batches;
+    if (last && !p->route.drains && p->run.mode == SPIPE_PRIV_WAITED_FOR) {
+        p->run.at.completed = batches;
+    }
     return cudaSuccess;
 }
 
@@ -181,7 +183,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
    those before it are brought to their end. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
     const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
-    if (p->run.enqueued || spipe_priv_locked_get(p, &p->run.failed) != 2) return e;
+    if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
+    if (spipe_priv_locked_get(p, &p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
     if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
     if (end < p->run.num_batches) spipe_priv_locked_set(p, &p->run.num_batches, end);
     return cudaSuccess;

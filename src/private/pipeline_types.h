@@ -273,15 +273,29 @@ typedef struct spipe_priv_progress_counts {
     size_t host_left[SPIPE_MAX_STAGES];  /* of an ordered one: batches that have left it */
 } spipe_priv_progress_counts_t;
 
+/* How a run goes. */
+typedef enum spipe_priv_mode {
+    SPIPE_PRIV_WAITED_FOR, /* the call returns when all is done, and counts what is whole */
+    SPIPE_PRIV_ENQUEUED,   /* in a stream's order */
+    SPIPE_PRIV_CAPTURED    /* into a graph */
+} spipe_priv_mode_t;
+
+/* Whether a run failed. */
+enum {
+    SPIPE_PRIV_NOT_FAILED = 0,
+    SPIPE_PRIV_FAILED,        /* nothing more is issued */
+    SPIPE_PRIV_FAILED_IN_CALL /* of a function of the user's: the batches before it are finished */
+};
+
 /* run: state of the run under way. */
 typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
-    int enqueued; /* 1 = in a stream's order; nobody counts what is whole */
-    int capturing, endless, one_stream;
-    int running_enqueued; /* an enqueued run has not been waited for */
-    int ran_now;          /* an enqueued run that had to be run at once, and nobody has asked */
-    size_t failed;     /* under the lock: 0 = no, 2 = in a function of the user's, 1 = elsewhere */
-    size_t stop_asked; /* a flag under the lock */
+    spipe_priv_mode_t mode;
+    int endless, one_stream;
+    int running_enqueued;    /* an enqueued run has not been waited for */
+    int ran_now;             /* an enqueued run that had to be run at once, and nobody has asked */
+    size_t failed;           /* under the lock: SPIPE_PRIV_NOT_FAILED, ... */
+    size_t stop_asked;       /* a flag under the lock */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;

@@ -27,7 +27,8 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     spipe_priv_failure_clear(&p->failure);
     p->note.error = cudaSuccess;
     p->note.catches = SPIPE_PRIV_CATCHES;
-    run->failed = run->stop_asked = run->cut_from = 0;
+    run->failed = SPIPE_PRIV_NOT_FAILED;
+    run->stop_asked = run->cut_from = 0;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     spipe_priv_model_run(p);

@@ -135,7 +135,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
     const size_t every = p->program.checkpoint_mask + 1, width = p->program.checkpoint_width;
     const size_t number = batch / every, row = batch % p->plan.depth;
     const size_t event = batch % every - p->program.checkpoint_from;
-    if (p->run.enqueued || p->route.drains) return cudaSuccess;
+    if (p->run.mode != SPIPE_PRIV_WAITED_FOR || p->route.drains) return cudaSuccess;
     if (number >= p->run.at.completed / every + SPIPE_PRIV_CHECKPOINTS / width) {
         SPIPE_TRY(spipe_priv_complete_checkpoint(p));
     }
@@ -160,7 +160,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     spipe_progress_t progress;
     size_t completed, total;
     int stop;
-    if (!d->progress || p->run.enqueued || !spipe_priv_complete_some(p)) return;
+    if (!d->progress || p->run.mode != SPIPE_PRIV_WAITED_FOR) return;
+    if (!spipe_priv_complete_some(p)) return;
     completed = spipe_priv_locked_get(p, &p->run.at.completed);
     total = spipe_priv_locked_get(p, &p->run.total);
     if (completed == p->run.at.reported) return;
