@@ -696,11 +696,12 @@ cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
 
 .PHONY: install uninstall
 install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too; hostcuda
-	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 nccl rewriter)
+	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 include/cooperative_groups nccl rewriter)
 	install -m 644 $(HEADERS) $(incdir)
 	install -m 644 hostcuda/README.md hostcuda/*.cpp hostcuda/*.h $(hostdir)
 	install -m 644 hostcuda/include/*.h $(hostdir)/include
 	install -m 644 hostcuda/include/nvtx3/*.h $(hostdir)/include/nvtx3
+	install -m 644 hostcuda/include/cooperative_groups/*.h $(hostdir)/include/cooperative_groups
 	install -m 644 hostcuda/nccl/*.h $(hostdir)/nccl
 	install -m 644 hostcuda/rewriter/*.cpp hostcuda/rewriter/*.h $(hostdir)/rewriter
 	install -m 755 hostcuda/hcc $(hostdir)

@@ -20,6 +20,7 @@
 #define __host__     __attribute__((unused))
 #define __constant__ __attribute__((unused))
 #define __launch_bounds__(...)
+#define __grid_constant__
 /* Managed variables lie in a section of their own, so that the runtime knows them. */
 #if defined(__APPLE__)
 #define __managed__ __attribute__((unused, section("__DATA,hostcuda_mgd")))
@@ -95,6 +96,7 @@ enum WarpOp {
 unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int source_lane);
 unsigned alive_lanes();
 long long device_clock();
+[[noreturn]] void stop_kernel(cudaError_t error); /* from one of its threads */
 
 /* Synchronisation between a kernel's threads is hidden from ThreadSanitizer, because it is slow and
  * happens on one OS thread. */
@@ -232,6 +234,35 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, vo
                                                                  int block_size, size_t shared) {
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, hostcuda_register_kernel(kernel),
                                                          block_size, shared);
+}
+
+/* The block size with which the most threads are on a multiprocessor, the largest of several, and
+ * how many such blocks fill the device. limit: 0 = the device's. */
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block, const void *kernel,
+                                                      size_t shared = 0, int limit = 0) {
+    int device = 0, most = 0, processors = 0, threads = -1;
+    cudaError_t e = min_grid && block ? cudaGetDevice(&device) : cudaErrorInvalidValue;
+    if (e == cudaSuccess) e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxThreadsPerBlock, device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (limit > 0 && limit < most) most = limit;
+    for (int size = most; size > 0 && e == cudaSuccess; size = (size - 1) / 32 * 32) {
+        int blocks = 0;
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, size, shared);
+        if (blocks * size <= threads) continue;
+        threads = blocks * size;
+        *block = size;
+        *min_grid = blocks * processors;
+    }
+    return e;
+}
+
+template <typename... P>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block,
+                                                      void (*kernel)(P...), size_t shared = 0,
+                                                      int limit = 0) {
+    return cudaOccupancyMaxPotentialBlockSize(min_grid, block, hostcuda_register_kernel(kernel),
+                                              shared, limit);
 }
 
 template <typename T>
@@ -457,6 +488,30 @@ inline unsigned atomicDec(unsigned *p, unsigned last) {
         p, [last](unsigned old) { return old == 0 || old > last ? last : old - 1u; });
 }
 
+/* A block runs on one OS thread, and all memory is the host's: all scopes are one. */
+#define atomicAdd_block   atomicAdd
+#define atomicAdd_system  atomicAdd
+#define atomicSub_block   atomicSub
+#define atomicSub_system  atomicSub
+#define atomicExch_block  atomicExch
+#define atomicExch_system atomicExch
+#define atomicMin_block   atomicMin
+#define atomicMin_system  atomicMin
+#define atomicMax_block   atomicMax
+#define atomicMax_system  atomicMax
+#define atomicInc_block   atomicInc
+#define atomicInc_system  atomicInc
+#define atomicDec_block   atomicDec
+#define atomicDec_system  atomicDec
+#define atomicCAS_block   atomicCAS
+#define atomicCAS_system  atomicCAS
+#define atomicAnd_block   atomicAnd
+#define atomicAnd_system  atomicAnd
+#define atomicOr_block    atomicOr
+#define atomicOr_system   atomicOr
+#define atomicXor_block   atomicXor
+#define atomicXor_system  atomicXor
+
 /* ---- loads, stores, bits --------------------------------------------------------------------- */
 
 template <typename T>
@@ -528,6 +583,14 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 }
 
 inline int __mulhi(int a, int b) { return static_cast<int>((static_cast<long long>(a) * b) >> 32); }
+
+inline int __mul24(int a, int b) {
+    const int x = static_cast<int>(static_cast<unsigned>(a) << 8) >> 8;
+    const int y = static_cast<int>(static_cast<unsigned>(b) << 8) >> 8;
+    return static_cast<int>(static_cast<unsigned>(x) * static_cast<unsigned>(y));
+}
+
+inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
@@ -688,6 +751,10 @@ inline double max(float a, double b) { return fmax(static_cast<double>(a), b); }
 
 inline double max(double a, float b) { return fmax(a, static_cast<double>(b)); }
 
+inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+
+inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
+
 inline long long llmin(long long a, long long b) { return min(a, b); }
 
 inline long long llmax(long long a, long long b) { return max(a, b); }
@@ -695,6 +762,8 @@ inline long long llmax(long long a, long long b) { return max(a, b); }
 inline long long clock64() { return hostcuda::device_clock(); }
 
 inline void __nanosleep(unsigned) {}
+
+[[noreturn]] inline void __trap() { hostcuda::stop_kernel(cudaErrorLaunchFailure); }
 
 #endif /* __cplusplus */
 

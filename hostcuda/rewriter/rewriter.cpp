@@ -404,25 +404,26 @@ std::string read_all(const char *name) {
     return all.str();
 }
 
+/* Whether an asm holds instructions of a GPU: their types and registers are not those of a CPU. */
+bool is_ptx(const Source &s, size_t i) {
+    const size_t open = s.is(i + 1, "(") ? i + 1 : i + 2; /* asm volatile ( */
+    if (!s.is(open, "(") || s.partner(open) == NONE) return false;
+    const std::string text = s.in_one_line(open, s.partner(open));
+    for (const char *part : {"%%", ".u32", ".s32", ".b32", ".f32", ".u64", ".s64", ".b64", ".f64"})
+        if (text.find(part) != std::string::npos) return true;
+    return false;
+}
+
 /* Says of each name that hostcuda does not have, once, where it is used. */
-void report_missing(const Source &s, const std::string &file) {
+void report_missing(const Source &s) {
     std::set<std::string> said;
-    const auto say = [&](const std::string &where, const std::string &name) {
-        const std::string what = missing_because(name);
-        if (what.empty() || !said.insert(name).second) return;
-        std::cerr << (where[0] == ':' ? file : "") << where << ": note: " << name << ": " << what
-                  << '\n';
-    };
-    for (const Directive &d : s.lines()) {
-        const std::string line = s.line(d);
-        const size_t open = line.find_first_of("<\"");
-        if (line.find("include") > open || open == std::string::npos) continue;
-        const size_t close = line.find_first_of(">\"", open + 1);
-        say(s.file_at(d.begin - 1) + ":" + std::to_string(d.line - 1),
-            line.substr(open + 1, close - open - 1));
+    for (size_t i = 0; i < s.count(); ++i) {
+        if (!s.is_name(i) || s.of_system(i)) continue;
+        const bool ptx = (s.is(i, "asm") || s.is(i, "__asm__")) && is_ptx(s, i);
+        const std::string what = ptx ? NO_PTX : missing_because(s.word(i));
+        if (what.empty() || !said.insert(s.word(i)).second) continue;
+        std::cerr << s.where(i) << ": note: " << s.word(i) << ": " << what << '\n';
     }
-    for (size_t i = 0; i < s.count(); ++i)
-        if (s.is_name(i) && !s.of_system(i)) say(s.where(i), s.word(i));
 }
 
 int rewrite(const char *in, const char *out) {
@@ -446,10 +447,16 @@ int rewrite(const char *in, const char *out) {
 } /* namespace rewriter */
 
 /* rewriter PREPROCESSED RESULT      rewrites
- * rewriter --missing FILE NAME      tells what of it hostcuda does not have; NAME is FILE's own */
+ * rewriter --missing FILE           tells what of it hostcuda does not have
+ * rewriter --header WHERE NAME      the same of a header that was not found, at WHERE */
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "--missing") == 0) {
-        rewriter::report_missing(rewriter::Source(rewriter::read_all(argv[2])), argv[3]);
+    if (argc == 4 && strcmp(argv[1], "--header") == 0) {
+        const std::string what = rewriter::missing_because(argv[3]);
+        if (!what.empty()) std::cerr << argv[2] << ": note: " << argv[3] << ": " << what << '\n';
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "--missing") == 0) {
+        rewriter::report_missing(rewriter::Source(rewriter::read_all(argv[2])));
         return 0;
     }
     if (argc == 3) return rewriter::rewrite(argv[1], argv[2]);
