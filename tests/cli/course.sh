@@ -36,6 +36,14 @@ for picture in $here/pictures/*.svg; do
     grep -qF "pictures/$(basename "$picture")" $pages || echo "$picture: no page shows it"
 done >"$dir/shown"
 says "every picture is on a page" "$dir/shown"
+cksum $here/pictures/*.svg | sort | awk '{ what = $1 " " $2 } what == last { print name " and " $3 } { last = what; name = $3 }' >"$dir/alike"
+says "no two pictures are the same" "$dir/alike"
+
+# Somebody who has never seen the program must know where to write.
+for page in $pages; do
+    sed '1,/^## Try$/d; /^## Exercises$/,$d' "$page" | grep -qE 'examples/[0-9a-z_]+\.(c|cu|h|py)|\./lesson' || echo "$page: which file is it about?"
+done >"$dir/tasks"
+says "the tasks of each page name a file or a command" "$dir/tasks"
 
 # Words that a page promises stand in the index, in the glossary of docs/ARCHITECTURE.md, or in the page itself.
 for page in $pages; do
