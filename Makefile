@@ -269,13 +269,13 @@ examples: ## build and run every example; a table of what each did
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
 .PHONY: systems-times
-systems-times: ## every lesson and system of examples/: right or wrong, seconds, its own times without overlap and with it
+systems-times: ## every lesson and system of examples/ with its own times, a table; also in build/systems_times.txt
 ifeq ($(CAN_RUN),no)
 	@echo "$(NO_GPU)" >&2; exit 1
 endif
 	@+$(call build,build-examples JOIN=yes)
-	@echo "backend: $(backend_name)"
-	@NVCC="$(NVCC)" ARCH="$(ARCH)" examples/systems/times $(BACKEND) $(BUILD) $(EXAMPLES)
+	@{ NVCC="$(NVCC)" ARCH="$(ARCH)" examples/systems/times $(BACKEND) $(BUILD) $(EXAMPLES); echo $$? > build/status; } | \
+	    tee build/systems_times.txt; exit $$(cat build/status)
 
 # ---- The course -------------------------------------------------------------------------------------
 

@@ -70,6 +70,16 @@ for f in examples/[0-9][0-9]_*.c examples/[0-9][0-9]_*.cu; do
 done >"$dir/lessons"
 says "each lesson has at most 120 lines, a page, a verdict, and includes what is beside it" "$dir/lessons"
 
+# What the table of whole systems says that each gains is what the comment of its program says that it prints.
+sed -n 's/^| `\([a-z0-9_/]*\)` | [^|]* | \([^|]*[0-9][^|]*\) |$/\1 \2/p' examples/README.md >"$dir/gains"
+while read -r program gain; do
+    for figure in $(echo "$gain" | grep -oE '[0-9]+\.[0-9]+'); do
+        sed -n '/^    Expect/,/\*\//p' "examples/$program.cu" | grep -qF "$figure" || echo "$program: $figure is not what it prints"
+    done
+done <"$dir/gains" >"$dir/stale"
+[ "$(wc -l <"$dir/gains")" -ge 5 ] || echo "the table of whole systems is not found" >>"$dir/stale"
+says "the gains in examples/README.md are those that the programs print" "$dir/stale"
+
 current="the pictures are what the library draws (make course draws them anew)"
 if [ "$BACKEND$SAN" = host ] && [ -x "$BUILD/$here/pictures" ]; then
     mkdir "$dir/drawn"
