@@ -10,8 +10,8 @@ program() { # NAME LINE...
     shift
     printf '%s\n' '#!/bin/sh' "$@" >"$dir/examples/$name" && chmod +x "$dir/examples/$name"
 }
-program 01_right "echo 'on a GPU; times are measured'" "echo '    one stream   2.103 ms   1.00 x'" \
-    "echo '    overlapped   0.630 ms   3.34 x'" "echo 'a sentence about nothing'" "echo 'right: the CPU finds the same'"
+program 01_right "echo 'on a GPU; times are measured'" "echo '                 time      faster by'" \
+    "echo '    one stream   2.103 ms   1.00 x'" "echo '    overlapped   0.630 ms   3.34 x'" "echo 'a sentence about nothing'" "echo 'right: the CPU finds the same'"
 program 02_wrong "echo 'WRONG: not what the CPU finds'" "exit 1"
 program 03_skipped "echo 'needs two GPUs'" "exit 77"
 program 04_no_end "exec sleep 100"
@@ -33,6 +33,7 @@ has "the machine is in the table" "^processors: [1-9]"
 has "so is the commit" "^commit: "
 has "what is right, with its seconds" "^01_right right [0-9.]*$"
 has "what it says of its times" "^ one stream 2.103 ms 1.00 x$"
+has "with the heads of the columns" "^ time faster by$"
 has "all of that" "^ overlapped 0.630 ms 3.34 x$"
 ! grep -qE "sentence|on a GPU;" "$dir/table"
 ok $? "and nothing else of it"
