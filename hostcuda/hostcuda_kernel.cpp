@@ -559,11 +559,13 @@ long long device_clock() {
 } /* namespace hostcuda */
 
 #ifdef __GLIBC__
-/* An assert of a kernel ends the kernel, as on a GPU, not the program; one of the host is glibc's. */
+/* An assert of a kernel ends the kernel, as on a GPU, not the program; else it is as glibc has it. */
 extern "C" void __assert_fail(const char *assertion, const char *file, unsigned line,
                               const char *function) noexcept {
     if (hc::in_kernel()) {
-        fprintf(stderr, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
+        fprintf(stderr,
+                "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] "
+                "Assertion `%s` failed.\n",
                 file, line, function, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y,
                 threadIdx.z, assertion);
         hostcuda::stop_kernel(cudaErrorAssert);

@@ -1,5 +1,5 @@
-/*  test_hostcuda_groups.cu -- cooperative groups on hostcuda: the block, tiles of a warp and what they
-    exchange, reductions; and a kernel that ends itself by an assert or a trap. */
+/*  test_hostcuda_groups.cu -- cooperative groups on hostcuda: the block, tiles of a warp and what
+    they exchange, reductions; and a kernel that ends itself by an assert or a trap. */
 #undef NDEBUG
 #include <assert.h>
 

@@ -2,6 +2,8 @@
 #ifndef HOSTCUDA_COOPERATIVE_GROUPS_REDUCE_H
 #define HOSTCUDA_COOPERATIVE_GROUPS_REDUCE_H
 
+#include <algorithm>
+
 #include "../cooperative_groups.h"
 
 namespace cooperative_groups {
@@ -12,8 +14,8 @@ namespace cooperative_groups {
         T operator()(T a, T b) const { return static_cast<T>(result); }                            \
     };
 HOSTCUDA_OPERATION(plus, a + b)
-HOSTCUDA_OPERATION(less, b < a ? b : a)
-HOSTCUDA_OPERATION(greater, a < b ? b : a)
+HOSTCUDA_OPERATION(less, std::min(a, b))
+HOSTCUDA_OPERATION(greater, std::max(a, b))
 HOSTCUDA_OPERATION(bit_and, a &b)
 HOSTCUDA_OPERATION(bit_or, a | b)
 HOSTCUDA_OPERATION(bit_xor, a ^ b)
