@@ -559,7 +559,7 @@ long long device_clock() {
 } /* namespace hostcuda */
 
 #ifdef __GLIBC__
-/* An assert of a kernel ends the kernel, as on a GPU, not the program; else it is as glibc has it. */
+/* An assert of a kernel ends the kernel, as on a GPU; any other one ends the program. */
 extern "C" void __assert_fail(const char *assertion, const char *file, unsigned line,
                               const char *function) noexcept {
     if (hc::in_kernel()) {
