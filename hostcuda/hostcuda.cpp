@@ -385,6 +385,37 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
     return call.done(cudaSuccess);
 }
 
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+    ENTER(PLAIN);
+    const unsigned which = static_cast<unsigned>(limit);
+    REFUSE_IF(which > cudaLimitMallocHeapSize, cudaErrorUnsupportedLimit);
+    current().limits[which] = value;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit limit) {
+    ENTER(PLAIN);
+    const unsigned which = static_cast<unsigned>(limit);
+    REFUSE_IF(!value, cudaErrorInvalidValue);
+    REFUSE_IF(which > cudaLimitMallocHeapSize, cudaErrorUnsupportedLimit);
+    *value = current().limits[which];
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config) {
+    ENTER(PLAIN);
+    REFUSE_IF(static_cast<unsigned>(config) > cudaFuncCachePreferEqual, cudaErrorInvalidValue);
+    current().cache = config;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache *config) {
+    ENTER(PLAIN);
+    REFUSE_IF(!config, cudaErrorInvalidValue);
+    *config = current().cache;
+    return call.done(cudaSuccess);
+}
+
 /* There is no profiler to start. */
 cudaError_t cudaProfilerStart(void) {
     ENTER(PLAIN);

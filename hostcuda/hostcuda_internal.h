@@ -279,6 +279,8 @@ struct Device {
     OpP last_queued;
     cudaMemPool_t default_pool = nullptr, pool = nullptr; /* until asked for */
     unsigned flags = 0;                                   /* cudaSetDeviceFlags */
+    size_t limits[3] = {1024, 1 << 20, 8 << 20};          /* cudaDeviceSetLimit */
+    cudaFuncCache cache = cudaFuncCachePreferNone;
 };
 
 /* Of managed memory: where its pages are and should be, by pieces of PIECE bytes. */

@@ -748,6 +748,13 @@ cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int v
     return call.done(cudaSuccess);
 }
 
+cudaError_t cudaFuncSetCacheConfig(const void *func, cudaFuncCache config) {
+    ENTER(PLAIN);
+    REFUSE_IF(!known_kernel(func), cudaErrorInvalidDeviceFunction);
+    REFUSE_IF(static_cast<unsigned>(config) > cudaFuncCachePreferEqual, cudaErrorInvalidValue);
+    return call.done(cudaSuccess);
+}
+
 cudaError_t cudaFuncGetParamInfo(const void *func, size_t index, size_t *offset, size_t *size) {
     ENTER(PLAIN);
     const KernelInfo *k = known_kernel(func);

@@ -225,6 +225,11 @@ inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute 
 }
 
 template <typename... P>
+inline cudaError_t cudaFuncSetCacheConfig(void (*kernel)(P...), cudaFuncCache config) {
+    return cudaFuncSetCacheConfig(hostcuda_register_kernel(kernel), config);
+}
+
+template <typename... P>
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, void (*kernel)(P...)) {
     return cudaFuncGetAttributes(attr, hostcuda_register_kernel(kernel));
 }
@@ -401,6 +406,33 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+namespace hostcuda {
+
+/* The lanes of the mask that come: all but those that have exited. */
+inline unsigned lanes_that_come(unsigned mask) {
+    return static_cast<unsigned>(warp(mask, WARP_SYNC, 0, 0) & 0xffffffffu);
+}
+
+} /* namespace hostcuda */
+
+/* The lanes that have the same value. */
+template <typename T>
+inline unsigned __match_any_sync(unsigned mask, T v) {
+    const unsigned there = hostcuda::lanes_that_come(mask);
+    unsigned same = 0;
+    for (int i = 0; i < 32; ++i)
+        if (((there >> i) & 1u) && hostcuda::shuffle(mask, v, i) == v) same |= 1u << i;
+    return same;
+}
+
+/* All of the mask if they have one value, else 0. */
+template <typename T>
+inline unsigned __match_all_sync(unsigned mask, T v, int *all) {
+    const unsigned there = hostcuda::lanes_that_come(mask);
+    *all = __all_sync(mask, __match_any_sync(mask, v) == there);
+    return *all ? there : 0u;
+}
 
 inline unsigned __activemask() { return hostcuda::alive_lanes(); }
 
@@ -584,6 +616,26 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 
 inline int __mulhi(int a, int b) { return static_cast<int>((static_cast<long long>(a) * b) >> 32); }
 
+/* 32 bits of hi:lo, shifted by up to 31 bits. */
+inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned by) {
+    const unsigned long long both = (static_cast<unsigned long long>(hi) << 32) | lo;
+    return static_cast<unsigned>((both << (by & 31u)) >> 32);
+}
+
+inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned by) {
+    const unsigned long long both = (static_cast<unsigned long long>(hi) << 32) | lo;
+    return static_cast<unsigned>((both >> (by & 31u)) & 0xffffffffu);
+}
+
+inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return (a < b ? b - a : a - b) + c; }
+
+inline unsigned __sad(int a, int b, unsigned c) {
+    const unsigned x = static_cast<unsigned>(a), y = static_cast<unsigned>(b);
+    return (a < b ? y - x : x - y) + c;
+}
+
+inline int __hadd(int a, int b) { return static_cast<int>((static_cast<long long>(a) + b) >> 1); }
+
 inline int __mul24(int a, int b) {
     const int x = static_cast<int>(static_cast<unsigned>(a) << 8) >> 8;
     const int y = static_cast<int>(static_cast<unsigned>(b) << 8) >> 8;
@@ -611,6 +663,18 @@ inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 inline float __fdividef(float a, float b) { return a / b; }
+
+inline float fdividef(float a, float b) { return a / b; }
+
+inline double rcbrt(double x) { return 1.0 / cbrt(x); }
+
+inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
+
+inline double normcdf(double x) { return 0.5 * erfc(-x / sqrt(2.0)); }
+
+inline float normcdff(float x) { return 0.5f * erfcf(-x / sqrtf(2.0f)); }
+
+inline float norm3df(float a, float b, float c) { return sqrtf(a * a + b * b + c * c); }
 
 inline float __saturatef(float x) {
     if (!(x > 0.0f)) return 0.0f;

@@ -1,5 +1,6 @@
 /*  test_hostcuda_groups.cu -- cooperative groups on hostcuda: the block, tiles of a warp and what
-    they exchange, reductions; and a kernel that ends itself by an assert or a trap. */
+    they exchange, reductions; a kernel that ends itself by an assert or a trap; and small things
+    that NVIDIA's samples use: products of 24 bits, shifts, matches, limits, occupancy. */
 #undef NDEBUG
 #include <assert.h>
 
@@ -139,17 +140,65 @@ static __global__ void numbers(int *out) {
     out[2] = static_cast<int>(__umul24(0x1000003u, 5u));
     out[3] = static_cast<int>(umin(3u, 0xffffffffu));
     out[4] = umax(3u, 0xffffffffu) == 0xffffffffu;
+    out[5] = static_cast<int>(__funnelshift_l(0x80000001u, 5u, 1));
+    out[6] = static_cast<int>(__funnelshift_r(0x80000001u, 5u, 1));
+    out[7] = static_cast<int>(__sad(-3, 4, 10u) + __usad(9u, 4u, 100u));
+    out[8] = __hadd(2147483647, 2147483645);
+    out[9] = static_cast<int>(1000 * (normcdff(0.0f) + rcbrtf(8.0f) + norm3df(1, 2, 2)));
+}
+
+/* Lanes 0, 3, 6, ... have one value, and so on; then all have one. Lane 31 is not asked. */
+static __global__ void matches(unsigned *out) {
+    const unsigned lane = threadIdx.x, mask = 0x7fffffffu;
+    int all[2];
+    if (lane == 31) return;
+    out[lane] = __match_any_sync(mask, lane % 3);
+    const unsigned no = __match_all_sync(mask, lane % 3, &all[0]);
+    const unsigned yes = __match_all_sync(mask, 2.5, &all[1]);
+    out[lane] |= no == 0 && yes == mask && !all[0] && all[1] ? 0u : 0x80000000u;
+}
+
+static void test_limits() {
+    size_t stack = 0, heap = 0;
+    cudaFuncCache cache = cudaFuncCachePreferNone;
+    tap_ok(cudaDeviceSetLimit(cudaLimitMallocHeapSize, 1 << 20) == cudaSuccess &&
+               cudaDeviceGetLimit(&heap, cudaLimitMallocHeapSize) == cudaSuccess &&
+               cudaDeviceGetLimit(&stack, cudaLimitStackSize) == cudaSuccess && heap == 1 << 20 &&
+               stack == 1024,
+           "limits are kept");
+    tap_ok(cudaDeviceSetLimit(cudaLimitMaxL2FetchGranularity, 1) == cudaErrorUnsupportedLimit,
+           "others are refused");
+    tap_ok(cudaDeviceSetCacheConfig(cudaFuncCachePreferL1) == cudaSuccess &&
+               cudaDeviceGetCacheConfig(&cache) == cudaSuccess && cache == cudaFuncCachePreferL1 &&
+               cudaFuncSetCacheConfig(trapped, cudaFuncCachePreferShared) == cudaSuccess,
+           "so is the division of the cache");
+    (void)cudaGetLastError();
 }
 
 static void test_small_things() {
     int *out, blocks = 0, threads = 0, small = 0;
-    cudaMallocHost(&out, 5 * sizeof *out);
+    unsigned *same, right_ones = 0;
+    cudaMallocHost(&out, 10 * sizeof *out);
+    cudaMallocHost(&same, 32 * sizeof *same);
     cudaLaunchConfig_t c = {};
     c.gridDim = c.blockDim = 1;
     cudaLaunchKernelEx(&c, numbers, out);
     cudaDeviceSynchronize();
     tap_ok(out[0] == -15 && out[1] == 14 && out[2] == 15 && out[3] == 3 && out[4] == 1,
            "products of 24 bits, the lesser and the greater of unsigned");
+    tap_ok(out[5] == 11 && out[6] == static_cast<int>(0xc0000000u) && out[7] == 17 + 105 &&
+               out[8] == 2147483646 && out[9] == 4000,
+           "shifts of two words, sums of differences, a mean, less common functions");
+    c.blockDim = 32;
+    cudaLaunchKernelEx(&c, matches, same);
+    cudaDeviceSynchronize();
+    for (unsigned i = 0; i < 31; ++i) {
+        unsigned want = 0;
+        for (unsigned k = i % 3; k < 31; k += 3) want |= 1u << k;
+        right_ones += same[i] == want;
+    }
+    tap_ok(right_ones == 31, "lanes with the same value find each other");
+    cudaFreeHost(same);
     cudaFreeHost(out);
     const cudaError_t e = cudaOccupancyMaxPotentialBlockSize(&blocks, &threads, ask);
     const hostcuda_profile_t p = hostcuda_get_profile(0);
@@ -164,6 +213,7 @@ static void test_small_things() {
 int main() {
     test_groups();
     test_small_things();
+    test_limits();
     test_asserts();
     test_groups(); /* as ever, after the device was reset */
     tap_ok(hostcuda_leaks(stderr) == 0, "all is released");
