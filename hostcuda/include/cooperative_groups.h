@@ -81,22 +81,30 @@ class thread_block_tile : public thread_group {
 
     template <typename T>
     T shfl(T value, unsigned rank) const {
-        return __shfl_sync(lanes(), value, static_cast<int>(rank), static_cast<int>(Width));
+        return in_pieces(value, [&](unsigned long long v) {
+            return __shfl_sync(lanes(), v, static_cast<int>(rank), static_cast<int>(Width));
+        });
     }
 
     template <typename T>
     T shfl_up(T value, unsigned by) const {
-        return __shfl_up_sync(lanes(), value, by, static_cast<int>(Width));
+        return in_pieces(value, [&](unsigned long long v) {
+            return __shfl_up_sync(lanes(), v, by, static_cast<int>(Width));
+        });
     }
 
     template <typename T>
     T shfl_down(T value, unsigned by) const {
-        return __shfl_down_sync(lanes(), value, by, static_cast<int>(Width));
+        return in_pieces(value, [&](unsigned long long v) {
+            return __shfl_down_sync(lanes(), v, by, static_cast<int>(Width));
+        });
     }
 
     template <typename T>
     T shfl_xor(T value, unsigned bits) const {
-        return __shfl_xor_sync(lanes(), value, static_cast<int>(bits), static_cast<int>(Width));
+        return in_pieces(value, [&](unsigned long long v) {
+            return __shfl_xor_sync(lanes(), v, static_cast<int>(bits), static_cast<int>(Width));
+        });
     }
 
     int any(int predicate) const { return __any_sync(lanes(), predicate); }
@@ -108,6 +116,17 @@ class thread_block_tile : public thread_group {
     }
 
   private:
+    /* A shuffle takes 8 bytes, a tile's 32. */
+    template <typename T, typename F>
+    static T in_pieces(T value, F shuffle) {
+        static_assert(sizeof(T) <= 32, "shuffles of a tile take types of up to 32 bytes");
+        unsigned long long pieces[(sizeof(T) + 7) / 8] = {};
+        memcpy(pieces, &value, sizeof value);
+        for (unsigned long long &piece : pieces) piece = shuffle(piece);
+        memcpy(&value, pieces, sizeof value);
+        return value;
+    }
+
     explicit thread_block_tile(unsigned parent) : thread_group(Width), parent_threads(parent) {}
 
     template <unsigned W, typename P>

@@ -236,6 +236,57 @@ std::string type_by_arguments(const Source &s, size_t first, size_t name, size_t
            s.in_one_line(name, last) + arguments + ")";
 }
 
+/* The bracket's end for one that begins at token i, else i. */
+size_t over_bracket(const Source &s, size_t i, size_t before) {
+    const size_t close = s.is(i, "<") ? s.close_angle(i) : s.partner(i);
+    return close != NONE && close > i && close < before ? close : i;
+}
+
+size_t count_arguments(const Source &s, size_t open) {
+    const size_t close = s.partner(open);
+    size_t count = close > open + 1;
+    for (size_t i = open + 1; i < close; ++i) {
+        i = over_bracket(s, i, close);
+        count += s.is(i, ",");
+    }
+    return count;
+}
+
+/* The default arguments of all parameters behind the first `given`, each after a comma; "" if one
+ * of them has none. */
+std::string defaults_behind(const Source &s, const Declaration &d, size_t given) {
+    std::string all;
+    size_t number = 0, from = NONE; /* the first token of a default argument */
+    for (size_t i = d.open + 1; i <= d.close && d.close > d.open + 1; ++i) {
+        if (i == d.close || s.is(i, ",")) {
+            if (number >= given && from == NONE) return "";
+            if (number >= given) all += ", " + s.in_one_line(from, i);
+            ++number;
+            from = NONE;
+        } else if (s.is(i, "=") && from == NONE) {
+            from = i + 1;
+        } else {
+            i = over_bracket(s, i, d.close);
+        }
+    }
+    return given == 0 && !all.empty() ? all.substr(2) : all;
+}
+
+/* What a launch with the arguments at `open` leaves to the defaults of the kernel: a pointer to a
+ * function, through which hostcuda calls it, has none. */
+std::string arguments_left_out(const Rewriter &r, const std::string &name, size_t open) {
+    const auto found = r.kernels.find(name);
+    if (found == r.kernels.end()) return "";
+    const size_t given = count_arguments(r.source, open);
+    for (const Declaration &d : found->second)
+        if (count_arguments(r.source, d.open) == given) return ""; /* that one is meant */
+    for (const Declaration &d : found->second) {
+        const std::string rest = defaults_behind(r.source, d, given);
+        if (!rest.empty()) return rest;
+    }
+    return "";
+}
+
 void rewrite_launch(Rewriter &r, size_t at) {
     Source &s = r.source;
     for (const auto &body : r.bodies)
@@ -252,9 +303,11 @@ void rewrite_launch(Rewriter &r, size_t at) {
     if (s.is(name, ">")) name = before_bracket(s, name);
     std::string before = " ::hostcuda::kernel_of(", after = ", \"" + label(s, name, at) + "\").on(";
     std::string close = ")";
+    const size_t open = end + 3;
+    const std::string rest = s.is_name(name) ? arguments_left_out(r, s.word(name), open) : "";
+    if (!rest.empty()) s.insert(s.token(s.partner(open)).begin, rest);
     if (s.is_name(name) && chosen_by_arguments(r, s.word(name))) {
-        const size_t open = end + 3;
-        std::string arguments = s.in_one_line(open, s.partner(open) + 1);
+        std::string arguments = s.in_one_line(open, s.partner(open)) + rest + ")";
         if (has_lambda(s, open)) {
             arguments = "(hostcuda_arguments...)";
             before = " [&](auto &&...hostcuda_arguments) {" + before;

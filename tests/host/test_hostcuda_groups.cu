@@ -41,7 +41,8 @@ static __global__ void ask(row_t *rows, int *sums) {
     r.meta_size = static_cast<int>(tile.meta_group_size());
     r.next = tile.shfl_down(rank, 1);
     r.last = tile.shfl(rank, 7);
-    r.partner = tile.shfl_xor(rank, 2);
+    const int4 large = tile.shfl_xor(make_int4(rank, 1, 2, 3 * rank), 2);
+    r.partner = large.w == 3 * large.x ? large.x : -1;
     r.sum = cg::reduce(tile, rank, cg::plus<int>());
     r.most = cg::reduce(half, rank, cg::greater<int>());
     r.votes = static_cast<int>(tile.ballot(rank % 3 == 0));
