@@ -385,6 +385,29 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
     return call.done(cudaSuccess);
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int *can, int i, int peer) {
+    ENTER(PLAIN);
+    REFUSE_IF(!can, cudaErrorInvalidValue);
+    REFUSE_IF(!is_device(i) || !is_device(peer), cudaErrorInvalidDevice);
+    *can = i != peer;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    ENTER(PLAIN);
+    REFUSE_IF(flags, cudaErrorInvalidValue);
+    REFUSE_IF(!is_device(peer) || peer == self.device, cudaErrorInvalidDevice);
+    REFUSE_IF(!current().peers.insert(peer).second, cudaErrorPeerAccessAlreadyEnabled);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+    ENTER(PLAIN);
+    REFUSE_IF(!is_device(peer), cudaErrorInvalidDevice);
+    REFUSE_IF(!current().peers.erase(peer), cudaErrorPeerAccessNotEnabled);
+    return call.done(cudaSuccess);
+}
+
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
     ENTER(PLAIN);
     const unsigned which = static_cast<unsigned>(limit);
@@ -603,6 +626,7 @@ cudaError_t cudaDeviceReset(void) {
     reset_memory(s.host_blocks, self.device);
     reset_pools(self.device);
     d.used = 0;
+    d.peers.clear();
     d.failed = d.sticky = cudaSuccess;
     d.doomed.reset();
     self.last = cudaSuccess;

@@ -631,8 +631,9 @@ void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {
 }
 
 /* The memory behind the pointers that the kernel is given. NULL is no use of memory: most kernels
- * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs. Managed
- * memory moves to the device first, unless the kernel is only captured. */
+ * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs, and so does
+ * memory of another device without access to it. Managed memory moves to the device first, unless
+ * the kernel is only captured. */
 void note_pointers(Op &op, const KernelInfo &k, const Arguments &values, bool moves) {
     const bool may_read_all = device(op.device).profile.pageable_access != 0;
     for (size_t i = 0; i < k.pointers.size(); ++i) {
@@ -640,6 +641,14 @@ void note_pointers(Op &op, const KernelInfo &k, const Arguments &values, bool mo
         if (k.pointers[i]) memcpy(&p, values.pointers[i], sizeof p);
         if (!p) continue;
         const long block = block_number(p);
+        const int owner = owner_of(p);
+        if (owner >= 0 && owner != op.device && !device(op.device).peers.count(owner)) {
+            fprintf(stderr,
+                    "hostcuda: parameter %zu of a kernel (%s) on device %d points to memory of "
+                    "device %d: cudaDeviceEnablePeerAccess lets it\n",
+                    i + 1, op.label.c_str(), op.device, owner);
+            op.fail = cudaErrorIllegalAddress;
+        }
         if (block) {
             op.uses.push_back(block);
             if (moves) op.span += migrate(p, op.device);

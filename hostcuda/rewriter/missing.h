@@ -16,7 +16,6 @@ const char *const NO_GROUPS = "hostcuda has of cooperative groups the block and 
 const char *const NO_COOPERATION =
     "hostcuda runs blocks one after another: none can wait for others";
 const char *const NO_BRANCHES = "hostcuda does not know which threads took a branch";
-const char *const NO_PEERS = "hostcuda has copies between devices, and no access without a copy";
 const char *const NO_GRAPHICS = "hostcuda shares nothing with OpenGL, Vulkan, Direct3D and EGL";
 const char *const NO_PTX = "hostcuda has no PTX: a kernel is code of this CPU";
 const char *const NO_CACHE_POLICY = "hostcuda models no cache, so there is nothing to keep in it";
@@ -57,9 +56,6 @@ const Missing ALL_MISSING[] = {
     {"labeled_partition", NO_BRANCHES},
     {"multi_grid_group", NO_COOPERATION},
     {"cudaLaunchCooperativeKernel", NO_COOPERATION},
-    {"cudaDeviceCanAccessPeer", NO_PEERS},
-    {"cudaDeviceEnablePeerAccess", NO_PEERS},
-    {"cudaDeviceDisablePeerAccess", NO_PEERS},
     {"cuda_gl_interop", NO_GRAPHICS},
     {"cuda_egl_interop", NO_GRAPHICS},
     {"cuda_vdpau_interop", NO_GRAPHICS},
