@@ -66,8 +66,8 @@ long block_number(const void *p) {
     return number ? number : number_around(static_cast<const char *>(p) - 1);
 }
 
-/* The device whose memory it is: not of the host, of a pool, managed or a variable, which all devices
- * may use or ask otherwise for; else -1. */
+/* The device whose memory it is; -1 for memory of the host or of a pool, managed memory and
+ * variables. */
 int owner_of(const void *p) {
     Blocks &blocks = state().device_blocks;
     const auto i = block_of(blocks, p);
