@@ -425,10 +425,10 @@ static void test_written_input(int memory, int elementwise, int does, int zero_c
                         : "stage 'twice' wrote into buffer 0, an input, at chunk 0");
     const char *called = elementwise ? "is called elementwise and " : "";
     const char *how = zero_copy ? ", zero-copy" : "";
-    tap_ok(changed == 0 && (wrong_stage ? named : e == cudaSuccess && wrong == 0),
-           "%s%s%s, a stage that %s%s: the input stays as it is%s%s", pipe_memory_names[memory],
-           checked ? ", checked" : "", how, called, acts[does], named ? "; " : "",
-           r.failure.message);
+    const int as_said = wrong_stage ? named : e == cudaSuccess && wrong == 0;
+    tap_ok(changed == 0 && as_said, "%s%s%s, a stage that %s%s: the input stays as it is%s%s",
+           pipe_memory_names[memory], checked ? ", checked" : "", how, called, acts[does],
+           named ? "; " : "", r.failure.message);
     pipe_free(&x);
     pipe_free(&y);
 }
