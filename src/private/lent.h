@@ -23,11 +23,13 @@ SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    const int several = s->others != s, of = s->facts.device;
     size_t resident = 0, share, pinned, parts;
     int i;
-    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
-                         "the resources are of device %d, and device %d is the current one",
-                         s->facts.device, r->device);
+    s = spipe_priv_resources_on(s, r->device);
+    SPIPE_PRIV_REFUSE_IF(!s, "the resources are of device %d%s, and device %d is the current one",
+                         of, several ? " and others" : "", r->device);
+    r->desc.resources = s;
     r->facts = s->facts;
     r->costs = s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -51,18 +53,26 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
     const int own = p->plan.pageable_slots; /* nothing can be pinned */
+    const spipe_priv_hooks_t *hooks = p->request.desc.hooks;
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
-    spipe_priv_lock(r->lending.sync);
-    if (pinned > r->pinned.bytes && !own) {
-        m->refused = pinned;
-        e = spipe_priv_too_large(p, device, pinned);
-    }
-    if (e == cudaSuccess) e = spipe_priv_wait_for_memory(p, device, own ? 0 : pinned);
-    spipe_priv_unlock(r->lending.sync);
-    if (e != cudaSuccess) return e;
     m->device_bytes = device;
     m->pinned_bytes = pinned;
+    p->thread = spipe_priv_this_thread();
+    if (pinned > r->pinned.bytes && !own) {
+        m->refused = pinned;
+        spipe_priv_lock(r->lending.sync);
+        e = spipe_priv_too_large(p);
+        spipe_priv_unlock(r->lending.sync);
+    } else if (hooks && hooks->gather) {
+        e = hooks->gather(p, spipe_priv_take_memory);
+    } else {
+        e = spipe_priv_take_memory(&p, 1);
+    }
+    if (e != cudaSuccess) {
+        m->device_bytes = m->pinned_bytes = 0;
+        return e;
+    }
     m->pageable = own;
     if (own && pinned > 0) e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -93,7 +103,6 @@ SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     spipe_priv_lock(r->lending.sync);
     if (!p->attached) ++r->num_pipelines;
@@ -101,9 +110,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(r, 1);
-    if (spipe_priv_has_memory(m)) {
-        e = spipe_priv_wait_for_memory(p, m->device_bytes, m->pinned_base ? 0 : m->pinned_bytes);
-    }
+    p->thread = spipe_priv_this_thread();
+    if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
     if (e != cudaSuccess) spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
     return e;
@@ -180,19 +188,20 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     spipe_priv_unlock(l->sync);
 }
 
-SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_priv_pipeline_t *p, void *(*fn)(void *arg),
+SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
-    return spipe_priv_lend_thread(&spipe_priv_resources_of(&p->request.desc)->lending, fn, arg);
+    return spipe_priv_lend_thread(&r->lending, fn, arg);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread) {
-    spipe_priv_take_thread_back(&spipe_priv_resources_of(&p->request.desc)->lending, thread);
+SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
+    spipe_priv_take_thread_back(&r->lending, thread);
 }
 
-/* The runs under way have equal shares of the threads, but each has one of each kind. */
+/* The runs under way, on all devices, have equal shares of the threads, but each has one of each
+   kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
+    const size_t runs = spipe_priv_all_active(r);
     const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     size_t all = 0;
     int i;
@@ -219,9 +228,8 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
-    if (runs != p->workers.beside) spipe_priv_start_workers(p);
-    if (runs > 1) spipe_priv_take_turns(p);
+    if (spipe_priv_all_active(r) != p->workers.beside) spipe_priv_start_workers(p);
+    if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {

@@ -34,8 +34,8 @@ typedef struct spipe_priv_provider {
     void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
     cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
-    void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
-    void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
+    void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
+    void (*join_thread)(struct spipe_resources *r, void *thread);
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
@@ -320,7 +320,9 @@ typedef struct spipe_priv_pipeline {
     const void *self;                        /* of a kept pipeline: where it was made */
     int in_use;                              /* 1 = a call is at work on it; under sync's lock */
     int attached;                            /* 1 = the provider counts it */
-    uintptr_t thread;                        /* that has it run, of those below */
+    uintptr_t thread;                        /* that has it run, of those below; */
+    uintptr_t starter;                       /* of a part on one of several GPUs: who waits for all
+                                                parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
     int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */

@@ -41,15 +41,18 @@ typedef struct spipe_resources_in_use {
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
     enqueued keeps its memory and its plan until it is destroyed.
 
+    For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
+
     r          out/in  create: the resources, NULL on error; free them with destroy, which takes
                        NULL, too. They must live as long as descriptions that name them are run.
     limits     in      NULL for the default.
     failure    out     why not, in words; may be NULL.
-    usage      out     at this moment.
+    usage      out     at this moment; where they are of several GPUs, on the current one.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit
+               usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are of others). A run:
+               cudaErrorMemoryAllocation where it does not fit
                though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
