@@ -1175,12 +1175,15 @@ typedef struct spipe_resources_in_use {
     under way may have, half of what is free at the most, so that there is always some for the next.
     Where that is less than a sixteenth of all, the run waits until others have ended: in the order
     in which they came, those of a higher desc.priority first. With desc.no_wait it returns
-    cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
-    when they are half as many more, or two thirds of what they were; runs take turns on the
-    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    cudaErrorNotReady instead. Host threads are shared equally by the runs that have work for
+    them. Each plan knows how many runs are under way, and a kept pipeline is planned anew when they
+    are half as many more, or two thirds of what they were; runs take turns on the copy engines,
+    chunk by chunk. All of that is so that all runs together take the least; one of
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
-    enqueued keeps its memory and its plan until it is destroyed.
+    enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
+
+    A thread that is cancelled (pthread_cancel) ends when its run has. A stage must not end its
+    thread, and a loop that takes chunks ends with spipe_end: until then it has memory.
 
     For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
@@ -4151,6 +4154,8 @@ typedef struct spipe_priv_provider {
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
+    /* It is not going to leave, before it is destroyed. */
+    void (*stay)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
@@ -4350,7 +4355,8 @@ typedef struct spipe_priv_workers {
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
     int started;   /* threads were asked for once */
-    size_t beside; /* runs that shared the threads when they were started last */
+    size_t beside; /* runs that shared the threads when they were started last, */
+    int shares;    /* this one, too: it has work for some */
     int all_cpus;  /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
@@ -4437,7 +4443,9 @@ typedef struct spipe_priv_pipeline {
                                                 parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
-    int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
+    int cancels;   /* what to let it then */
+    int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
@@ -8702,7 +8710,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = spipe_priv_pick_up(p);
-    p->stays = p->entered; /* a graph of the run may be launched whenever the user likes */
+    if (p->entered && !p->stays && p->provider)
+        p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.capturing = status != cudaStreamCaptureStatusNone;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
@@ -9447,6 +9456,25 @@ typedef struct spipe_priv_lending {
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
 
+/* From now on a thread that is cancelled ends only when it is let: in the middle of a run, or of
+   waiting, it would keep for ever what others wait for. Returns what to let it. */
+SPIPE_PRIV_RARE int spipe_priv_hold_off_cancel(void) {
+    int before = 0;
+#if defined(PTHREAD_CANCEL_DISABLE)
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+#endif
+    return before;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
+#if defined(PTHREAD_CANCEL_DISABLE)
+    int held_off;
+    (void)pthread_setcancelstate(before, &held_off);
+#else
+    (void)before;
+#endif
+}
+
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
     spipe_priv_sync_t *s = t->owner->sync;
@@ -9648,8 +9676,9 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;   /* under way, also those that wait for memory; */
-    size_t num_active; /* those that do not; both are also read without the lock */
+    size_t num_runs;    /* under way, also those that wait for memory; */
+    size_t num_active;  /* those that do not; */
+    size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
@@ -9728,16 +9757,23 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* It is not one of those any more who have memory and will give it back. Called with the lock held.
+ */
+SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_pipeline_t **at = &r->holders;
+    while (*at && *at != p) at = &(*at)->next_holder;
+    if (*at) *at = p->next_holder;
+    spipe_priv_wake(r->lending.sync);
+}
+
 /* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_memory_t *m = &p->memory;
-    spipe_priv_pipeline_t **at = &r->holders;
     if (m->device) spipe_priv_space_give(&r->device, m->device);
     if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
-    while (*at && *at != p) at = &(*at)->next_holder;
-    if (*at) *at = p->next_holder;
-    spipe_priv_wake(r->lending.sync);
+    spipe_priv_no_holder(p);
 }
 
 /* Takes the memory of all parts, or none: who has a part and waits for another makes others wait
@@ -9942,12 +9978,12 @@ SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
     return m->device_bytes > 0 || m->pinned_bytes > 0;
 }
 
-/* Runs under way that do not wait, on all devices of resources that were made together. */
-SPIPE_PRIV_RARE size_t spipe_priv_all_active(const spipe_resources_t *r) {
+/* Runs under way that want threads, on all devices of resources that were made together. */
+SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
     const spipe_resources_t *s = r;
     size_t all = 0;
     do {
-        all += SPIPE_PRIV_LOAD(s->num_active);
+        all += SPIPE_PRIV_LOAD(s->num_sharing);
         s = s->others;
     } while (s != r);
     return all;
@@ -10057,19 +10093,36 @@ SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
     spipe_priv_count_one(&r->num_active, one_more);
 }
 
+/* Whether a run is one of those that share the threads. */
+SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int shares) {
+    if (p->workers.shares == shares) return;
+    p->workers.shares = shares;
+    spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
+}
+
+/* Its thread may be cancelled again; not from another thread. */
+SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
+    const int ends = p->holds_off && p->thread == spipe_priv_this_thread();
+    p->holds_off = 0;
+    if (ends) spipe_priv_let_cancel(p->cancels);
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
+    p->cancels = spipe_priv_hold_off_cancel();
+    p->holds_off = 1;
+    p->thread = spipe_priv_this_thread();
     spipe_priv_lock(r->lending.sync);
     if (!p->attached) ++r->num_pipelines;
     p->attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(r, 1);
-    p->thread = spipe_priv_this_thread();
     if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
     if (e != cudaSuccess) spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
 }
 
@@ -10077,8 +10130,20 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
+    spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_end_hold(p);
+}
+
+/* Nobody waits for the memory of a pipeline that keeps it. */
+SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    p->stays = 1;
+    spipe_priv_lock(r->lending.sync);
+    spipe_priv_no_holder(p);
+    spipe_priv_unlock(r->lending.sync);
+    spipe_priv_end_hold(p);
 }
 
 /* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
@@ -10153,18 +10218,19 @@ SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
     spipe_priv_take_thread_back(&r->lending, thread);
 }
 
-/* The runs under way, on all devices, have equal shares of the threads, but each has one of each
+/* The runs that want threads, on all devices, have equal shares of them, but each has one of each
    kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = spipe_priv_all_active(r);
-    const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
-    size_t all = 0;
+    size_t all = 0, runs, share;
     int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
+    spipe_priv_note_sharing(p, all > 0);
+    runs = spipe_priv_all_sharing(r);
+    share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
     p->workers.started = 1; /* so between() is called even where a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
@@ -10184,17 +10250,17 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (spipe_priv_all_active(r) != p->workers.beside) spipe_priv_start_workers(p);
+    if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream,   spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,     spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_outdated, spipe_priv_lent_share,
-        spipe_priv_lent_between};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_stay,   spipe_priv_lent_outdated,
+        spipe_priv_lent_share,       spipe_priv_lent_between};
     return &provider;
 }
 

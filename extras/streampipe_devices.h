@@ -1053,6 +1053,7 @@ SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
    calling thread. */
 SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     const double began = spipe_priv_clock();
+    const int cancels = spipe_priv_hold_off_cancel();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
@@ -1076,6 +1077,7 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     spipe_priv_model_joined();
     t->wall_ms = 1e3 * (spipe_priv_clock() - t->began);
     t->setup_ms = 1e3 * (t->began - began);
+    spipe_priv_let_cancel(cancels);
 }
 
 /* Returns n such that the chunks 0 .. n-1 are complete. */

@@ -6,6 +6,7 @@
 #include "streampipe_devices.h"
 
 #include <atomic>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -544,6 +545,38 @@ static void test_waits(void) {
     resources_end(r);
 }
 
+/* A thread that waits for all parts of its run is cancelled. */
+static void *run_and_end(void *arg) {
+    run_world((world_t *)arg);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void test_cancelled(void) {
+    spipe_resources_t *r = resources_new(LITTLE, LITTLE);
+    pthread_t thread;
+    void *how = NULL;
+    world_t first, w;
+    go_on = 0;
+    holder_new(&first, r);
+    world_new(&w, r, PINNED);
+    wants_all(&w);
+    std::thread holder(run_world, &first);
+    while (usage_of(r, devices[2]).device_bytes == 0) usleep(200);
+    if (pthread_create(&thread, NULL, run_and_end, &w) != 0) exit(99);
+    while (usage_of(r, devices[2]).waiting == 0) usleep(200);
+    pthread_cancel(thread);
+    usleep(2000);
+    go_on = 1;
+    holder.join();
+    pthread_join(thread, &how);
+    tap_ok(how == PTHREAD_CANCELED && w.got == cudaSuccess && right(&w) && idle(r),
+           "a thread that is cancelled ends when its run on all devices has");
+    world_free(&first);
+    world_free(&w);
+    resources_end(r);
+}
+
 /* Those of a higher priority first, on all devices. */
 static std::atomic<int> num_ended;
 static int order[THREADS];
@@ -880,6 +913,7 @@ int main(void) {
     test_one_fails();
 #if !defined(SPIPE_NO_THREADS)
     test_waits();
+    test_cancelled();
     test_priority();
     test_inside();
     test_each_other();

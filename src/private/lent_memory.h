@@ -21,8 +21,9 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;   /* under way, also those that wait for memory; */
-    size_t num_active; /* those that do not; both are also read without the lock */
+    size_t num_runs;    /* under way, also those that wait for memory; */
+    size_t num_active;  /* those that do not; */
+    size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
@@ -101,16 +102,23 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* It is not one of those any more who have memory and will give it back. Called with the lock held.
+ */
+SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_pipeline_t **at = &r->holders;
+    while (*at && *at != p) at = &(*at)->next_holder;
+    if (*at) *at = p->next_holder;
+    spipe_priv_wake(r->lending.sync);
+}
+
 /* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_memory_t *m = &p->memory;
-    spipe_priv_pipeline_t **at = &r->holders;
     if (m->device) spipe_priv_space_give(&r->device, m->device);
     if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
-    while (*at && *at != p) at = &(*at)->next_holder;
-    if (*at) *at = p->next_holder;
-    spipe_priv_wake(r->lending.sync);
+    spipe_priv_no_holder(p);
 }
 
 /* Takes the memory of all parts, or none: who has a part and waits for another makes others wait
@@ -315,12 +323,12 @@ SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
     return m->device_bytes > 0 || m->pinned_bytes > 0;
 }
 
-/* Runs under way that do not wait, on all devices of resources that were made together. */
-SPIPE_PRIV_RARE size_t spipe_priv_all_active(const spipe_resources_t *r) {
+/* Runs under way that want threads, on all devices of resources that were made together. */
+SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
     const spipe_resources_t *s = r;
     size_t all = 0;
     do {
-        all += SPIPE_PRIV_LOAD(s->num_active);
+        all += SPIPE_PRIV_LOAD(s->num_sharing);
         s = s->others;
     } while (s != r);
     return all;

@@ -39,6 +39,8 @@ typedef struct spipe_priv_provider {
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
+    /* It is not going to leave, before it is destroyed. */
+    void (*stay)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
@@ -238,7 +240,8 @@ typedef struct spipe_priv_workers {
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
     int started;   /* threads were asked for once */
-    size_t beside; /* runs that shared the threads when they were started last */
+    size_t beside; /* runs that shared the threads when they were started last, */
+    int shares;    /* this one, too: it has work for some */
     int all_cpus;  /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
@@ -325,7 +328,9 @@ typedef struct spipe_priv_pipeline {
                                                 parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
-    int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
+    int cancels;   /* what to let it then */
+    int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */

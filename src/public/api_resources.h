@@ -34,12 +34,15 @@ typedef struct spipe_resources_in_use {
     under way may have, half of what is free at the most, so that there is always some for the next.
     Where that is less than a sixteenth of all, the run waits until others have ended: in the order
     in which they came, those of a higher desc.priority first. With desc.no_wait it returns
-    cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
-    when they are half as many more, or two thirds of what they were; runs take turns on the
-    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    cudaErrorNotReady instead. Host threads are shared equally by the runs that have work for
+    them. Each plan knows how many runs are under way, and a kept pipeline is planned anew when they
+    are half as many more, or two thirds of what they were; runs take turns on the copy engines,
+    chunk by chunk. All of that is so that all runs together take the least; one of
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
-    enqueued keeps its memory and its plan until it is destroyed.
+    enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
+
+    A thread that is cancelled (pthread_cancel) ends when its run has. A stage must not end its
+    thread, and a loop that takes chunks ends with spipe_end: until then it has memory.
 
     For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
