@@ -1182,8 +1182,9 @@ typedef struct spipe_resources_in_use {
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
     enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
 
-    A thread that is cancelled (pthread_cancel) ends when its run has. A stage must not end its
-    thread, and a loop that takes chunks ends with spipe_end: until then it has memory.
+    A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
+    of a loop that takes chunks, those who wait for the memory are told; another thread may go on
+    with the loop, or end it. A stage must not end its thread.
 
     For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
@@ -1197,7 +1198,8 @@ typedef struct spipe_resources_in_use {
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
                usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are of others). A run:
                cudaErrorMemoryAllocation where it does not fit
-               though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               though it is alone; cudaErrorNotPermitted where it would wait for the run around it,
+               or for a run whose thread has ended;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a
@@ -4443,6 +4445,7 @@ typedef struct spipe_priv_pipeline {
                                                 parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
+    int ended;                               /* 1 = its thread has, in the middle of the run */
     int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
     int cancels;   /* what to let it then */
     int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
@@ -9661,6 +9664,12 @@ SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe
 #define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #endif
 
+#if defined(SPIPE_NO_THREADS)
+typedef int spipe_priv_key_t;
+#else
+typedef pthread_key_t spipe_priv_key_t;
+#endif
+
 /* A run that waits for memory, at each device that it wants some of. */
 typedef struct spipe_priv_waiter {
     int rank;
@@ -9685,6 +9694,8 @@ struct spipe_resources {
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
     spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
     spipe_priv_lending_t lending;
+    spipe_priv_key_t key; /* of threads that have memory; where has_key */
+    int has_key;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -9853,18 +9864,19 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     return 0;
 }
 
-/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that
-   must be one who needs nobody that waits, or both would wait for each other. Called with the lock
-   held. */
+/* Whether waiting can come to an end: somebody whose thread has not ended will give memory back.
+   For a run in a stage that must be one who needs nobody that waits, or both would wait for each
+   other. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && inside && spipe_priv_is_stuck(r, h)) h = h->next_holder;
+    while (h && (h->ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->next_holder;
     return h != NULL;
 }
 
 /* Why a run does not wait any longer. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_pipeline_t *h = r->holders;
     if (p->request.desc.no_wait && !first) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
                                  "other runs wait for the resources' memory already; leave no_wait "
@@ -9875,6 +9887,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
                                  "other runs have the resources' memory: %zu of %zu bytes on the "
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    while (h && !h->ended) h = h->next_holder;
+    if (h) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                                 "a thread has ended in the middle of a run, which has the memory; "
+                                 "call spipe_end, or destroy that pipeline");
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
@@ -9957,6 +9975,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *co
         spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
         spipe_priv_step_out(r, &me[k]);
         if (e != cudaSuccess || parts[k]->stays) continue;
+        parts[k]->ended = 0;
         parts[k]->next_holder = r->holders;
         r->holders = parts[k];
     }
@@ -9987,6 +10006,66 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
         s = s->others;
     } while (s != r);
     return all;
+}
+
+/* ---- src/private/ended.h ---- */
+/* ---- 14 resources: threads that end --------------------------------------------------------
+   A thread may end in the middle of a loop that takes chunks, and its run keeps memory then. A key
+   whose destructor the system calls at a thread's end tells, so that nobody waits for that. */
+
+#if !defined(SPIPE_NO_THREADS)
+/* The calling thread ends and has runs that have memory. */
+SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
+    spipe_resources_t *r = (spipe_resources_t *)arg;
+    spipe_priv_pipeline_t *h;
+    if (!spipe_priv_lends(r)) return; /* in a process that was forked */
+    spipe_priv_lock(r->lending.sync);
+    for (h = r->holders; h; h = h->next_holder) h->ended |= h->thread == spipe_priv_this_thread();
+    spipe_priv_wake(r->lending.sync);
+    spipe_priv_unlock(r->lending.sync);
+}
+#endif
+
+/* Where there is no key left, ends are not seen. */
+SPIPE_PRIV_RARE void spipe_priv_watch_ends(spipe_resources_t *r) {
+#if defined(SPIPE_NO_THREADS)
+    r->has_key = 0;
+#else
+    r->has_key = pthread_key_create(&r->key, spipe_priv_thread_ends) == 0;
+#endif
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
+#if !defined(SPIPE_NO_THREADS)
+    if (r->has_key) (void)pthread_key_delete(r->key);
+#endif
+    r->has_key = 0;
+}
+
+/* Whether the calling thread's end is of interest: while it has runs that have memory. */
+SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
+#if defined(SPIPE_NO_THREADS)
+    (void)r;
+#else
+    const spipe_priv_pipeline_t *h;
+    if (!r->has_key) return;
+    spipe_priv_lock(r->lending.sync);
+    h = r->holders;
+    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
+    (void)pthread_setspecific(r->key, h ? r : NULL);
+    spipe_priv_unlock(r->lending.sync);
+#endif
+}
+
+/* Another thread goes on with a run. */
+SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lock(r->lending.sync);
+    p->thread = spipe_priv_this_thread();
+    p->ended = 0;
+    spipe_priv_unlock(r->lending.sync);
+    p->holds_off = 0; /* that was of the other one */
+    spipe_priv_note_end(r);
 }
 
 /* ---- src/private/lent.h ---- */
@@ -10065,6 +10144,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
         m->device_bytes = m->pinned_bytes = 0;
         return e;
     }
+    spipe_priv_note_end(r);
     m->pageable = own;
     if (own && pinned > 0) e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -10122,6 +10202,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
     if (e != cudaSuccess) spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
     if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
 }
@@ -10133,6 +10214,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
 }
 
@@ -10143,6 +10225,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(r->lending.sync);
     spipe_priv_no_holder(p);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
 }
 
@@ -10250,6 +10333,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
 }
@@ -10340,6 +10424,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
     r->others = r;
+    spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
     r->shared.stamp = SPIPE_PRIV_STAMP;
     spipe_priv_pin_space(r, l->pinned_bytes);
@@ -10399,6 +10484,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
 /* Frees those of one device; the lock stays. */
 SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
     spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
+    spipe_priv_end_watch(r);
     spipe_priv_end_lending(&r->lending, e);
     spipe_priv_keep_error(e, cudaFree(r->device.base));
     if (r->pinned_block)

@@ -905,8 +905,8 @@ SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_re
     size_t device = SIZE_MAX, pinned = SIZE_MAX, runs = 0;
     int i, k;
     for (i = t->num - 1; i >= 0; --i) {
-        size_t listed = 0;
-        for (k = 0; k < t->num; ++k) listed += t->members[k].device == t->members[i].device;
+        size_t listed = 1;
+        for (k = 0; k < i; ++k) listed += t->members[k].device == t->members[i].device;
         r->desc = t->d;
         r->device = t->members[i].device;
         r->pin_limit = 0;
@@ -1306,11 +1306,11 @@ SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void
 /* ---- 1 devices: resources -------------------------------------------------------------------- */
 /* Makes the resources of one device; a thread's argument. */
 typedef struct spipe_priv_making {
-    int device;
     const spipe_resources_limits_t *limits;
     spipe_resources_t *made;
     spipe_failure_t failure;
     cudaError_t error;
+    int device;
 } spipe_priv_making_t;
 
 SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
@@ -1370,7 +1370,6 @@ SPIPE_API void spipe_priv_make_all(spipe_priv_making_t *all, const int *list, in
     int i, before = 0;
     (void)cudaGetDevice(&before);
     for (i = 0; i < num; ++i) {
-        memset(&all[i], 0, sizeof all[i]);
         all[i].device = list[i];
         all[i].limits = limits;
         threads[i] = spipe_priv_thread_start(spipe_priv_making_thread, &all[i]);
@@ -1399,6 +1398,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
                                  "there is no pointer to put the resources into");
     }
     *resources = NULL;
+    memset((void *)all, 0, sizeof all);
     if (!list && num == 0) {
         e = cudaGetDeviceCount(&there);
         if (e != cudaSuccess) return spipe_priv_no_device(failure, e);

@@ -664,6 +664,60 @@ static void test_kept_by_enqueued(void) {
     resources_end(r);
 }
 
+/* ---- Threads that end in the middle --------------------------------------------------------- */
+static spipe_pipeline_t *pulled;
+
+static void *pull_one(void *arg) {
+    world_t *w = (world_t *)arg;
+    spipe_chunk_t c;
+    w->got = spipe_next(pulled, cudaStreamPerThread, &c);
+    while (usage_of(w->d.resources).waiting == 0) usleep(200);
+    return NULL;
+}
+
+static int is_told(const world_t *v) {
+    return v->got == cudaErrorNotPermitted && strstr(v->r.failure.message, "thread has ended");
+}
+
+/* A thread takes a chunk and ends. Who waits for the memory is told; then this thread goes on with
+   the loop, and who comes waits until it ends. */
+static void test_ended(void) {
+    spipe_resources_t *r = resources_new(200 << 10, 64 << 10);
+    pthread_t puller, waiter;
+    spipe_chunk_t c;
+    world_t w, v;
+    int k;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    w.d.num_stages = 0;
+    w.d.chunk = v.d.chunk = 4000;
+    w.d.depth = v.d.depth = 2; /* 64,000 bytes, and 128 KiB that a kept pipeline has more */
+    SPIPE_CHECK(spipe_pipeline_create(&pulled, &w.d, NULL));
+    if (pthread_create(&puller, NULL, pull_one, &w) != 0) exit(99);
+    while (usage_of(r).device_bytes == 0) usleep(200);
+    if (pthread_create(&waiter, NULL, run_world, &v) != 0) exit(99);
+    pthread_join(puller, NULL);
+    pthread_join(waiter, NULL);
+    tap_ok(w.got == cudaSuccess && is_told(&v), "a thread ends in the middle: %s",
+           v.r.failure.message);
+    (void)run_world(&v);
+    tap_ok(is_told(&v), "who comes later is told, too");
+    for (k = 0; k < 2; ++k) {
+        SPIPE_CHECK(spipe_release(pulled, cudaStreamPerThread));
+        SPIPE_CHECK(spipe_next(pulled, cudaStreamPerThread, &c));
+    }
+    if (pthread_create(&waiter, NULL, run_world, &v) != 0) exit(99);
+    while (usage_of(r).waiting == 0) usleep(200);
+    (void)spipe_end(pulled, NULL);
+    pthread_join(waiter, NULL);
+    tap_ok(v.got == cudaSuccess && right(&v) && idle(r),
+           "another thread goes on with the loop: then others wait until that ends it");
+    SPIPE_CHECK(spipe_pipeline_destroy(pulled));
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+
 /* ---- Threads that are cancelled ------------------------------------------------------------- */
 static std::atomic<int> inside_stage, let_go;
 
@@ -1058,6 +1112,7 @@ int main(void) {
     test_threads(PAGEABLE);
     test_threads(PINNED);
     test_kept_by_enqueued();
+    test_ended();
     test_cancelled();
 #endif
     test_failures();

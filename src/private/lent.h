@@ -73,6 +73,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
         m->device_bytes = m->pinned_bytes = 0;
         return e;
     }
+    spipe_priv_note_end(r);
     m->pageable = own;
     if (own && pinned > 0) e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -130,6 +131,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
     if (e != cudaSuccess) spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
     if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
 }
@@ -141,6 +143,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
 }
 
@@ -151,6 +154,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(r->lending.sync);
     spipe_priv_no_holder(p);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
 }
 
@@ -258,6 +262,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
 }

@@ -6,6 +6,12 @@
 #define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #endif
 
+#if defined(SPIPE_NO_THREADS)
+typedef int spipe_priv_key_t;
+#else
+typedef pthread_key_t spipe_priv_key_t;
+#endif
+
 /* A run that waits for memory, at each device that it wants some of. */
 typedef struct spipe_priv_waiter {
     int rank;
@@ -30,6 +36,8 @@ struct spipe_resources {
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
     spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
     spipe_priv_lending_t lending;
+    spipe_priv_key_t key; /* of threads that have memory; where has_key */
+    int has_key;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -198,18 +206,19 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     return 0;
 }
 
-/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that
-   must be one who needs nobody that waits, or both would wait for each other. Called with the lock
-   held. */
+/* Whether waiting can come to an end: somebody whose thread has not ended will give memory back.
+   For a run in a stage that must be one who needs nobody that waits, or both would wait for each
+   other. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && inside && spipe_priv_is_stuck(r, h)) h = h->next_holder;
+    while (h && (h->ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->next_holder;
     return h != NULL;
 }
 
 /* Why a run does not wait any longer. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_pipeline_t *h = r->holders;
     if (p->request.desc.no_wait && !first) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
                                  "other runs wait for the resources' memory already; leave no_wait "
@@ -220,6 +229,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
                                  "other runs have the resources' memory: %zu of %zu bytes on the "
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    while (h && !h->ended) h = h->next_holder;
+    if (h) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                                 "a thread has ended in the middle of a run, which has the memory; "
+                                 "call spipe_end, or destroy that pipeline");
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
@@ -302,6 +317,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *co
         spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
         spipe_priv_step_out(r, &me[k]);
         if (e != cudaSuccess || parts[k]->stays) continue;
+        parts[k]->ended = 0;
         parts[k]->next_holder = r->holders;
         r->holders = parts[k];
     }

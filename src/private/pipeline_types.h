@@ -328,6 +328,7 @@ typedef struct spipe_priv_pipeline {
                                                 parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
+    int ended;                               /* 1 = its thread has, in the middle of the run */
     int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
     int cancels;   /* what to let it then */
     int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */

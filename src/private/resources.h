@@ -73,6 +73,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
     r->others = r;
+    spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
     r->shared.stamp = SPIPE_PRIV_STAMP;
     spipe_priv_pin_space(r, l->pinned_bytes);
@@ -132,6 +133,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
 /* Frees those of one device; the lock stays. */
 SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
     spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
+    spipe_priv_end_watch(r);
     spipe_priv_end_lending(&r->lending, e);
     spipe_priv_keep_error(e, cudaFree(r->device.base));
     if (r->pinned_block)

@@ -41,8 +41,9 @@ typedef struct spipe_resources_in_use {
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
     enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
 
-    A thread that is cancelled (pthread_cancel) ends when its run has. A stage must not end its
-    thread, and a loop that takes chunks ends with spipe_end: until then it has memory.
+    A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
+    of a loop that takes chunks, those who wait for the memory are told; another thread may go on
+    with the loop, or end it. A stage must not end its thread.
 
     For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
@@ -56,7 +57,8 @@ typedef struct spipe_resources_in_use {
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
                usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are of others). A run:
                cudaErrorMemoryAllocation where it does not fit
-               though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               though it is alone; cudaErrorNotPermitted where it would wait for the run around it,
+               or for a run whose thread has ended;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a
