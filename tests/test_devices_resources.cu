@@ -122,9 +122,9 @@ static void world_new(world_t *w, spipe_resources_t *r, kind_t kind) {
     spipe_devices_reduce(&w->d, add_sums, NULL);
 }
 
-/* So that a run takes 64,000 bytes of each GPU: all that there are of LITTLE. */
-static void wants_all(world_t *w) {
-    w->d.chunk = 4000;
+/* So that a run takes 64,000 bytes of each GPU, or all its parts on one: all there are of LITTLE. */
+static void wants_all(world_t *w, int parts) {
+    w->d.chunk = num_there == 1 ? 4000 / (size_t)parts - 33 : 4000;
     w->d.depth = 2;
 }
 
@@ -307,33 +307,35 @@ static void test_sets_up_nothing(void) {
     long made = 0;
     int wrong = 0, grown = 0;
     world_t w;
+    memset((void *)after, 0, sizeof after);
     world_new(&w, r, PAGEABLE);
     for (int k = 0; k < 3; ++k) {
         SPIPE_CHECK_RUN(&w.d, &w.r);
         wrong += !right(&w);
     }
-    for (int i = 0; i < 3; ++i) before[i] = usage_of(r, i);
+    for (int i = 0; i < num_there; ++i) before[i] = usage_of(r, i);
     hostcuda_calls_reset();
     for (int k = 0; k < 5; ++k) {
         SPIPE_CHECK_RUN(&w.d, &w.r);
         wrong += !right(&w);
     }
     for (const char *call : calls) made += hostcuda_calls(call);
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < num_there; ++i) {
         after[i] = usage_of(r, i);
         grown += after[i].threads != before[i].threads || after[i].streams != before[i].streams ||
                  after[i].events != before[i].events;
     }
     tap_ok(wrong == 0 && made == 0, "a run sets nothing up: %ld calls that make things", made);
-    tap_ok(grown == 0 && (!pipe_threads() || after[2].threads > 0),
-           "nor more threads (%zu), streams (%zu) or events (%zu) on any device", after[2].threads,
-           after[2].streams, after[2].events);
+    tap_ok(grown == 0 && (!pipe_threads() || after[0].threads > 0),
+           "nor more threads (%zu), streams (%zu) or events (%zu) on any device", after[0].threads,
+           after[0].streams, after[0].events);
     world_free(&w);
     resources_end(r);
     r = resources_new(1 << 20, 1 << 20);
     world_new(&w, r, PINNED);
     for (int k = 0; k < 5; ++k) SPIPE_CHECK_RUN(&w.d, &w.r);
-    for (int i = 0; i < 3; ++i) wrong += usage_of(r, i).threads != (pipe_threads() ? 1 : 0);
+    for (int i = 0; i < num_there; ++i)
+        wrong += usage_of(r, i).threads != (pipe_threads() ? 3u / (unsigned)num_there : 0u);
     tap_ok(wrong == 0, "the thread that issues for a device is lent, too");
     world_free(&w);
     resources_end(r);
@@ -405,11 +407,13 @@ static void test_least_free(void) {
 
 /* ---- Refused -------------------------------------------------------------------------------- */
 static void test_refused(void) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
     spipe_resources_t *r = NULL;
     spipe_resources_usage_t u;
     spipe_failure_t f;
     world_t w;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    l.device_bytes = l.pinned_bytes = 1 << 20;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
     world_new(&w, r, PAGEABLE);
     if (num_there < 3) {
         SPIPE_CHECK_RUN(&w.d, &w.r);
@@ -420,7 +424,7 @@ static void test_refused(void) {
                    strstr(w.r.failure.message, "not of device 1"),
                "%s", w.r.failure.message);
         SPIPE_CHECK(spipe_resources_destroy(r, NULL));
-        SPIPE_CHECK(spipe_devices_resources_create(&r, two, 2, NULL, NULL));
+        SPIPE_CHECK(spipe_devices_resources_create(&r, two, 2, &l, NULL));
         w.d.resources = r;
         w.d.hooks = NULL;
         SPIPE_CHECK(cudaSetDevice(1));
@@ -495,7 +499,7 @@ static void hold(world_t *w) {
 static void holder_new(world_t *w, spipe_resources_t *r) {
     const int last = devices[2];
     world_new(w, r, PINNED);
-    wants_all(w);
+    wants_all(w, 1);
     w->during = hold;
     spipe_devices_list(&w->d, &last, 1);
 }
@@ -511,7 +515,7 @@ static void test_waits(void) {
     holder_new(&first, r);
     world_new(&w, r, PINNED);
     world_new(&v, r, PINNED);
-    wants_all(&w);
+    wants_all(&w, 3);
     std::thread holder(run_world, &first);
     while (usage_of(r, devices[2]).device_bytes == 0) usleep(200);
     w.d.no_wait = 1;
@@ -560,7 +564,7 @@ static void test_cancelled(void) {
     go_on = 0;
     holder_new(&first, r);
     world_new(&w, r, PINNED);
-    wants_all(&w);
+    wants_all(&w, 3);
     std::thread holder(run_world, &first);
     while (usage_of(r, devices[2]).device_bytes == 0) usleep(200);
     if (pthread_create(&thread, NULL, run_and_end, &w) != 0) exit(99);
@@ -597,8 +601,7 @@ static void test_priority(void) {
     while (usage_of(r, devices[2]).device_bytes == 0) usleep(200);
     for (int k = 0; k < THREADS; ++k) {
         world_new(&w[k], r, PINNED);
-        wants_all(&w[k]);
-        if (num_there == 1) w[k].d.chunk = 1300; /* three times on one device */
+        wants_all(&w[k], 3);
         w[k].d.priority = priorities[k];
         w[k].during = note_order;
         threads.emplace_back(run_world, &w[k]);
@@ -621,7 +624,7 @@ static void test_priority(void) {
 /* ---- Many at once --------------------------------------------------------------------------- */
 /* Runs on all devices, on two in either order, on one, with memory for one or two of them. */
 static void run_many(spipe_resources_t *r, unsigned seed, int kept_too, std::atomic<long> *wrong) {
-    for (int k = 0; k < 25; ++k) {
+    for (int k = 0; k < (tap_thorough() ? 40 : 8); ++k) {
         world_t w;
         seed = seed * 1664525u + 1013904223u;
         const int a = (int)((seed >> 9) % 3), b = (a + 1 + (int)((seed >> 13) % 2)) % 3;
@@ -679,7 +682,7 @@ static int inner_takes_all;
 static void run_inner(world_t *w) {
     world_t v;
     world_new(&v, w->d.resources, PINNED);
-    if (inner_takes_all) wants_all(&v);
+    if (inner_takes_all) wants_all(&v, 1);
     run_world(&v);
     w->inner = v.got;
     w->f = v.r.failure;
@@ -810,7 +813,7 @@ static void test_one_fails(void) {
 /* Whichever call of a run fails, on whichever device: nothing is lost for the next run. */
 static void test_calls_fail(void) {
     spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
-    const long every = (long)tap_every(7, 1);
+    const long every = (long)tap_every(7, 23);
     long k, failed = 0;
     int good = 1, quiet = 0;
     for (k = 1; good && quiet < 9 && k < 2000; k += every) {
@@ -845,7 +848,7 @@ static void break_last(world_t *w) {
     int before;
     (void)w;
     SPIPE_CHECK(cudaGetDevice(&before));
-    SPIPE_CHECK(cudaSetDevice(2));
+    SPIPE_CHECK(cudaSetDevice(devices[2]));
     hostcuda_break_device(cudaErrorIllegalAddress);
     (void)cudaSetDevice(before);
 }
@@ -880,10 +883,9 @@ static void test_lost(void) {
            w[0].r.failure.message);
     const cudaError_t e = spipe_resources_destroy(r, &f);
     tap_ok(e == cudaErrorIllegalAddress, "%s", f.message);
-    for (int i = 2; i >= 0; --i) {
-        SPIPE_CHECK(cudaSetDevice(i));
-        if (i == 2) SPIPE_CHECK(cudaDeviceReset());
-    }
+    SPIPE_CHECK(cudaSetDevice(devices[2]));
+    SPIPE_CHECK(cudaDeviceReset());
+    SPIPE_CHECK(cudaSetDevice(0));
     tap_ok(num_alive() == alive, "and what was on the others is freed: %d alive, %d before",
            num_alive(), alive);
     for (world_t &v : w) world_free(&v);
