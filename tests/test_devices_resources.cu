@@ -122,7 +122,7 @@ static void world_new(world_t *w, spipe_resources_t *r, kind_t kind) {
     spipe_devices_reduce(&w->d, add_sums, NULL);
 }
 
-/* So that a run takes 64,000 bytes of each GPU, or all its parts on one: all there are of LITTLE. */
+/* So that a run takes 64,000 bytes of each GPU, or all its parts on one: all that LITTLE has. */
 static void wants_all(world_t *w, int parts) {
     w->d.chunk = num_there == 1 ? 4000 / (size_t)parts - 33 : 4000;
     w->d.depth = 2;
