@@ -192,14 +192,14 @@ SPIPE_PRIV_RARE int spipe_priv_is_stuck(const spipe_resources_t *r,
     return 0;
 }
 
-/* Whether a run that has memory needs this thread, so that what it runs now is in a stage. Called
-   with the lock held. */
+/* Whether a thread has a run that has memory, so that what it runs now is in a stage. Called with
+   the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t thread) {
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
     do {
         for (h = s->holders; h; h = h->next_holder) {
-            if (spipe_priv_needs(r, h, thread)) return 1;
+            if (h->thread == thread) return 1;
         }
         s = s->others;
     } while (s != r);
