@@ -1177,10 +1177,11 @@ typedef struct spipe_resources_in_use {
     in which they came, those of a higher desc.priority first. With desc.no_wait it returns
     cudaErrorNotReady instead. Host threads are shared equally by the runs that have work for
     them. Each plan knows how many runs are under way, and a kept pipeline is planned anew when they
-    are half as many more, or two thirds of what they were; runs take turns on the copy engines,
-    chunk by chunk. All of that is so that all runs together take the least; one of
-    SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
-    enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
+    are half as many more, or two thirds of what they were. Runs take turns on the copy engines,
+    chunk by chunk: each with those of its own or a higher priority, so the chunks of a run that is
+    more urgent than all others go first. All of that is so that all runs together take the least;
+    one of SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that
+    was enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
 
     A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
     of a loop that takes chunks, those who wait for the memory are told; another thread may go on
@@ -9728,6 +9729,10 @@ typedef struct spipe_priv_waiter {
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
+enum {
+    SPIPE_PRIV_RANKS = 3
+};
+
 struct spipe_resources {
     spipe_priv_shared_t shared;     /* first: it says whose provider to take */
     struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
@@ -9735,8 +9740,8 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;    /* under way, also those that wait for memory; */
-    size_t num_active;  /* those that do not; */
+    size_t num_runs;                     /* under way, also those that wait for memory; */
+    size_t num_active[SPIPE_PRIV_RANKS]; /* those that do not, by rank of their priority; */
     size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
@@ -9770,6 +9775,11 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #endif
 }
 
+/* The rank of a priority; CUDA's default is its lowest. */
+SPIPE_PRIV_RARE int spipe_priv_rank(spipe_priority_t priority) {
+    return (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
+}
+
 /* Of resources that were made together, those of a device; NULL: there are none. */
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_on(spipe_resources_t *r, int device) {
     spipe_resources_t *s = r;
@@ -9784,7 +9794,7 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_on(spipe_resources_t *r,
 SPIPE_PRIV_RARE void spipe_priv_queue_up(spipe_resources_t *r, spipe_priv_waiter_t *w,
                                          spipe_priority_t priority) {
     spipe_priv_waiter_t **at = &r->waiters;
-    w->rank = (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
+    w->rank = spipe_priv_rank(priority);
     while (*at && (*at)->rank >= w->rank) at = &(*at)->next;
     w->next = *at;
     *at = w;
@@ -9956,9 +9966,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
 /* A run waits, or ends to: at each device that it has a part on. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *parts, size_t num,
                                               int ends) {
+    const int rank = spipe_priv_rank(parts[0]->request.desc.priority);
     size_t k;
     for (k = 0; k < num; ++k) {
-        spipe_priv_count_one(&spipe_priv_resources_of(&parts[k]->request.desc)->num_active, ends);
+        spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
+        spipe_priv_count_one(&r->num_active[rank], ends);
     }
 }
 
@@ -10217,10 +10229,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
 }
 
 /* One run more, or less, is under way. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
+SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_count_one(&r->num_runs, one_more);
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
-    spipe_priv_count_one(&r->num_active, one_more);
+    spipe_priv_count_one(&r->num_active[spipe_priv_rank(p->request.desc.priority)], one_more);
 }
 
 /* Whether a run is one of those that share the threads. */
@@ -10248,9 +10261,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
-    spipe_priv_count_run(r, 1);
+    spipe_priv_count_run(p, 1);
     if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
-    if (e != cudaSuccess) spipe_priv_count_run(r, 0);
+    if (e != cudaSuccess) spipe_priv_count_run(p, 0);
     spipe_priv_unlock(r->lending.sync);
     if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
     if (e != cudaSuccess) spipe_priv_end_hold(p);
@@ -10262,7 +10275,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(r->lending.sync);
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_note_sharing(p, 0);
-    spipe_priv_count_run(r, 0);
+    spipe_priv_count_run(p, 0);
     spipe_priv_unlock(r->lending.sync);
     spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
@@ -10380,11 +10393,21 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 
+/* Whether a run gives others their turn: those of its own or a higher priority. */
+SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_priority_t priority) {
+    size_t active = 0;
+    int k;
+    for (k = spipe_priv_rank(priority); k < SPIPE_PRIV_RANKS; ++k) {
+        active += SPIPE_PRIV_LOAD(r->num_active[k]);
+    }
+    return active > 1;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
-    if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
+    if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {

@@ -26,6 +26,7 @@ static struct {
     spipe_pipeline_t *p;
     spipe_plan_t plan;
     spipe_report_t r;
+    spipe_priority_t priority; /* of the others */
     spipe_desc_t others[OTHERS];
     unsigned few[2];
 } beside;
@@ -47,6 +48,7 @@ static void run_beside(spipe_resources_t *r) {
         spipe_desc_t *d = &beside.others[k];
         *d = spipe_desc_default();
         d->resources = r;
+        d->priority = beside.priority;
         d->count = 1;
         d->schedule = SPIPE_ENGINES;
         spipe_add_input(d, &beside.few[0], 4);
@@ -135,7 +137,8 @@ static cudaError_t watch(const spipe_chunk_t *c, void *user) {
     return add(c, user);
 }
 
-static void test_turns(void) {
+/* own, others: priorities. A run waits for those of its own or a higher one. */
+static void test_turns(spipe_priority_t own, spipe_priority_t others, int waits, const char *name) {
     spipe_resources_t *r;
     spipe_desc_t d = spipe_desc_default();
     unsigned *x, *y;
@@ -146,6 +149,7 @@ static void test_turns(void) {
     for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
     SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
     d.resources = r;
+    d.priority = own;
     d.count = COUNT;
     d.chunk = COUNT / 16;
     d.depth = 8;
@@ -154,16 +158,19 @@ static void test_turns(void) {
     spipe_add_stage(&d, "watch", watch, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
     turns.p = (const spipe_priv_pipeline_t *)(const void *)beside.p;
+    turns.early = turns.issued = 0;
     SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
     good = right(x, y);
     early = turns.early;
     turns.early = turns.issued = 0;
+    beside.priority = others;
     run_beside(r);
+    beside.priority = SPIPE_PRIORITY_DEFAULT;
     good &= right(x, y);
-    tap_ok(good && early > 0 && turns.issued == 15 && turns.early == 0,
-           "beside others a chunk is issued when the copy before it has ended: %zu of %zu were "
-           "early, alone %zu",
-           turns.early, turns.issued, early);
+    tap_ok(good && early > 0 && turns.issued == 15 && waits == (turns.early == 0),
+           "%s: a chunk is issued %s: %zu of %zu were early, alone %zu", name,
+           waits ? "when the copy before it has ended" : "without waiting", turns.early,
+           turns.issued, early);
     SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
     SPIPE_CHECK(spipe_pinned_free(x));
@@ -339,7 +346,11 @@ static void test_waiting(void) {
 int main(void) {
     test_plans(0, "pageable");
     test_plans(1, "pinned");
-    test_turns();
+    test_turns(SPIPE_PRIORITY_DEFAULT, SPIPE_PRIORITY_DEFAULT, 1, "beside others");
+    test_turns(SPIPE_PRIORITY_HIGH, SPIPE_PRIORITY_HIGH, 1, "urgent, beside others as urgent");
+    test_turns(SPIPE_PRIORITY_HIGH, SPIPE_PRIORITY_MEDIUM, 0, "urgent, beside others");
+    test_turns(SPIPE_PRIORITY_MEDIUM, SPIPE_PRIORITY_LOW, 0, "medium, beside low");
+    test_turns(SPIPE_PRIORITY_LOW, SPIPE_PRIORITY_MEDIUM, 1, "low, beside medium");
     test_priority();
     test_one_shot();
     test_parts();

@@ -96,10 +96,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
 }
 
 /* One run more, or less, is under way. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
+SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_count_one(&r->num_runs, one_more);
     if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
-    spipe_priv_count_one(&r->num_active, one_more);
+    spipe_priv_count_one(&r->num_active[spipe_priv_rank(p->request.desc.priority)], one_more);
 }
 
 /* Whether a run is one of those that share the threads. */
@@ -127,9 +128,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
-    spipe_priv_count_run(r, 1);
+    spipe_priv_count_run(p, 1);
     if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
-    if (e != cudaSuccess) spipe_priv_count_run(r, 0);
+    if (e != cudaSuccess) spipe_priv_count_run(p, 0);
     spipe_priv_unlock(r->lending.sync);
     if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
     if (e != cudaSuccess) spipe_priv_end_hold(p);
@@ -141,7 +142,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_priv_lock(r->lending.sync);
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
     spipe_priv_note_sharing(p, 0);
-    spipe_priv_count_run(r, 0);
+    spipe_priv_count_run(p, 0);
     spipe_priv_unlock(r->lending.sync);
     spipe_priv_note_end(r);
     spipe_priv_end_hold(p);
@@ -259,11 +260,21 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 
+/* Whether a run gives others their turn: those of its own or a higher priority. */
+SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_priority_t priority) {
+    size_t active = 0;
+    int k;
+    for (k = spipe_priv_rank(priority); k < SPIPE_PRIV_RANKS; ++k) {
+        active += SPIPE_PRIV_LOAD(r->num_active[k]);
+    }
+    return active > 1;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
-    if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
+    if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {

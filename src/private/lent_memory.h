@@ -20,6 +20,10 @@ typedef struct spipe_priv_waiter {
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
+enum {
+    SPIPE_PRIV_RANKS = 3
+};
+
 struct spipe_resources {
     spipe_priv_shared_t shared;     /* first: it says whose provider to take */
     struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
@@ -27,8 +31,8 @@ struct spipe_resources {
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;    /* under way, also those that wait for memory; */
-    size_t num_active;  /* those that do not; */
+    size_t num_runs;                     /* under way, also those that wait for memory; */
+    size_t num_active[SPIPE_PRIV_RANKS]; /* those that do not, by rank of their priority; */
     size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
@@ -62,6 +66,11 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #endif
 }
 
+/* The rank of a priority; CUDA's default is its lowest. */
+SPIPE_PRIV_RARE int spipe_priv_rank(spipe_priority_t priority) {
+    return (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
+}
+
 /* Of resources that were made together, those of a device; NULL: there are none. */
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_on(spipe_resources_t *r, int device) {
     spipe_resources_t *s = r;
@@ -76,7 +85,7 @@ SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_on(spipe_resources_t *r,
 SPIPE_PRIV_RARE void spipe_priv_queue_up(spipe_resources_t *r, spipe_priv_waiter_t *w,
                                          spipe_priority_t priority) {
     spipe_priv_waiter_t **at = &r->waiters;
-    w->rank = (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
+    w->rank = spipe_priv_rank(priority);
     while (*at && (*at)->rank >= w->rank) at = &(*at)->next;
     w->next = *at;
     *at = w;
@@ -248,9 +257,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
 /* A run waits, or ends to: at each device that it has a part on. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *parts, size_t num,
                                               int ends) {
+    const int rank = spipe_priv_rank(parts[0]->request.desc.priority);
     size_t k;
     for (k = 0; k < num; ++k) {
-        spipe_priv_count_one(&spipe_priv_resources_of(&parts[k]->request.desc)->num_active, ends);
+        spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
+        spipe_priv_count_one(&r->num_active[rank], ends);
     }
 }
 

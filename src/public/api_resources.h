@@ -36,10 +36,11 @@ typedef struct spipe_resources_in_use {
     in which they came, those of a higher desc.priority first. With desc.no_wait it returns
     cudaErrorNotReady instead. Host threads are shared equally by the runs that have work for
     them. Each plan knows how many runs are under way, and a kept pipeline is planned anew when they
-    are half as many more, or two thirds of what they were; runs take turns on the copy engines,
-    chunk by chunk. All of that is so that all runs together take the least; one of
-    SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
-    enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
+    are half as many more, or two thirds of what they were. Runs take turns on the copy engines,
+    chunk by chunk: each with those of its own or a higher priority, so the chunks of a run that is
+    more urgent than all others go first. All of that is so that all runs together take the least;
+    one of SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that
+    was enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
 
     A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
     of a loop that takes chunks, those who wait for the memory are told; another thread may go on
