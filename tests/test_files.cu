@@ -3,14 +3,18 @@
     the path and the byte. */
 #ifndef _WIN32
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include <atomic>
 
 /* ---- What the system does to reads and writes ------------------------------------------------ */
 static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
 static int bad_errno;                /* ... with this */
 static int is_short;                 /* 1 = calls do a part, and are interrupted now and then */
 static int no_nameless;              /* 1 = the system has no nameless files */
+static std::atomic<int> in_blocks, in_slots; /* reads past the page cache, of a MiB and of more */
 
 static int fail_with(int number) {
     errno = number;
@@ -31,7 +35,10 @@ static int shortened(size_t *n, off_t at) {
 }
 
 static inline ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
-    return shortened(&n, at) ? -1 : pread(fd, to, n, at);
+    const ssize_t got = shortened(&n, at) ? -1 : pread(fd, to, n, at);
+    if (got >= 1 << 20 && (fcntl(fd, F_GETFL) & O_DIRECT))
+        ++(got == 1 << 20 ? in_blocks : in_slots);
+    return got;
 }
 
 static inline ssize_t test_pwrite(int fd, const void *from, size_t n, off_t at) {
@@ -63,7 +70,7 @@ static inline int test_access(const char *path, int mode) {
 
 static char folder[] = "/tmp/streampipe_files.XXXXXX", in_name[128], out_name[128];
 
-static unsigned char data[1 << 21], seen[1 << 21];
+static unsigned char data[5 << 19], seen[5 << 19];
 
 static void write_file(const char *name, size_t bytes) {
     FILE *f = fopen(name, "wb");
@@ -88,17 +95,17 @@ static int num_in_folder(void) {
     return n - 2; /* . and .. */
 }
 
-/* The output is the input with every byte turned round. */
+/* The output is the input with every byte turned round; user: another buffer comes first. */
 static __global__ void turn(const unsigned char *x, unsigned char *y, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) y[i] = (unsigned char)~x[i];
 }
 
 static cudaError_t turn_stage(const spipe_chunk_t *c, void *user) {
-    const size_t n = c->count * c->elem_bytes[0];
-    (void)user;
+    const int in = user != NULL;
+    const size_t n = c->count * c->elem_bytes[in];
     return SPIPE_LAUNCH(turn, spipe_blocks(n, 256), 256, 0, c->stream,
-                        (const unsigned char *)c->data[0], (unsigned char *)c->data[1], n);
+                        (const unsigned char *)c->data[in], (unsigned char *)c->data[in + 1], n);
 }
 
 typedef struct world {
@@ -441,6 +448,40 @@ static void test_chosen(void) {
     end(&w);
 }
 
+/* Past the cache: straight into the slot, where memory and place lie alike; else by way of a block,
+   as both ends are. */
+static void test_straight(size_t offset, size_t halo, size_t elem, size_t chunk, int wanted) {
+    static unsigned beside[sizeof data / 64]; /* its part of a slot lies before the file's */
+    const size_t used = sizeof data - offset - 77;
+    world_t w;
+    int right;
+    write_file(in_name, sizeof data);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = SPIPE_FILE_DIRECT;
+    w.in.offset = offset;
+    w.in.bytes = used;
+    w.d.chunk = chunk; /* more than a block has */
+    w.d.staging = SPIPE_STAGING_COPY;
+    w.d.depth = 4;
+    in_blocks = in_slots = 0;
+    if (elem == 64) spipe_add_input(&w.d, beside, sizeof *beside);
+    add(&w, elem);
+    w.d.stages[0].user = elem == 64 ? &w : NULL;
+    if (halo > 0) spipe_set_halo(&w.d, 0, halo, halo, SPIPE_EDGE_CLAMP);
+    right = spipe_run(&w.d, &w.r) == cudaSuccess;
+    right = right && spipe_file_commit(&w.out, used, NULL) == cudaSuccess;
+    right = right && read_file(out_name) == (long)used && turned(offset, used);
+    if (w.in.way != SPIPE_FILE_DIRECT)
+        tap_skip("read past the cache", "this file system keeps it, or has no such");
+    else
+        tap_ok(right && (w.in.align > 512 || (in_slots == wanted && in_blocks >= 1 - wanted / 2)),
+               "from byte %zu, elements of %zu, halo %zu: right, %d of 2 chunks straight into "
+               "their slots",
+               offset, elem, halo, wanted);
+    end(&w);
+    (void)remove(out_name);
+}
+
 /* Reading past the cache opens the file by its name again. */
 static void test_other_file_of_that_name(void) {
     char moved[160];
@@ -596,6 +637,11 @@ int main(void) {
     test_header();
     test_small();
     test_chosen();
+    test_straight(0, 0, 64, 20544, 2);
+    test_straight(8192, 0, 1, 5 << 18, 2);
+    test_straight(0, 3, 4096, 320, 2);    /* a halo of whole pages */
+    test_straight(100, 0, 128, 10240, 0); /* places that are not of whole pages */
+    test_straight(0, 5, 1000, 1310, 1);   /* in the first chunk, no other */
     test_other_file_of_that_name();
     test_names();
     test_temporary_name();

@@ -8,7 +8,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *use
                                                 const spipe_buffer_desc_t *b, size_t elements,
                                                 size_t guard) {
     const size_t before = b->halo_before * b->elem_bytes + guard;
-    const size_t at = (*used + before + 255) & ~(size_t)255;
+    const size_t at = (*used + before + 511) & ~(size_t)511;
     *used = at + (elements + b->halo_after) * b->elem_bytes + guard;
     return base ? base + at : NULL;
 }
