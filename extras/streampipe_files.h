@@ -50,6 +50,11 @@ END EXAMPLE
                   processors to the copies; what is there is copied from it. Assign way to choose.
                   In C that needs _GNU_SOURCE. An offset and a chunk of whole pages are read
                   straight into pinned memory; others are copied once more.
+      cuFile      Assign way SPIPE_FILE_GPU, and an input is read into device memory by cuFile
+                  (GPUDirect Storage), without pinned memory and copies; it cannot have a halo. The
+                  library is looked for when the file is added, and need not be there: then, or if
+                  it refuses the file, the report says so, and the way is chosen as without. By
+                  itself it is never chosen: whether it is faster depends on disk and driver.
       Failures    A file that becomes shorter, a disk that fills, an error of the device: the run
                   fails with a sentence that has the path and the byte.
 
@@ -69,6 +74,7 @@ END EXAMPLE
 #include <sys/stat.h>
 #include <sys/types.h>
 #if defined(__linux__)
+#include <dlfcn.h>
 #include <sys/mman.h> /* mincore */
 #include <sys/uio.h>  /* preadv2 */
 #endif
@@ -81,10 +87,35 @@ END EXAMPLE
 /* How a file is read or written. */
 typedef enum spipe_file_way {
     SPIPE_FILE_AUTO = 0,
-    SPIPE_FILE_CACHED, /* through the page cache, by all threads, each at its own place */
-    SPIPE_FILE_DIRECT, /* inputs: past the page cache, likewise */
-    SPIPE_FILE_ORDERED /* front to back: pipes, terminals, devices */
+    SPIPE_FILE_CACHED,  /* through the page cache, by all threads, each at its own place */
+    SPIPE_FILE_DIRECT,  /* inputs: past the page cache, likewise */
+    SPIPE_FILE_ORDERED, /* front to back: pipes, terminals, devices */
+    SPIPE_FILE_GPU      /* inputs: into device memory, by cuFile; see RULES */
 } spipe_file_way_t;
+
+/* What is used of cuFile, and the file as it knows it. */
+typedef struct spipe_priv_cufile_error {
+    int error, cuda;
+} spipe_priv_cufile_error_t;
+
+typedef struct spipe_priv_cufile_file {
+    int type;
+
+    union {
+        int fd;
+        void *other;
+    } handle;
+
+    const void *operations;
+} spipe_priv_cufile_file_t;
+
+typedef struct spipe_priv_cufile {
+    spipe_priv_cufile_error_t (*open)(void);
+    spipe_priv_cufile_error_t (*enter)(void **handle, spipe_priv_cufile_file_t *file);
+    void (*leave)(void *handle);
+    ssize_t (*read)(void *handle, void *base, size_t bytes, off_t at, off_t from_base);
+    void *handle; /* NULL = it does not know the file */
+} spipe_priv_cufile_t;
 
 /* Why a thread's last call failed; each thread writes and reads its own. */
 typedef struct spipe_priv_file_words {
@@ -108,6 +139,7 @@ typedef struct spipe_file {
     int fd;               /* the descriptor; -1 = none */
     int direct;           /* private, as all below: another, for reading past the page cache */
     size_t align;         /* of direct reads */
+    spipe_priv_cufile_t cufile;
     int regular, nameless, ended;
     char *part;                           /* the output's name until it is committed */
     char *target;                         /* and from then on: path with links followed */
@@ -189,6 +221,15 @@ enum {
     SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where it is */
     SPIPE_PRIV_FILE_MOST = 1 << 30         /* bytes of one call: Linux reads no more than 2 GiB */
 };
+
+/* Where a C library keeps dlopen apart, a program linked without that part has no cuFile. */
+#if defined(__linux__) && defined(__GNUC__)
+#define SPIPE_PRIV_CUFILE 1
+#pragma weak dlopen
+#pragma weak dlsym
+#else
+#define SPIPE_PRIV_CUFILE 0
+#endif
 
 /* Bytes of one call. */
 SPIPE_API size_t spipe_priv_file_most(size_t n) {
@@ -370,6 +411,47 @@ SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t 
         return spipe_priv_file_read_direct(f, to, n, f->offset + at);
     }
     return spipe_priv_file_read(f, to, n, f->offset + at);
+}
+
+/* Zeros behind what is the file's, on the device. */
+SPIPE_API cudaError_t spipe_priv_file_zeros(unsigned char *to, size_t n) {
+    if (n == 0) return cudaSuccess;
+    SPIPE_TRY(cudaMemsetAsync(to, 0, n, cudaStreamPerThread));
+    return cudaStreamSynchronize(cudaStreamPerThread);
+}
+
+/* On the device on which the memory is. */
+SPIPE_API cudaError_t spipe_priv_file_on_device(const void *memory) {
+    struct cudaPointerAttributes found;
+    SPIPE_TRY(cudaPointerGetAttributes(&found, memory));
+    return cudaSetDevice(found.device);
+}
+
+/* The positioned source that cuFile is; dst is on the device. */
+SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t count,
+                                                 void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    unsigned char *to = (unsigned char *)dst;
+    const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
+    const size_t n = f->bytes - at < all ? f->bytes - at : all;
+    size_t done = 0;
+    char why[64];
+    cudaError_t e = spipe_priv_file_on_device(dst);
+    while (e == cudaSuccess && done < n) {
+        const size_t want = spipe_priv_file_most(n - done), place = f->offset + at + done;
+        const ssize_t got = f->cufile.read(f->cufile.handle, to, want, (off_t)place, (off_t)done);
+        if (got == -1 && errno == EINTR) continue;
+        if (got == -1) return spipe_priv_file_bad(f, "reading", place, strerror(errno));
+        snprintf(why, sizeof why, "cuFile error %ld", (long)-got);
+        if (got == 0) snprintf(why, sizeof why, "it became shorter while it was read");
+        if (got <= 0) return spipe_priv_file_bad(f, "reading", place, why);
+        done += (size_t)got;
+    }
+    if (e == cudaSuccess) e = spipe_priv_file_zeros(to + n, all - n);
+    if (e != cudaSuccess) {
+        (void)spipe_priv_file_bad(f, "reading", f->offset + at, cudaGetErrorString(e));
+    }
+    return e;
 }
 
 /* The sequential source of what can only be read in order. */
@@ -627,7 +709,9 @@ SPIPE_API size_t spipe_priv_file_align(int fd) {
 SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
-    if (f->way != SPIPE_FILE_DIRECT || f->direct >= 0) return f->direct >= 0;
+    if ((f->way != SPIPE_FILE_DIRECT && f->way != SPIPE_FILE_GPU) || f->direct >= 0) {
+        return f->direct >= 0;
+    }
     f->direct = open(f->path, O_RDONLY | O_DIRECT);
     if (f->direct < 0) return 0;
     f->align = spipe_priv_file_align(f->direct);
@@ -643,6 +727,59 @@ SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
     return 0;
 }
 
+/* Makes a file known to cuFile; NULL, or why it is read by the host's threads. The driver stays
+   open until the process ends, as cuFile has it. */
+SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
+#if SPIPE_PRIV_CUFILE
+    static const char *const names[] = {"cuFileDriverOpen", "cuFileHandleRegister",
+                                        "cuFileHandleDeregister", "cuFileRead"};
+    void *functions[4] = {NULL, NULL, NULL, NULL}, *library = NULL;
+    spipe_priv_cufile_t *c = &f->cufile;
+    spipe_priv_cufile_file_t file;
+    int i, there = 1;
+    if (c->handle) return NULL;
+    if (dlopen && dlsym) library = dlopen("libcufile.so.0", RTLD_NOW);
+    for (i = 0; i < 4; ++i) {
+        if (library) functions[i] = dlsym(library, names[i]);
+        there &= functions[i] != NULL;
+    }
+    if (!there) return "file, all threads read: libcufile.so.0 was not found";
+    memcpy((void *)&c->open, (void *)&functions[0], sizeof c->open);
+    memcpy((void *)&c->enter, (void *)&functions[1], sizeof c->enter);
+    memcpy((void *)&c->leave, (void *)&functions[2], sizeof c->leave);
+    memcpy((void *)&c->read, (void *)&functions[3], sizeof c->read);
+    if (c->open().error != 0) return "file, all threads read: cuFile's driver does not open";
+    memset((void *)&file, 0, sizeof file);
+    file.type = 1; /* a descriptor; it wants one for direct reads */
+    file.handle.fd = spipe_priv_file_is_direct(f) ? f->direct : f->fd;
+    if (c->enter(&c->handle, &file).error == 0 && c->handle) return NULL;
+    c->handle = NULL;
+    return "file, all threads read: cuFile does not take this file";
+#else
+    (void)f;
+    return "file, all threads read: cuFile is not for this system";
+#endif
+}
+
+/* Decides how a regular file is read; how to say it. */
+SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f) {
+    const char *refused = NULL;
+    if (f->way == SPIPE_FILE_GPU) {
+        refused = spipe_priv_file_cufile(f);
+        if (!refused) return "file, into device memory by cuFile: all threads read";
+        f->way = SPIPE_FILE_AUTO;
+    }
+    if (f->way == SPIPE_FILE_AUTO) {
+        /* asking takes 15 us, and how a small file is read does not matter */
+        const int cached = f->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(f);
+        f->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
+    }
+    if (!spipe_priv_file_is_direct(f)) f->way = SPIPE_FILE_CACHED;
+    if (refused) return refused;
+    if (f->way == SPIPE_FILE_CACHED) return "file, page cache: all threads read";
+    return "file, not in the page cache: all threads read past it (O_DIRECT)";
+}
+
 SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
     if (!f || !f->sync) {
         return spipe_priv_mistake(d, "a file is not open; look at what spipe_file_open or "
@@ -654,6 +791,7 @@ SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const ch
 
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     const size_t elem = elem_bytes > 0 ? elem_bytes : 1;
+    const char *how = "file, in order: one thread reads";
     size_t count;
     int i;
     if (!spipe_priv_begun(d)) return -1;
@@ -668,13 +806,7 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
         file->bytes = 0;
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
     } else {
-        if (file->way == SPIPE_FILE_AUTO) {
-            /* asking takes 15 us, and how a small file is read does not matter */
-            const int cached =
-                file->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(file);
-            file->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
-        }
-        if (!spipe_priv_file_is_direct(file)) file->way = SPIPE_FILE_CACHED;
+        how = spipe_priv_file_choose(file);
         count = file->bytes / elem + (file->bytes % elem != 0);
         file->last_bytes = file->bytes > 0 ? (file->bytes - 1) % elem + 1 : 0;
         if (d->count == SPIPE_AUTO) d->count = count;
@@ -685,10 +817,10 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     }
     if (i < 0) return i;
     d->buffers[i].why = spipe_priv_file_why;
-    d->buffers[i].how = "file, in order: one thread reads";
-    if (file->way == SPIPE_FILE_CACHED) d->buffers[i].how = "file, page cache: all threads read";
-    if (file->way == SPIPE_FILE_DIRECT) {
-        d->buffers[i].how = "file, not in the page cache: all threads read past it (O_DIRECT)";
+    d->buffers[i].how = how;
+    if (file->way == SPIPE_FILE_GPU) {
+        d->buffers[i].source_at = spipe_priv_file_source_gpu;
+        d->buffers[i].on_device = 1;
     }
     return i;
 }
@@ -784,6 +916,7 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
 SPIPE_API void spipe_file_close(spipe_file_t *file) {
     const int error = errno; /* of what the caller reports */
     if (!file || !file->sync) return;
+    if (file->cufile.handle) file->cufile.leave(file->cufile.handle);
     if (file->fd >= 0) (void)close(file->fd);
     if (file->direct >= 0) (void)close(file->direct);
     if (file->part && !file->nameless) (void)remove(file->part);
@@ -798,6 +931,7 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     spipe_priv_sync_destroy(file->sync);
     file->part = file->target = NULL;
     file->sync = NULL;
+    file->cufile.handle = NULL;
     file->fd = file->direct = -1;
     errno = error;
 }

@@ -144,7 +144,7 @@ static int turned(size_t from, size_t bytes) {
 }
 
 static void test_ways(spipe_file_way_t way, int shortened_calls) {
-    static const char *const names[] = {"chosen", "cached", "direct", "in order"};
+    static const char *const names[] = {"chosen", "cached", "direct", "in order", "cuFile"};
     static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 70000, (1 << 20) + 3};
     static const size_t elems[] = {1, 7, 4096};
     size_t k, wrong = 0;
@@ -634,6 +634,9 @@ int main(void) {
     test_ways(SPIPE_FILE_CACHED, 1);
     test_ways(SPIPE_FILE_DIRECT, 0);
     test_ways(SPIPE_FILE_ORDERED, 0);
+#if !defined(__HOSTCUDA__) /* cuFile knows no memory of hostcuda's; see tests/host/test_cufile.cu */
+    test_ways(SPIPE_FILE_GPU, 0);
+#endif
     test_header();
     test_small();
     test_chosen();

@@ -76,6 +76,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
 SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
     const spipe_kind_t kind = p->request.desc.buffers[i].kind;
     if (kind == SPIPE_RESIDENT) return 0;
+    if (p->request.desc.buffers[i].on_device) return 1;
     return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
