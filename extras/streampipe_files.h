@@ -132,12 +132,13 @@ typedef struct spipe_file {
     const char *path;     /* as given; kept, not copied */
     spipe_file_way_t way; /* (default: SPIPE_FILE_AUTO; adding the file decides) */
     size_t offset;        /* where the elements begin (default: 0) */
-    size_t bytes;         /* input: bytes from there on (default: all; of a pipe, those that were
-                             read). Output: where it ends so far */
+    size_t bytes;         /* input: bytes from there on (default: all), and after a run in order
+                             those that were read. Output: where it ends so far */
     size_t last_bytes;    /* input: bytes of the last element that are the file's */
     size_t elem_bytes;    /* as added */
     int fd;               /* the descriptor; -1 = none */
     int direct;           /* private, as all below: another, for reading past the page cache */
+    size_t size, most;    /* when it was opened; bytes that are read in order */
     size_t align;         /* of direct reads */
     spipe_priv_cufile_t cufile;
     int regular, nameless, ended;
@@ -171,8 +172,8 @@ SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *p
     where count is set, so add it after the inputs.
 
     d          in/out  from spipe_desc_default.
-    file       in/out  kept: must live, and stay open, as long as pipelines of d run. A pipe can be
-                       read only once, so only by one run.
+    file       in/out  kept: must live, and stay open, as long as pipelines of d run. What is read
+                       in order can be read by one run only; a file once more if it is added anew.
     elem_bytes bytes   of one element, 1 or more.
     Returns    the buffer's number; -1 on a mistake, which the run then reports in words.
     Blocks     output: as the file system does.   Threads  one.   Callback  no.   Capture  yes.
@@ -459,14 +460,18 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
                                              void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     unsigned char *to = (unsigned char *)dst;
-    const size_t all = max_count * f->elem_bytes;
+    const size_t room = max_count * f->elem_bytes, left = f->most - f->bytes;
+    const size_t all = room < left ? room : left;
     size_t n = 0;
     while (n < all && !f->ended) {
         const size_t want = spipe_priv_file_most(all - n);
         const long long got = (long long)read(f->fd, to + n, (unsigned)want);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return spipe_priv_file_bad(f, "reading", f->offset + f->bytes + n, strerror(errno));
+        if (got < 0 || (got == 0 && f->regular)) {
+            return spipe_priv_file_bad(f, "reading", f->offset + f->bytes + n,
+                                       got < 0 ? strerror(errno)
+                                               : "it became shorter while it was read");
+        }
         f->ended = got == 0;
         n += (size_t)got;
     }
@@ -545,6 +550,18 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
 }
 
+/* Whether a file is as long as it says. Those of /sys say a page, and have no blocks. */
+SPIPE_API int spipe_priv_file_is_long(int fd, const struct stat *st) {
+#if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
+    char last;
+    if (st->st_blocks == 0 && pread(fd, &last, 1, st->st_size - 1) == 0) return 0;
+#else
+    (void)fd;
+    (void)st;
+#endif
+    return 1;
+}
+
 SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
                                       spipe_failure_t *failure) {
     struct stat st;
@@ -562,7 +579,8 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EISDIR);
     }
     file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* those of /proc have no size */
-    if (file->regular) file->bytes = (size_t)st.st_size;
+    if (file->regular && !spipe_priv_file_is_long(file->fd, &st)) file->regular = 0;
+    if (file->regular) file->bytes = file->size = (size_t)st.st_size;
     if (file->regular && strcmp(path, "-") == 0) { /* it may have been read from already */
         const off_t at = lseek(file->fd, 0, SEEK_CUR);
         file->offset = at > 0 && at <= st.st_size ? (size_t)at : 0;
@@ -789,9 +807,24 @@ SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const ch
     return spipe_priv_mistake(d, f->words);
 }
 
+/* What is wrong with the part of an input that is wanted; NULL = nothing. If only the offset was
+   assigned, it is what lies behind that. */
+SPIPE_API const char *spipe_priv_file_part(spipe_file_t *f) {
+    if (!f->regular) {
+        f->most = f->bytes > 0 ? f->bytes : SIZE_MAX;
+        return f->offset > 0 ? "an offset is only for a file that has places, and is not empty"
+                             : NULL;
+    }
+    if (f->offset > f->size) return "it ends before the offset";
+    if (f->bytes == f->size) f->bytes -= f->offset;
+    if (f->bytes > f->size - f->offset) return "it ends before the last of these bytes";
+    f->most = f->bytes;
+    return NULL;
+}
+
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     const size_t elem = elem_bytes > 0 ? elem_bytes : 1;
-    const char *how = "file, in order: one thread reads";
+    const char *wrong, *how = "file, in order: one thread reads";
     size_t count;
     int i;
     if (!spipe_priv_begun(d)) return -1;
@@ -799,10 +832,13 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
         return spipe_priv_file_mistake(d, file && file->fd >= 0 ? file : NULL,
                                        "it was created to be written; open one to be read");
     }
+    wrong = spipe_priv_file_part(file);
+    if (wrong) return spipe_priv_file_mistake(d, file, wrong);
     file->elem_bytes = elem;
     if (!file->regular) file->way = SPIPE_FILE_ORDERED;
     if (file->way == SPIPE_FILE_ORDERED) {
         if (file->regular) (void)lseek(file->fd, (off_t)file->offset, SEEK_SET);
+        if (file->regular) file->ended = 0;
         file->bytes = 0;
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
     } else {
@@ -829,10 +865,13 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
     int i;
     if (!spipe_priv_begun(d)) return -1;
     if (!file || file->fd < 0) return spipe_priv_file_mistake(d, NULL, NULL);
-    file->elem_bytes = elem_bytes;
     if (file->regular && !file->part) {
         return spipe_priv_file_mistake(d, file, "it was opened to be read, or is committed");
     }
+    if (!file->regular && file->offset > 0) {
+        return spipe_priv_file_mistake(d, file, "an offset is only for a file that has places");
+    }
+    file->elem_bytes = elem_bytes;
     if (!file->regular) file->way = SPIPE_FILE_ORDERED;
     if (file->way == SPIPE_FILE_ORDERED) {
         i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes);

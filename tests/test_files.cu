@@ -143,6 +143,10 @@ static int turned(size_t from, size_t bytes) {
     return 1;
 }
 
+static int says(const char *text, const char *a, const char *b) {
+    return text && strstr(text, a) && strstr(text, b);
+}
+
 static void test_ways(spipe_file_way_t way, int shortened_calls) {
     static const char *const names[] = {"chosen", "cached", "direct", "in order", "cuFile"};
     static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 70000, (1 << 20) + 3};
@@ -164,10 +168,6 @@ static void test_ways(spipe_file_way_t way, int shortened_calls) {
         w.in.way = way;
         w.in.offset = skip;
         w.in.bytes = used;
-        if (way == SPIPE_FILE_ORDERED && part == 2) { /* it has no end before the file's */
-            end(&w);
-            continue;
-        }
         if (elem * 16 < used) w.d.chunk = used / elem / 16;
         add(&w, elem);
         const cudaError_t e = spipe_run(&w.d, &w.r);
@@ -186,6 +186,101 @@ static void test_ways(spipe_file_way_t way, int shortened_calls) {
     is_short = 0;
     tap_ok(wrong == 0 && num_in_folder() == 1, "%s%s: every byte arrives, nothing else is left",
            names[way], shortened_calls ? ", short and interrupted calls" : "");
+}
+
+/* ---- Parts of files -------------------------------------------------------------------------- */
+/* Adds a part of a file of 1000 bytes, with what the user assigned; SIZE_MAX = nothing. */
+static void test_part(spipe_file_way_t way, size_t offset, size_t bytes, size_t used,
+                      const char *wrong) {
+    world_t w;
+    int again, good = 1;
+    write_file(in_name, 1000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    for (again = 0; again < 2 && !wrong; ++again) { /* added anew it is read again */
+        w.d = spipe_desc_default();
+        w.in.way = way;
+        if (offset != SIZE_MAX) w.in.offset = offset;
+        if (bytes != SIZE_MAX) w.in.bytes = bytes;
+        add(&w, 10);
+        good &= spipe_run(&w.d, &w.r) == cudaSuccess && w.in.bytes == used;
+    }
+    if (!wrong) {
+        good = good && spipe_file_commit(&w.out, used, NULL) == cudaSuccess;
+        good = good && read_file(out_name) == (long)used && turned(w.in.offset, used);
+        tap_ok(good, "way %d: from %zu on are %zu bytes, also if it is added again: %s", (int)way,
+               w.in.offset, used, w.r.failure.message);
+    } else {
+        w.in.way = way;
+        w.in.offset = offset;
+        if (bytes != SIZE_MAX) w.in.bytes = bytes;
+        const int added = spipe_add_file_input(&w.d, &w.in, 10);
+        tap_ok(added == -1 && says(w.d.problem, in_name, wrong), "%s",
+               w.d.problem ? w.d.problem : "");
+    }
+    end(&w);
+    (void)remove(out_name);
+}
+
+static void test_parts(void) {
+    static const spipe_file_way_t ways[] = {SPIPE_FILE_CACHED, SPIPE_FILE_ORDERED};
+    size_t k;
+    for (k = 0; k < 2; ++k) {
+        test_part(ways[k], SIZE_MAX, SIZE_MAX, 1000, NULL);
+        test_part(ways[k], 300, SIZE_MAX, 700, NULL);
+        test_part(ways[k], SIZE_MAX, 77, 77, NULL);
+        test_part(ways[k], 300, 77, 77, NULL);
+        test_part(ways[k], 1000, SIZE_MAX, 0, NULL);
+        test_part(ways[k], 1001, SIZE_MAX, 0, "ends before the offset");
+        test_part(ways[k], 300, 701, 0, "ends before the last");
+        test_part(ways[k], 300, SIZE_MAX - 5, 0, "ends before the last");
+    }
+}
+
+/* Places behind 4 GiB, in files that hold nearly nothing. */
+static void test_behind_4_gib(spipe_file_way_t way) {
+    const size_t place = ((size_t)1 << 32) - 5000, bytes = 20000;
+    const int fd = open(in_name, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    world_t w;
+    if (sizeof(off_t) < 8 || pwrite(fd, data, bytes, (off_t)place) != (ssize_t)bytes) {
+        tap_skip("places behind 4 GiB", "the file system has no such files");
+        (void)close(fd);
+        return;
+    }
+    (void)close(fd);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    const size_t whole = w.in.bytes;
+    w.in.way = way;
+    w.in.offset = place;
+    w.out.offset = place + 1;
+    add(&w, 10);
+    const int right = spipe_run(&w.d, &w.r) == cudaSuccess && w.out.bytes == place + 1 + bytes &&
+                      pread(w.out.fd, seen, bytes, (off_t)place + 1) == (ssize_t)bytes;
+    tap_ok(right && whole == place + bytes && w.in.bytes == bytes && turned(0, bytes),
+           "way %d: from byte %zu on of a file of %zu: %s", (int)way, place, whole,
+           w.r.failure.message);
+    end(&w);
+}
+
+/* One that says another length than it has, and a terminal's. */
+static void test_of_the_system(void) {
+    static const char *const names[] = {"/proc/self/status",
+                                        "/sys/kernel/mm/transparent_hugepage/enabled",
+                                        "/sys/class/net/lo/mtu"};
+    size_t k;
+    for (k = 0; k < 3; ++k) {
+        const long bytes = read_file(names[k]);
+        world_t w;
+        if (bytes < 0) {
+            tap_skip("a file of the system's", names[k]);
+            continue;
+        }
+        SPIPE_CHECK(begin(&w, names[k], out_name));
+        add(&w, 10);
+        const cudaError_t e = spipe_run(&w.d, &w.r);
+        tap_ok(e == cudaSuccess && w.in.bytes > 0 && (k == 0 || w.in.bytes == (size_t)bytes),
+               "%s: %zu bytes, read in order: %s", names[k], w.in.bytes, w.r.failure.message);
+        end(&w);
+    }
 }
 
 /* ---- Pipes ----------------------------------------------------------------------------------- */
@@ -214,6 +309,14 @@ static void test_pipes(size_t bytes, size_t elem) {
     SPIPE_CHECK(begin(&w, in_name, out_name));
     add(&w, elem);
     tap_ok(w.d.count == SPIPE_AUTO && w.in.way == SPIPE_FILE_ORDERED, "a pipe has no length");
+    w.in.offset = w.out.offset = 1;
+    spipe_desc_t d = spipe_desc_default();
+    const int in = spipe_add_file_input(&d, &w.in, 1);
+    d = spipe_desc_default();
+    const int out = spipe_add_file_output(&d, &w.out, 1);
+    tap_ok(in == -1 && out == -1 && strstr(d.problem, "an offset"), "nor places: %s",
+           d.problem ? d.problem : "");
+    w.in.offset = w.out.offset = 0;
     e = spipe_run(&w.d, &w.r);
     if (e == cudaSuccess) e = spipe_file_commit(&w.out, SPIPE_AUTO, NULL);
     end(&w);
@@ -228,10 +331,6 @@ static void test_pipes(size_t bytes, size_t elem) {
 }
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
-static int says(const char *text, const char *a, const char *b) {
-    return strstr(text, a) && strstr(text, b);
-}
-
 static void test_errors(int number, int writing, int short_calls) {
     static const size_t bytes[] = {0, 1, 9999, 10000, 65432, 99999};
     int k, good = 0;
@@ -638,6 +737,11 @@ int main(void) {
     test_ways(SPIPE_FILE_GPU, 0);
 #endif
     test_header();
+    test_parts();
+    test_behind_4_gib(SPIPE_FILE_CACHED);
+    test_behind_4_gib(SPIPE_FILE_DIRECT);
+    test_behind_4_gib(SPIPE_FILE_ORDERED);
+    test_of_the_system();
     test_small();
     test_chosen();
     test_straight(0, 0, 64, 20544, 2);
