@@ -50,8 +50,15 @@ static inline int test_access(const char *path, int mode) {
     return no_nameless ? fail_with(ENOENT) : access(path, mode);
 }
 
+static int no_direct; /* 1 = the file system refuses O_DIRECT */
+
+static inline int test_open(const char *path, int flags, int mode = 0) {
+    return no_direct && (flags & O_DIRECT) ? fail_with(EINVAL) : open(path, flags, mode);
+}
+
 #include "pipe_common.h"
 #define access test_access
+#define open   test_open
 #define pread  test_pread
 #define pwrite test_pwrite
 #include "streampipe_files.h"
@@ -59,6 +66,7 @@ static inline int test_access(const char *path, int mode) {
 #include "hostcuda.h"
 #endif
 #undef access
+#undef open
 #undef pread
 #undef pwrite
 #include "streampipe_devices.h"
@@ -581,6 +589,23 @@ static void test_straight(size_t offset, size_t halo, size_t elem, size_t chunk,
     (void)remove(out_name);
 }
 
+static void test_no_direct(void) {
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = SPIPE_FILE_DIRECT;
+    no_direct = 1;
+    add(&w, 10);
+    no_direct = 0;
+    const int right = spipe_run(&w.d, &w.r) == cudaSuccess &&
+                      spipe_file_commit(&w.out, SPIPE_AUTO, NULL) == cudaSuccess &&
+                      read_file(out_name) == 100000 && turned(0, 100000);
+    tap_ok(right && w.in.way == SPIPE_FILE_CACHED, "a file system without O_DIRECT: %s",
+           w.r.why_staging);
+    end(&w);
+    (void)remove(out_name);
+}
+
 /* Reading past the cache opens the file by its name again. */
 static void test_other_file_of_that_name(void) {
     char moved[160];
@@ -749,6 +774,7 @@ int main(void) {
     test_straight(0, 3, 4096, 320, 2);    /* a halo of whole pages */
     test_straight(100, 0, 128, 10240, 0); /* places that are not of whole pages */
     test_straight(0, 5, 1000, 1310, 1);   /* in the first chunk, no other */
+    test_no_direct();
     test_other_file_of_that_name();
     test_names();
     test_temporary_name();
