@@ -578,6 +578,9 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
     if (S_ISDIR(st.st_mode)) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EISDIR);
     }
+    if ((off_t)(size_t)st.st_size != st.st_size) {
+        return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EFBIG);
+    }
     file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* those of /proc have no size */
     if (file->regular && !spipe_priv_file_is_long(file->fd, &st)) file->regular = 0;
     if (file->regular) file->bytes = file->size = (size_t)st.st_size;
@@ -938,6 +941,10 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
     if (!file->part) return cudaSuccess;
     if (bytes > file->bytes) bytes = file->bytes;
     failed = ftruncate(file->fd, (off_t)bytes);
+#if !defined(                                                                                      \
+    _WIN32) /* a file system that writes later, as NFS, says at a close what it could not */
+    if (!failed) failed = close(dup(file->fd));
+#endif
     if (!failed && file->nameless) failed = spipe_priv_file_name(file);
 #if defined(_WIN32)
     if (!failed) failed = close(file->fd);

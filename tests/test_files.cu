@@ -56,8 +56,17 @@ static inline int test_open(const char *path, int flags, int mode = 0) {
     return no_direct && (flags & O_DIRECT) ? fail_with(EINVAL) : open(path, flags, mode);
 }
 
+static int bad_close; /* the next close fails with this */
+
+static inline int test_close(int fd) {
+    const int number = bad_close, failed = close(fd);
+    bad_close = 0;
+    return number ? fail_with(number) : failed;
+}
+
 #include "pipe_common.h"
 #define access test_access
+#define close  test_close
 #define open   test_open
 #define pread  test_pread
 #define pwrite test_pwrite
@@ -66,6 +75,7 @@ static inline int test_open(const char *path, int flags, int mode = 0) {
 #include "hostcuda.h"
 #endif
 #undef access
+#undef close
 #undef open
 #undef pread
 #undef pwrite
@@ -73,6 +83,7 @@ static inline int test_open(const char *path, int flags, int mode = 0) {
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -246,10 +257,12 @@ static void test_parts(void) {
 
 /* Places behind 4 GiB, in files that hold nearly nothing. */
 static void test_behind_4_gib(spipe_file_way_t way) {
-    const size_t place = ((size_t)1 << 32) - 5000, bytes = 20000;
+    const uint64_t behind = ((uint64_t)1 << 32) - 5000;
+    const size_t place = (size_t)behind, bytes = 20000;
     const int fd = open(in_name, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     world_t w;
-    if (sizeof(off_t) < 8 || pwrite(fd, data, bytes, (off_t)place) != (ssize_t)bytes) {
+    if (sizeof(off_t) < 8 || place != behind ||
+        pwrite(fd, data, bytes, (off_t)place) != (ssize_t)bytes) {
         tap_skip("places behind 4 GiB", "the file system has no such files");
         (void)close(fd);
         return;
@@ -418,6 +431,52 @@ static void test_limit(void) {
            "no more may be written: %s", w.r.failure.message);
     end(&w);
     tap_ok(num_in_folder() == 1, "and nothing is left");
+}
+
+/* What a file system that writes later could not write. */
+static void test_late_error(void) {
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    add(&w, 10);
+    SPIPE_CHECK(spipe_run(&w.d, &w.r));
+    bad_close = EDQUOT;
+    const cudaError_t e = spipe_file_commit(&w.out, SPIPE_AUTO, &w.f);
+    tap_ok(e == cudaErrorOperatingSystem && says(w.f.message, out_name, strerror(EDQUOT)) &&
+               read_file(out_name) == -1 && num_in_folder() == 1,
+           "an error that is told late: %s", w.f.message);
+    end(&w);
+}
+
+/* A disk that has no room, as its size is known before the run, or in the middle. */
+static void test_small_disk(void) {
+    char disk[128], small[160];
+    world_t w;
+    snprintf(disk, sizeof disk, "%s/disk", folder);
+    snprintf(small, sizeof small, "%s/out", disk);
+    write_file(in_name, 100000);
+    if (mkdir(disk, 0700) != 0 || mount("none", disk, "tmpfs", 0, "size=64k") != 0) {
+        tap_skip("a disk that fills", "no small file system can be mounted");
+        (void)rmdir(disk);
+        return;
+    }
+    SPIPE_CHECK(begin(&w, in_name, small));
+    add(&w, 10);
+    cudaError_t e = spipe_run(&w.d, &w.r);
+    tap_ok(e == cudaErrorInvalidValue && says(w.r.failure.message, "no space left", small),
+           "a disk without room: %s", w.r.failure.message);
+    end(&w);
+    SPIPE_CHECK(begin(&w, in_name, small));
+    w.in.way = SPIPE_FILE_ORDERED; /* so that its length is not known */
+    w.d.chunk = 100;
+    add(&w, 10);
+    e = spipe_run(&w.d, &w.r);
+    tap_ok(e == cudaErrorOperatingSystem && says(w.r.failure.message, small, strerror(ENOSPC)) &&
+               w.r.failure.chunk == 65 && w.r.failure.chunks_whole == 65,
+           "a disk that fills: %s", w.r.failure.message);
+    end(&w);
+    tap_ok(rmdir(small) != 0 && errno == ENOENT, "and nothing is left there");
+    if (umount(disk) != 0 || rmdir(disk) != 0) exit(99);
 }
 
 static void test_full(void) {
@@ -787,6 +846,8 @@ int main(void) {
     test_shrinks(SPIPE_FILE_CACHED);
     test_shrinks(SPIPE_FILE_DIRECT);
     test_limit();
+    test_late_error();
+    test_small_disk();
     test_full();
     test_opening();
     test_pipes(100000, 1);
