@@ -13,6 +13,7 @@
 static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
 static int bad_errno;                /* ... with this */
 static int is_short;                 /* 1 = calls do a part, and are interrupted now and then */
+static std::atomic<int> num_reads;   /* of more than a byte */
 static int no_nameless;              /* 1 = the system has no nameless files */
 static std::atomic<int> in_blocks, in_slots; /* reads past the page cache, of a MiB and of more */
 
@@ -36,6 +37,7 @@ static int shortened(size_t *n, off_t at) {
 
 static inline ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
     const ssize_t got = shortened(&n, at) ? -1 : pread(fd, to, n, at);
+    num_reads += n > 1;
     if (got >= 1 << 20 && (fcntl(fd, F_GETFL) & O_DIRECT))
         ++(got == 1 << 20 ? in_blocks : in_slots);
     return got;
@@ -799,11 +801,15 @@ static void test_again(void) {
     SPIPE_CHECK(begin(&w, in_name, out_name));
     spipe_devices_list(&w.d, list, 3);
     w.d.chunk = 1000;
+    w.in.way = SPIPE_FILE_CACHED;
     add(&w, 16);
+    num_reads = 0;
     SPIPE_CHECK(spipe_run(&w.d, &w.r));
     SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
     end(&w);
-    tap_ok(read_file(out_name) == 1 << 20 && turned(0, 1 << 20), "three GPUs share a file");
+    tap_ok(read_file(out_name) == 1 << 20 && turned(0, 1 << 20) && num_reads == 66,
+           "three GPUs share a file, and each of 66 chunks is read once: %d reads",
+           num_reads.load());
     (void)remove(out_name);
 }
 
