@@ -324,7 +324,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] && !b->on_device) continue;
+        if (!slot->pin_in[i] && (b->kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
         if (b->kind == SPIPE_SOURCE && !b->filler) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
         if (b->filler)
