@@ -536,6 +536,49 @@ static void test_opening(void) {
     spipe_file_close(&f);
 }
 
+/* A loop that pulls takes every chunk of a file; where the file ends too early, next has the
+   sentence, and the chunks before are whole. */
+static void test_pull(spipe_file_way_t way, int cut) {
+    size_t taken = 0;
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    spipe_chunk_t c;
+    world_t w;
+    cudaError_t e;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = way;
+    w.d.chunk = 1000;
+    w.d.depth = 2;
+    add(&w, 10);
+    w.d.num_stages = 0;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (;;) {
+        e = spipe_next(p, stream, &c);
+        if (e != cudaSuccess || c.count == 0) break;
+        SPIPE_CHECK(turn_stage(&c, NULL));
+        SPIPE_CHECK(spipe_release(p, stream));
+        if (cut && taken == 0 && truncate(in_name, 50000) != 0) exit(99);
+        ++taken;
+    }
+    const spipe_failure_t f = *spipe_pipeline_failure(p);
+    if (cut) {
+        tap_ok(e == cudaErrorOperatingSystem && taken <= 5 && f.chunk == 5 &&
+                   f.chunks_whole == taken && says(f.message, "at byte 50000", in_name),
+               "a loop that pulls, %zu chunks before the file ends: %s", taken, f.message);
+    } else {
+        const int right = e == cudaSuccess && taken == 10 &&
+                          spipe_file_commit(&w.out, SPIPE_AUTO, NULL) == cudaSuccess &&
+                          read_file(out_name) == 100000 && turned(0, 100000);
+        tap_ok(right, "a loop that pulls a file, way %d: right", (int)way);
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    end(&w);
+    (void)remove(out_name);
+}
+
 /* ---- Headers --------------------------------------------------------------------------------- */
 static void test_header(void) {
     spipe_failure_t why;
@@ -851,6 +894,10 @@ int main(void) {
     test_errors(ENOSPC, 1, 1);
     test_shrinks(SPIPE_FILE_CACHED);
     test_shrinks(SPIPE_FILE_DIRECT);
+    test_pull(SPIPE_FILE_CACHED, 0);
+    test_pull(SPIPE_FILE_DIRECT, 0);
+    test_pull(SPIPE_FILE_ORDERED, 0);
+    test_pull(SPIPE_FILE_CACHED, 1);
     test_limit();
     test_late_error();
     test_small_disk();
