@@ -2560,9 +2560,9 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them (`make bench-versus`), adjusted on 2026-11-24
-           like start_s, and not run since; memory_uncached fits
-           `make bench-sweep`, staged_s tests/bench/versus.cu and tests/bench/bench.cu. */
+           with touching the slots and freeing them: like start_s it fits `make bench-versus` of
+           2026-11-24. memory_uncached fits `make bench-sweep`; staged_s fits `make bench-versus`
+           and `make bench`. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
@@ -4277,6 +4277,7 @@ typedef struct spipe_priv_op {
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: spipe_priv_step_t, and a stage or -1 */
     int out, num;           /* 1 = from the device; copies to issue as one */
+    int counts;             /* of a checked run: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
@@ -4291,6 +4292,8 @@ typedef struct spipe_priv_program {
     size_t num_ops;  /* of a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
     int one_stream, watched; /* what it was written for */
+    int copies_together;     /* copies of one direction may go in one call, but for a capture */
+    int turns;               /* runs beside it have their turn between two batches */
     size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
                                 for each, as the end of a batch says nothing of other slots */
     size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
@@ -5913,6 +5916,14 @@ enum {
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
 };
 
+/* What a checked run counts when it has waited for a step. */
+enum {
+    SPIPE_PRIV_COUNTS_NOTHING,
+    SPIPE_PRIV_COUNTS_COPIED_IN, /* the slot may be filled again */
+    SPIPE_PRIV_COUNTS_DRAINABLE, /* the slot may be drained */
+    SPIPE_PRIV_COUNTS_WHOLE      /* the batch is whole */
+};
+
 /* Where operations are written to; beyond capacity they are only counted. */
 typedef struct spipe_priv_writer {
     spipe_priv_pipeline_t *p;
@@ -6120,6 +6131,13 @@ SPIPE_PRIV_RARE void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     }
 }
 
+SPIPE_PRIV_RARE int spipe_priv_counts_after(const spipe_priv_pipeline_t *p, int step) {
+    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+    if (step == SPIPE_PRIV_STEP_IN && refills) return SPIPE_PRIV_COUNTS_COPIED_IN;
+    if (step != SPIPE_PRIV_STEP_OUT) return SPIPE_PRIV_COUNTS_NOTHING;
+    return p->route.drains ? SPIPE_PRIV_COUNTS_DRAINABLE : SPIPE_PRIV_COUNTS_WHOLE;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     spipe_priv_program_t *g = &p->program;
@@ -6134,9 +6152,17 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
         w->step = what;
         spipe_priv_write_step(w, s);
         if (!p->request.desc.checked) continue;
-        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on));
+        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on))->counts =
+            spipe_priv_counts_after(p, what);
     }
     g->num_ops = g->step_start[i] = w->num_ops - before;
+}
+
+/* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
+   sanitizer does not see them. */
+SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
+    if (p->route.pageable_copies || p->request.sanitized) return 0;
+    return p->request.facts.driver_version >= 12080;
 }
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns
@@ -6148,6 +6174,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     w.p = p;
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
+    g->copies_together = spipe_priv_copies_together(p);
+    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
+               p->route.refill == SPIPE_PRIV_REFILL_NEVER;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;
@@ -7569,13 +7598,6 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
                            n, cudaMemcpyDefault, op->stream);
 }
 
-/* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
-   nothing, and a sanitizer does not see them. */
-SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->run.mode == SPIPE_PRIV_CAPTURED || p->route.pageable_copies) return 0;
-    return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
-}
-
 #if CUDART_VERSION >= 12080
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p,
                                                       const spipe_priv_op_t *op,
@@ -7607,7 +7629,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_at_t *at) {
     int k;
 #if CUDART_VERSION >= 12080
-    if (spipe_priv_copies_together(p)) return spipe_priv_issue_together(p, op, at);
+    if (p->program.copies_together && p->run.mode != SPIPE_PRIV_CAPTURED) {
+        return spipe_priv_issue_together(p, op, at);
+    }
 #endif
     for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
     return cudaSuccess;
@@ -7618,15 +7642,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
     const size_t batches = at->batch + 1;
-    const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
-    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (p->run.mode == SPIPE_PRIV_CAPTURED) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    if (first && refills) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches);
-    if (last && p->route.drains) spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches);
-    if (last && !p->route.drains && p->run.mode == SPIPE_PRIV_WAITED_FOR) {
-        p->run.at.completed = batches;
+    switch (op->counts) {
+    case SPIPE_PRIV_COUNTS_COPIED_IN: spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches); break;
+    case SPIPE_PRIV_COUNTS_DRAINABLE: spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches); break;
+    case SPIPE_PRIV_COUNTS_WHOLE:
+        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) p->run.at.completed = batches;
+        break;
+    default: break;
     }
     return cudaSuccess;
 }
@@ -10048,9 +10073,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (issued == 0 || run->mode != SPIPE_PRIV_WAITED_FOR || run->one_stream) return;
-    if (p->plan.schedule != SPIPE_ENGINES || p->route.refill != SPIPE_PRIV_REFILL_NEVER) return;
-    if (issued >= run->num_batches) return;
+    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR) return;
+    if (issued == 0 || issued >= run->num_batches) return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 

@@ -11,7 +11,7 @@
     Expect      (hostcuda)
                 a stage that synchronises: 0.255 ms, 34 % of what can overlap does
                 two chunks in one slot: 0.255 ms, 0 % of what can overlap does
-                copies in waited 1 times for a free slot, 33 % of the time in all: use a depth of
+                copies in waited 1 time for a free slot, 33 % of the time in all: use a depth of
                 more than 1
                 all left to the library: 0.136 ms, 81 % of what can overlap does
                 right: the CPU finds the same                                                     */

@@ -355,18 +355,19 @@ SPIPE_API size_t spipe_priv_team_claim(spipe_priv_pipeline_t *p, int have) {
 }
 
 /* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
-/* Whether a chunk has been returned, and will be done in the next round. */
-SPIPE_API int spipe_priv_team_has_returned(const spipe_priv_team_t *t, size_t chunk) {
+/* Whether no GPU will do a chunk in this round: it was returned, or is lost. */
+SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk) {
     size_t k;
     for (k = 0; t->halted && k < t->returned.num; ++k) {
         if (t->returned.at[k] == chunk) return 1;
     }
-    return 0;
+    return chunk >= t->first_lost;
 }
 
 /* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
-   the turn cannot come: a chunk before it is lost, or was returned and will be done in the next
-   round. As long as a GPU has the chunk whose turn it is, it waits. */
+   the turn cannot come, as no GPU has the chunk whose turn it is. As long as one has it the others
+   wait, also after the run has failed elsewhere: what lies before a failure is brought to its
+   end. */
 SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
                                            void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
@@ -377,7 +378,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     cudaError_t e;
     int mine;
     spipe_priv_lock(t->sync);
-    while (*turn != chunk && !t->over && !spipe_priv_team_has_returned(t, *turn)) {
+    while (*turn != chunk && !spipe_priv_team_left_out(t, *turn)) {
         spipe_priv_wait(t->sync);
     }
     mine = *turn == chunk;

@@ -880,9 +880,10 @@ SPIPE_API void spipe_priv_judge_chunks(spipe_report_t *r, const spipe_priv_pipel
     }
     if (rec->slot_ms > 0.1 * r->timed_ms && !(p->route.refill != SPIPE_PRIV_REFILL_NEVER)) {
         spipe_priv_add_cause(r, SPIPE_CAUSE_DEPTH,
-                             "copies in waited %zu times for a free slot, %.0f %% of the time in "
+                             "copies in waited %zu time%s for a free slot, %.0f %% of the time in "
                              "all: use a depth of more than %zu",
-                             rec->slot_waits, 100.0 * rec->slot_ms / r->timed_ms, p->plan.depth);
+                             rec->slot_waits, rec->slot_waits == 1 ? "" : "s",
+                             100.0 * rec->slot_ms / r->timed_ms, p->plan.depth);
     }
 }
 

@@ -46,9 +46,9 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
         /* H200, PCIe 5.0 x16, 16 CPUs, driver 580.159, CUDA 13.0, 2026-11-23: `make bench-costs`.
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
-           with touching the slots and freeing them (`make bench-versus`), adjusted on 2026-11-24
-           like start_s, and not run since; memory_uncached fits
-           `make bench-sweep`, staged_s tests/bench/versus.cu and tests/bench/bench.cu. */
+           with touching the slots and freeing them: like start_s it fits `make bench-versus` of
+           2026-11-24. memory_uncached fits `make bench-sweep`; staged_s fits `make bench-versus`
+           and `make bench`. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,

@@ -46,13 +46,6 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_copy(spipe_priv_pipeline_t *p,
                            n, cudaMemcpyDefault, op->stream);
 }
 
-/* Whether the copies of one direction may go in one call: a capture cannot, pageable memory gains
-   nothing, and a sanitizer does not see them. */
-SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->run.mode == SPIPE_PRIV_CAPTURED || p->route.pageable_copies) return 0;
-    return p->request.facts.driver_version >= 12080 && !p->request.sanitized;
-}
-
 #if CUDART_VERSION >= 12080
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p,
                                                       const spipe_priv_op_t *op,
@@ -84,7 +77,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_at_t *at) {
     int k;
 #if CUDART_VERSION >= 12080
-    if (spipe_priv_copies_together(p)) return spipe_priv_issue_together(p, op, at);
+    if (p->program.copies_together && p->run.mode != SPIPE_PRIV_CAPTURED) {
+        return spipe_priv_issue_together(p, op, at);
+    }
 #endif
     for (k = 0; k < op->num; ++k) SPIPE_TRY(spipe_priv_issue_copy(p, &op[1 + k], at));
     return cudaSuccess;
@@ -95,15 +90,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
                                                   const spipe_priv_op_t *op,
                                                   const spipe_priv_at_t *at) {
     const size_t batches = at->batch + 1;
-    const int first = op->step == SPIPE_PRIV_STEP_IN, last = op->step == SPIPE_PRIV_STEP_OUT;
-    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
     if (p->run.mode == SPIPE_PRIV_CAPTURED) return cudaSuccess;
     SPIPE_TRY(cudaStreamSynchronize(op->stream));
     SPIPE_TRY(spipe_priv_check_after(p, op, at));
-    if (first && refills) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches);
-    if (last && p->route.drains) spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches);
-    if (last && !p->route.drains && p->run.mode == SPIPE_PRIV_WAITED_FOR) {
-        p->run.at.completed = batches;
+    switch (op->counts) {
+    case SPIPE_PRIV_COUNTS_COPIED_IN: spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches); break;
+    case SPIPE_PRIV_COUNTS_DRAINABLE: spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches); break;
+    case SPIPE_PRIV_COUNTS_WHOLE:
+        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) p->run.at.completed = batches;
+        break;
+    default: break;
     }
     return cudaSuccess;
 }

@@ -211,9 +211,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
     const spipe_priv_run_t *run = &p->run;
-    if (issued == 0 || run->mode != SPIPE_PRIV_WAITED_FOR || run->one_stream) return;
-    if (p->plan.schedule != SPIPE_ENGINES || p->route.refill != SPIPE_PRIV_REFILL_NEVER) return;
-    if (issued >= run->num_batches) return;
+    if (!p->program.turns || run->mode != SPIPE_PRIV_WAITED_FOR) return;
+    if (issued == 0 || issued >= run->num_batches) return;
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 

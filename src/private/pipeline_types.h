@@ -170,6 +170,7 @@ typedef struct spipe_priv_op {
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: spipe_priv_step_t, and a stage or -1 */
     int out, num;           /* 1 = from the device; copies to issue as one */
+    int counts;             /* of a checked run: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
@@ -184,6 +185,8 @@ typedef struct spipe_priv_program {
     size_t num_ops;  /* of a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
     int one_stream, watched; /* what it was written for */
+    int copies_together;     /* copies of one direction may go in one call, but for a capture */
+    int turns;               /* runs beside it have their turn between two batches */
     size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
                                 for each, as the end of a batch says nothing of other slots */
     size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */

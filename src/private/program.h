@@ -18,6 +18,14 @@ enum {
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
 };
 
+/* What a checked run counts when it has waited for a step. */
+enum {
+    SPIPE_PRIV_COUNTS_NOTHING,
+    SPIPE_PRIV_COUNTS_COPIED_IN, /* the slot may be filled again */
+    SPIPE_PRIV_COUNTS_DRAINABLE, /* the slot may be drained */
+    SPIPE_PRIV_COUNTS_WHOLE      /* the batch is whole */
+};
+
 /* Where operations are written to; beyond capacity they are only counted. */
 typedef struct spipe_priv_writer {
     spipe_priv_pipeline_t *p;
@@ -225,6 +233,13 @@ SPIPE_PRIV_RARE void spipe_priv_write_step(spipe_priv_writer_t *w, int s) {
     }
 }
 
+SPIPE_PRIV_RARE int spipe_priv_counts_after(const spipe_priv_pipeline_t *p, int step) {
+    const int refills = p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+    if (step == SPIPE_PRIV_STEP_IN && refills) return SPIPE_PRIV_COUNTS_COPIED_IN;
+    if (step != SPIPE_PRIV_STEP_OUT) return SPIPE_PRIV_COUNTS_NOTHING;
+    return p->route.drains ? SPIPE_PRIV_COUNTS_DRAINABLE : SPIPE_PRIV_COUNTS_WHOLE;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     spipe_priv_program_t *g = &p->program;
@@ -239,9 +254,17 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
         w->step = what;
         spipe_priv_write_step(w, s);
         if (!p->request.desc.checked) continue;
-        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on));
+        spipe_priv_write(w, SPIPE_PRIV_OP_SYNC, s, spipe_priv_stream_for(p, w->row, on))->counts =
+            spipe_priv_counts_after(p, what);
     }
     g->num_ops = g->step_start[i] = w->num_ops - before;
+}
+
+/* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
+   sanitizer does not see them. */
+SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
+    if (p->route.pageable_copies || p->request.sanitized) return 0;
+    return p->request.facts.driver_version >= 12080;
 }
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns
@@ -253,6 +276,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_write_program(spipe_priv_pipeline_t *p) {
     w.p = p;
     g->one_stream = p->run.one_stream;
     g->watched = p->request.desc.timeline != NULL;
+    g->copies_together = spipe_priv_copies_together(p);
+    g->turns = p->plan.schedule == SPIPE_ENGINES && !p->run.one_stream &&
+               p->route.refill == SPIPE_PRIV_REFILL_NEVER;
     g->checkpoint_width = 1;
     if (spipe_priv_stream_a_slot(&p->plan) && !p->request.desc.progress) {
         g->checkpoint_width = p->plan.depth;

@@ -877,17 +877,7 @@ static void run_row(const options_t *o, row_t *r, const work_t *w) {
 
 /* ---- Targets -------------------------------------------------------------------------------- */
 
-typedef struct target {
-    std::string name;
-    double got, want; /* got >= want, or <= where at_most */
-    int at_most;
-} target_t;
-
-static std::vector<target_t> targets;
-
-static int target_met(const target_t *t) {
-    return t->at_most ? t->got <= t->want : t->got >= t->want;
-}
+static std::vector<bench_target_t> targets;
 
 static std::string number_text(double x) {
     char text[32];
@@ -978,17 +968,8 @@ static void judge(const row_t *r, unsigned cores) {
 }
 
 static int print_targets(int all) {
-    int missed = 0;
     printf("\ntargets\n");
-    for (const target_t &t : targets) {
-        const int met = target_met(&t);
-        missed += !met;
-        if (met && !all) continue;
-        printf("  %-6s %-62s %.3f (%s %.2f)\n", met ? "met" : "MISSED", t.name.c_str(), t.got,
-               t.at_most ? "<=" : ">=", t.want);
-    }
-    printf("  %zu targets, %d missed\n", targets.size(), missed);
-    return missed;
+    return bench_targets_print(targets, all);
 }
 
 /* ---- The table ------------------------------------------------------------------------------ */
@@ -1243,11 +1224,12 @@ static void write_json(const options_t *o, const bench_machine_t *m, const std::
             s->bytes, s->rate, s->small_bytes, s->small_rate, s->report.device_bytes,
             s->report.pinned_bytes);
     for (size_t k = 0; k < targets.size(); ++k) {
-        const target_t *t = &targets[k];
+        const bench_target_t *t = &targets[k];
         fprintf(f,
                 "%s  {\"name\": \"%s\", \"got\": %.5f, \"want\": %g, \"at_most\": %d, "
                 "\"met\": %d}",
-                k ? ",\n" : "\n", t->name.c_str(), t->got, t->want, t->at_most, target_met(t));
+                k ? ",\n" : "\n", t->name.c_str(), t->got, t->want, t->at_most,
+                bench_target_met(*t));
     }
     fprintf(f, "]}\n");
     if (fclose(f) != 0) fail(o->json, "cannot be written");

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <thread>
@@ -194,6 +195,35 @@ static inline int bench_use_cores(unsigned n) {
     (void)n;
     return 0;
 #endif
+}
+
+/* ---- Targets -------------------------------------------------------------------------------- */
+typedef struct bench_target {
+    std::string name;
+    double got, want; /* got >= want, or <= where at_most; want NAN: not measured, name says why */
+    int at_most;
+} bench_target_t;
+
+static inline int bench_target_met(const bench_target_t &t) { /* not, where got is NAN */
+    return t.at_most ? t.got <= t.want : t.got >= t.want;
+}
+
+/* Each target with what came out of it (all = 0: those that were missed). Returns how many were
+   missed. */
+static inline int bench_targets_print(const std::vector<bench_target_t> &targets, int all) {
+    int missed = 0, measured = 0;
+    for (const bench_target_t &t : targets) {
+        const int met = bench_target_met(t), skipped = std::isnan(t.want);
+        measured += !skipped;
+        missed += !skipped && !met;
+        if (skipped)
+            printf("  %-6s %s\n", "-", t.name.c_str());
+        else if (all || !met)
+            printf("  %-6s %-66s %.3f (%s %.2f)\n", met ? "met" : "MISSED", t.name.c_str(), t.got,
+                   t.at_most ? "<=" : ">=", t.want);
+    }
+    printf("  %d of %zu targets measured, %d missed\n", measured, targets.size(), missed);
+    return missed;
 }
 
 #endif /* BENCH_COMMON_H */

@@ -17,8 +17,8 @@
       dd, fio    reading alone: dd iflag=direct, and 8 reads of 4 MiB at once, where fio is there
     Then entropy_map, file to file (--folder, and --tmpfs, by default /dev/shm), a loop that pulls
     chunks beside a run, the loader of examples/14_loader, and 4 cores. Medians of runs in turn;
-    GB/s are the file's bytes over the time of the whole call. At the end each target with its pass
-    or fail; the exit status is 1 if one is missed (not with --smoke).                           */
+    GB/s are the file's bytes over the time of the whole call. At the end each target, met
+    or missed; the exit status is 1 if one is missed (not with --smoke).                         */
 #include "bench_common.h"
 #include "streampipe_files.h"
 #include "streampipe_kernels.cuh"
@@ -78,38 +78,20 @@ static cudaError_t keep_stage(const spipe_chunk_t *c, void *user) {
 }
 
 /* ---- Targets -------------------------------------------------------------------------------- */
-typedef struct target {
-    std::string name;
-    double got, want; /* got >= want */
-} target_t;
-
-static std::vector<target_t> targets;
+static std::vector<bench_target_t> targets;
 
 static void at_least(const std::string &name, double got, double want) {
-    targets.push_back({name, got, want});
+    targets.push_back({name, got, want, 0});
 }
 
 /* Why a target has no row here. */
 static void not_measured(const char *name, const char *why) {
-    targets.push_back({std::string(name) + ": " + why, NAN, NAN});
+    targets.push_back({std::string(name) + ": " + why, NAN, NAN, 0});
 }
 
 static int print_targets(size_t bytes) {
-    int missed = 0, measured = 0;
     printf("\ntargets, of a file of %zu MiB where no other size is said\n", bytes / BENCH_MIB);
-    for (const target_t &t : targets) {
-        if (std::isnan(t.want)) {
-            printf("  %-6s %s\n", "-", t.name.c_str());
-            continue;
-        }
-        const int met = t.got >= t.want; /* not, if it could not be measured */
-        missed += !met;
-        ++measured;
-        printf("  %-6s %-66s %.3f (>= %.2f)\n", met ? "pass" : "FAIL", t.name.c_str(), t.got,
-               t.want);
-    }
-    printf("  %d of %zu targets measured, %d missed\n", measured, targets.size(), missed);
-    return missed;
+    return bench_targets_print(targets, 1);
 }
 
 /* ---- The ways ------------------------------------------------------------------------------- */
@@ -596,7 +578,8 @@ static void sweep_table(world_t *w, int times) {
                 d.chunk = k * 1024 / 64;
                 SPIPE_CHECK(spipe_pipeline_create(&r.p, &d, NULL));
                 (void)kept(w, &r);
-                std::vector<way_t> ways = {{"kept", "", [&] { return kept(w, &r); }, {}, 0.0}};
+                std::vector<way_t> ways;
+                ways.push_back({"kept", "", [=, &r] { return kept(w, &r); }, {}, 0.0});
                 measure(w, ways, times);
                 printf(" %6.2f", ways[0].gbs);
                 SPIPE_CHECK(spipe_pipeline_destroy(r.p));
@@ -882,12 +865,13 @@ int main(int argc, char **argv) {
         if (bytes > (o.smoke ? BENCH_MIB : most)) continue;
         size_tables(&w, hands, &o, bytes);
     }
+    const int few = o.smoke ? 1 : 3;
     if (!o.sweep && !o.cached) {
-        tmpfs_table(&w, hands, o.smoke ? 1 : 3, o.tmpfs);
-        pull_table(&hands[0], o.smoke ? BENCH_MIB : 512 * BENCH_MIB, o.smoke ? 1 : 15, o.smoke);
-        loader_table(argv[0], o.smoke ? 1 : 3, w.cores);
+        tmpfs_table(&w, hands, few, o.tmpfs);
+        pull_table(&hands[0], o.smoke ? BENCH_MIB : 512 * BENCH_MIB, 5 * few, o.smoke);
+        loader_table(argv[0], few, w.cores);
     }
-    if (!o.sweep) few_cores_table(&w, hands, o.smoke ? 1 : 5, o.smoke ? 1 : 4); /* it stays so */
+    if (!o.sweep) few_cores_table(&w, hands, few, o.smoke ? 1 : 4); /* it stays so */
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
     const int missed = o.sweep ? 0 : print_targets(w.main_bytes);

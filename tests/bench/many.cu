@@ -2,6 +2,7 @@
     hand; a small run beside large ones; what a run takes to set up.
 
     usage: many [--quick] [--only rates|latency|setup] [--threads N] [--smoke]
+    At the end each target with what came out of it; 1 if one was missed (not with --smoke).
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
     arrays of its own, and every output is compared. GB/s: both directions together, the median of
@@ -20,6 +21,8 @@ enum {
 };
 
 static const char *const way_names[NUM_WAYS] = {"by hand", "alone", "shared"};
+
+static std::vector<bench_target_t> targets;
 
 static __global__ void scale(const float *x, float *y, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -163,10 +166,42 @@ typedef struct options {
     int rounds;
 } options_t;
 
+/* Rates of one thread with resources, of the sizes measured so far: GB/s, kept and once. */
+typedef struct alone {
+    job_t job;
+    double rate;
+} alone_t;
+
+static std::vector<alone_t> one_thread;
+
+static double rate_of_one(const job_t *j, int kept) {
+    for (const alone_t &a : one_thread) {
+        if (a.job.kept == kept && a.job.pinned == j->pinned && a.job.n == j->n) return a.rate;
+    }
+    return NAN;
+}
+
+/* 16 threads against as many by hand, and against one; one thread's calls against its pipeline. */
+static void judge_rate(const job_t *j, size_t threads, const char *name, const double *is) {
+    const size_t bytes = j->n * sizeof(float);
+    if (threads == 16) {
+        targets.push_back(
+            {std::string(name) + ": 16 threads, of by hand", is[SHARED] / is[HAND], 1.0, 0});
+        targets.push_back({std::string(name) + ": 16 threads, of one alone",
+                           is[SHARED] / rate_of_one(j, j->kept), 0.97, 0});
+    }
+    if (threads != 1) return;
+    one_thread.push_back({*j, is[SHARED]});
+    if (j->kept || bytes < BENCH_MIB || bytes > 64 * BENCH_MIB) return;
+    targets.push_back({std::string(name) + ": one thread, of the pipeline kept",
+                       is[SHARED] / rate_of_one(j, 1), 0.95, 0});
+}
+
 static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, size_t threads) {
     static const char *const how[] = {"once", "kept"}, *const memory[] = {"pageable", "pinned"};
     std::vector<double> rates[NUM_WAYS];
     double is[NUM_WAYS];
+    char name[64];
     for (int round = 0; round < o->rounds; ++round) {
         for (j.way = 0; j.way < NUM_WAYS; ++j.way) {
             rates[j.way].push_back(rate(hands, j, threads, o->seconds));
@@ -177,6 +212,9 @@ static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, si
            memory[j.pinned], j.n * sizeof(float) / 1024, is[HAND], is[ALONE], is[SHARED],
            is[SHARED] / is[HAND]);
     fflush(stdout);
+    (void)snprintf(name, sizeof name, "%s, %s, %zu KiB", how[j.kept], memory[j.pinned],
+                   j.n * sizeof(float) / 1024);
+    judge_rate(&j, threads, name, is);
 }
 
 static void rate_table(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r) {
@@ -204,9 +242,10 @@ static void rate_table(std::vector<hand_t> *hands, const options_t *o, spipe_res
     }
 }
 
-/* Runs of 1 MiB, one after another, by themselves or beside threads that run 1 GiB all the time. */
-static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r,
-                        int way, size_t beside) {
+/* Runs of 1 MiB, one after another, by themselves or beside threads that run 1 GiB all the time.
+   Returns the 99th percentile, ms. */
+static double latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r,
+                          int way, size_t beside) {
     const size_t large = o->smoke ? BENCH_MIB : BENCH_GIB;
     const job_t small = {way, 1, 1, BENCH_MIB / sizeof(float), SPIPE_PRIORITY_HIGH, r};
     const job_t big = {way, 1, 1, large / sizeof(float), SPIPE_PRIORITY_LOW, r};
@@ -242,6 +281,7 @@ static void latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_re
     fflush(stdout);
     end(h, &small);
     for (size_t k = 0; k < beside; ++k) end(&(*hands)[k], &big);
+    return bench_quantile(h->ms, 0.99);
 }
 
 static void latency_table(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r) {
@@ -249,8 +289,11 @@ static void latency_table(std::vector<hand_t> *hands, const options_t *o, spipe_
            "| way | beside | runs | p50 | p95 | p99 |\n"
            "| --- | --- | --- | --- | --- | --- |\n");
     for (int way = 0; way < NUM_WAYS; ++way) {
-        latency_row(hands, o, r, way, 0);
-        latency_row(hands, o, r, way, 4);
+        const double alone = latency_row(hands, o, r, way, 0);
+        const double beside = latency_row(hands, o, r, way, 4);
+        if (way != SHARED) continue;
+        targets.push_back({"p99 of an urgent run beside four of 1 GiB, of its p99 alone",
+                           beside / alone, 5.0, 1});
     }
     drop_arrays(hands);
 }
@@ -292,6 +335,12 @@ static void setup_table(std::vector<hand_t> *hands, const options_t *o) {
         ms.size(), threads, bench_quantile(ms, 0.5), bench_quantile(ms, 0.99),
         bench_quantile(ms, 0.999), before.threads, after.threads, before.streams, after.streams,
         before.events, after.events);
+    targets.push_back({"set-up from the shared: p99.9 above the median, ms",
+                       bench_quantile(ms, 0.999) - bench_quantile(ms, 0.5), 0.5, 1});
+    targets.push_back({"and streams, events and threads made meanwhile",
+                       (double)(after.threads - before.threads + after.streams - before.streams +
+                                after.events - before.events),
+                       0.0, 1});
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
     drop_arrays(hands);
 }
@@ -320,5 +369,6 @@ int main(int argc, char **argv) {
     if (!*only || strcmp(only, "latency") == 0) latency_table(&hands, &o, r);
     if (!*only || strcmp(only, "setup") == 0) setup_table(&hands, &o);
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
-    return 0;
+    printf("\ntargets\n");
+    return bench_targets_print(targets, 1) > 0 && !o.smoke;
 }

@@ -1,0 +1,74 @@
+# Measure:
+# Each target builds a program of tests/bench and runs it. It ends with 77 where there is no GPU.
+
+# The programs of tests/bench by themselves: `make bench` wants a quiet GPU for over half an hour,
+# with BENCH_ARGS=--quick for a few minutes.
+BENCHES := bench async_sample multicopy_sample
+BENCHED := $(addprefix $(BUILD)/tests/bench/,$(BENCHES) kernels)
+
+bench: $(BENCHED) ## measure on a GPU: against the bound, hand-written schedules, PyTorch, CuPy
+	@mkdir -p build/bench; failed=0; \
+	for b in $(BENCHES); do \
+	    $(BUILD)/tests/bench/$$b --targets $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; done; \
+	$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1; \
+	for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
+	exit $$failed
+
+# The runtime as a library of its own, so that its instructions can be told from streampipe.h's.
+$(BUILD)/tests/bench/steps: CUDART = shared
+$(BUILD)/tests/bench/steps: LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64
+
+bench-steps: $(BUILD)/tests/bench/steps ## on a GPU: the library's share of the instructions of a run on the CPU; 2 minutes
+	@$(BUILD)/tests/bench/steps || [ $$? = 77 ]
+
+bench-costs: $(BUILD)/tests/bench/costs ## on a GPU: what copies, launches, threads and pinning cost; under 40 s
+	@$(BUILD)/tests/bench/costs || [ $$? = 77 ]
+
+# Two versions of the header in one process: each in a shared object of its own, on one runtime. The
+# old one is taken out of git once; where there is no git, its file in the build folder serves.
+OLD_COMMIT ?= 12366a2
+VERSUS := $(BUILD)/tests/bench/versus
+VERSUS_SIDES := $(VERSUS)_old.so $(VERSUS)_new.so
+ifeq ($(BACKEND),host)
+COMPILE_side = $(COMPILE_cu) -fPIC -fvisibility=hidden
+LINK_side = $(CXX) $(SANFLAGS) -shared $< -o $@
+$(VERSUS): LIBS = -rdynamic -ldl
+else
+COMPILE_side = $(COMPILE_cu) -Xcompiler -fPIC,-fvisibility=hidden
+LINK_side = $(NVCC) -arch=$(ARCH) -ccbin $(CXX) -cudart shared -shared $< -o $@ $(LIBS)
+$(VERSUS) $(VERSUS_SIDES): CUDART = shared
+$(VERSUS) $(VERSUS_SIDES): LIBS = -Xlinker -rpath -Xlinker $(CUDA_HOME)/lib64 -ldl
+endif
+$(BUILD)/old/$(OLD_COMMIT)/streampipe.h:
+	@mkdir -p $(@D)
+	$(Q)git show $(OLD_COMMIT):streampipe.h > $@ || \
+	    { echo "no git here: put that commit's header at $@" >&2; exit 1; }
+$(VERSUS)_old.cu.o: OLD = -I$(BUILD)/old/$(OLD_COMMIT)
+$(VERSUS)_old.cu.o: $(BUILD)/old/$(OLD_COMMIT)/streampipe.h
+$(VERSUS)_old.cu.o $(VERSUS)_new.cu.o: tests/bench/versus_side.cu $(BUILD)/flags
+	@printf '  %-4s %s\n' CU $(@F); mkdir -p $(@D) && rm -f $@
+	$(Q)$(firstword $(COMPILE_side)) $(OLD) $(wordlist 2,99,$(COMPILE_side)) \
+	    -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+$(VERSUS_SIDES): %.so: %.cu.o ; $(Q)$(LINK_side)
+-include $(VERSUS_SIDES:.so=.cu.d)
+
+bench-versus: $(VERSUS) $(VERSUS_SIDES) ## on a GPU: the header of OLD_COMMIT beside this one, 336 kinds of work; under 10 minutes
+	@$(VERSUS) $(VERSUS_ARGS) || [ $$? = 77 ]
+
+bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
+	$(BUILD)/tests/bench/model
+
+bench-files: $(BUILD)/tests/bench/files $(BUILD)/examples/14_loader ## on a GPU: files beside threads by hand, fio and more; each target met or missed; BENCH_ARGS=--quick, --folder F
+	@$(BUILD)/tests/bench/files $(BENCH_ARGS) || [ $$? = 77 ]
+
+bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once, with and without resources, and by hand; BENCH_ARGS=--quick
+	@$(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ]
+
+bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: what the planner's costs are fitted to, rings and runs beside each other; 2 minutes
+	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
+
+bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
+	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
+
+bench-host: ## with no GPU: seconds and bytes that a call of spipe_run costs to compile; instructions a chunk costs (valgrind)
+	@OUT=build/bench-host tests/bench/compile_cost; status=$$?; OUT=build/bench-host tests/bench/host && exit $$status

@@ -1,0 +1,273 @@
+# Check one thing:
+# Below them the parts that `make check` and `make check-all` are made of.
+
+.PHONY: matrix
+matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
+	$(begin)
+	$(call part,part-compile)
+	$(total)
+
+.PHONY: lint
+lint: ## the rules (contracts, lengths, names, layout) in seconds, then clang-tidy, cppcheck, gcc -fanalyzer
+	$(begin)
+	$(call part,part-rules)
+	$(call part,part-analyzers)
+	$(total)
+
+.PHONY: platforms
+platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); musl; CUDA 11.8 to 13 (7 to 20 minutes)
+	$(begin)
+	@TIMEOUT=3600 $(call SCRIPT,platforms,tests/platforms) tests/platforms/other_systems
+	$(total)
+
+.PHONY: coverage
+coverage: ## lines and branches of the headers that the host tests run; SHOW=1 lists the rest (5 minutes)
+	@tests/coverage/measure
+
+.PHONY: docs-check
+docs-check: ## programs, output, links and figures of the documents; installation
+	$(begin)
+	$(call part,part-docs)
+	$(total)
+.PHONY: sanitize
+sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with BACKEND=cuda
+	$(begin)
+	$(call part,part-sanitize)
+	$(total)
+
+# What takes long by itself; `make check` has some seconds of each. FUZZ_SECONDS is for each target.
+FUZZ_SECONDS ?= 60
+FUZZ_SEED    ?= 1
+TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices test_torture_files)
+.PHONY: torture fuzz mutate soak
+MINUTES ?= 60
+soak: $(BUILD)/tests/test_soak ## MINUTES=60: threads run, fail and destroy pipelines on one resources object; BACKEND, SAN
+	@$(UNSCATTERED) $(BUILD)/tests/test_soak --minutes $(MINUTES)
+
+torture: ## every call, allocation, thread and GPU operation of 89 pipelines fails once; files (4 to 8 min)
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(TORTURE)
+	@for program in $(TORTURE); do $$program --all || exit 1; done
+
+fuzz: ## random pipelines against serial code, FUZZ_SECONDS=60 for each target, FUZZ_SEED=1
+	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/fuzz_all $(FUZZ_SECONDS) $(FUZZ_SEED)
+
+mutate: ## take each event and hand-over out of the driver: does a test fail? (about 20 min)
+	@CXX="$(CXX)" tests/tools/mutate
+
+# ---- How parts run -------------------------------------------------------------------------------
+
+# Every part below writes its counts into $(TALLY) and always succeeds; `total` is the judge. So one
+# failure hides no other, and the last line adds up everything.
+TALLY  := build/tally
+export TALLY
+submake = $(MAKE) --no-print-directory BACKEND=$(BACKEND) ARCH=$(ARCH) QUIET=1
+# Under `make -jN` the sub-makes share its N jobs; else they take one for each processor.
+parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+# Tests that wait, for a browser or for other processes, leave a processor to one more.
+more_parallel = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell expr $(JOBS) + 1))
+# Builds what can be built; of what the compilers say, the lines that matter.
+build   = mkdir -p $(BUILD); $(submake) $(parallel) -k $(1) 2> $(BUILD)/build.log || true; \
+    grep -aE '(error|warning|undefined reference|multiple definition|No rule)' $(BUILD)/build.log | $(AWK) '!seen[$$0]++' | \
+    cut -c 1-200 | head -n 20; if [ -s $(BUILD)/build.log ]; then echo "      log: $(BUILD)/build.log"; fi
+begin   = @mkdir -p build && rm -f $(TALLY); here= missing=; for tool in $(notdir $(CC)) $(TOOLS); do \
+    if command -v $$tool >/dev/null; then here="$$here $$tool"; else missing="$$missing $$tool"; fi; done; \
+    echo "found: nvcc $(HAVE_NVCC), GPU $(or $(GPU),no),$$here$${missing:+; not here:$$missing}"
+TOOLS  := clang clang-format clang-tidy cppcheck valgrind cmake pkg-config
+part    = @+$(submake) $(1)
+total   = @tests/tap_run --total $(TALLY)
+heading = @echo "== $(1)"
+
+# ---- The parts ------------------------------------------------------------------------------------
+
+# Not worth ThreadSanitizer's time: programs in which only hostcuda starts threads, or the same ones
+# as in the other programs, and an example whose matrix product takes 20 s there.
+NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_plan tests/test_tune tests/test_bench_numbers \
+    tests/host/test_closed_forms examples/16_inference)
+# What `make check-all` leaves out of a sanitizer's build besides (LEFT_OUT=yes); `make sanitize` and
+# `make test SAN=...` have it. test_large skips itself in both, so it need not be compiled there.
+LEFT_OUT_both   := tests/test_large
+# A minute of kernels on the CPU with each; what they ask of the library vlm, ddp_buckets and the lessons do, too.
+LEFT_OUT_both   += $(addprefix examples/systems/,arr_coc ddp_train) examples/stage_table
+# One thread looks at arguments, texts and figures, before a run or after it; it starts none that test_pipeline
+# does not start as well. AddressSanitizer has all of them, and the plain build.
+LEFT_OUT_thread := $(addprefix tests/test_,arguments limits mistakes costs_odd tools)
+LEFT_OUT_thread += $(addprefix tests/host/test_,doctor model hostcuda_clock published_table)
+# 43 CPU seconds, nearly all in its own kernel; what a watched run does in threads is also in
+# test_verdict_clock, test_nvtx, test_names and example 21, which stay.
+LEFT_OUT_thread += tests/test_verdict
+# What may be pinned and what costs may be measured; with what is short tests/cli/scarce.sh runs eight of
+# the others. test_choices asks which of several ways a pipeline takes: 50 CPU seconds in its kernels and in
+# threads that test_pipeline and test_staging have as well.
+LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
+# They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
+LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
+# Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
+# test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
+# tests in twelve surroundings; ThreadSanitizer has it.
+LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
+LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
+# Times on the modelled clock, of pipelines and kernels that the others have as well.
+LEFT_OUT_address += $(addprefix tests/host/test_,published_table closed_forms)
+LEFT_OUT_address += tests/cli/scarce.sh
+# hcc builds hostcuda by itself for each sanitizer.
+LEFT_OUT_thread  += tests/cli/hcc.sh
+LEFT_OUT_address += tests/cli/hcc.sh
+# What `make check` leaves to `make check-all`: a minute each, as hcc and the exercises build hostcuda anew.
+LEFT_OUT_brief := $(if $(BRIEF),$(addprefix tests/cli/,hcc.sh scarce.sh exercises.sh))
+LEFT_OUT     ?=
+LEFT_OUT_now := $(NOT_THREADED) $(LEFT_OUT_brief) $(if $(and $(LEFT_OUT),$(SAN)),$(LEFT_OUT_both) $(LEFT_OUT_$(SAN)))
+RUN_TESTS    := $(filter-out $(LEFT_OUT_now),$(RUN_TESTS))
+EXAMPLES     := $(filter-out $(LEFT_OUT_now),$(EXAMPLES))
+SCRIPTS      := $(filter-out $(LEFT_OUT_now),$(SCRIPTS))
+
+.PHONY: build-all build-tests build-examples
+build-tests:    $(addprefix $(BUILD)/,$(RUN_TESTS) $(MISSING_EVENT) tests/tools/pgm_to_png $(if $(filter host,$(BACKEND)$(SAN)),$(COURSE)))
+build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
+build-all: build-tests build-examples
+
+# Many programs are compiled as one where all are wanted (JOIN=yes): most of what each compiles is
+# streampipe.h. Plain, 110 programs take 40 CPU seconds instead of 150, with AddressSanitizer 70 instead of 270.
+# APART: with flags of their own, or a file that takes functions out of the headers behind it.
+JOIN  ?=
+APART := $(PER_THREAD) $(addprefix examples/,13_picture mpi_stream ddp_buckets) tests/host/test_hostcuda_per_thread tests/test_kernels_%
+APART += tests/fuzz/% tests/torture/test_races tests/torture/test_torture_files
+ifeq ($(BACKEND)-$(JOIN),host-yes)
+JOINED := $(shell AWK=$(AWK) tests/tools/join --groups 16 $(wildcard $(addsuffix .cu,$(filter-out $(APART),$(RUN_TESTS) $(EXAMPLES)))))
+GROUPS := $(addprefix $(BUILD)/joined/,$(sort $(foreach word,$(JOINED),$(firstword $(subst :, ,$(word))))))
+of_group    = $(patsubst $(notdir $(1)):%,%,$(filter $(notdir $(1)):%,$(JOINED)))
+programs_of = $(addprefix $(BUILD)/,$(basename $(call of_group,$(1))))
+define joined_rules
+$(1).cu: FORCE $(call of_group,$(1))
+	@mkdir -p $$(@D) && tests/tools/join $(call of_group,$(1)) > $$@.new && { cmp -s $$@.new $$@ || mv $$@.new $$@; }
+$(1).cu.o: $(1).cu $(BUILD)/flags
+	@rm -f $$@ $(1) $(call programs_of,$(1))
+	$(Q)$$(COMPILE_cu) -MMD -MP -MF $$(@:.o=.d) -MT $$@ -c $$< -o $$@
+$(call programs_of,$(1)): $(1) FORCE
+	@[ $$@ -ef $$< ] || { mkdir -p $$(@D) && ln -f $$< $$@; } # also if it was compiled alone meanwhile
+endef
+$(foreach group,$(GROUPS),$(eval $(call joined_rules,$(group))))
+-include $(GROUPS:=.cu.d)
+build-tests: $(GROUPS)
+endif
+
+# On a GPU programs run one after another. Without one they take all processors, the longest first and the tests of
+# the library last, as those are short; only what wants so many processors that it counts them runs before them, alone.
+TIMING   := $(addprefix run/,$(if $(SAN),,tests/cli/loader.sh))
+RUNS     := $(addprefix run/,$(SCRIPTS) $(if $(EXAMPLES),examples) $(filter-out $(TESTS),$(RUN_TESTS)) \
+    $(filter $(TESTS),$(RUN_TESTS)) $(if $(filter thread,$(SAN)),tests/host/missing_event))
+TOGETHER := $(if $(filter host,$(BACKEND)),$(filter-out $(TIMING),$(RUNS)))
+comma    := ,
+
+# The scripts see these. An instrumented program must say a fault through its exit status.
+# max_uar_stack_size_log: what has returned is kept in 2^17 bytes for each size of frame, not 2^20, for every
+# thread and fiber: these stay in the cache and are cheap to map; test_plan takes 6 s instead of 16.
+export BUILD BACKEND SAN CC CXX NVCC CUDA_HOME JOBS AWK LAYOUT PROSE
+export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1
+export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1 max_uar_stack_size_log=17
+export UBSAN_OPTIONS ?= print_stacktrace=1
+
+# If one of many has a fault, or two of them do not go together, each is compiled alone: only the one at fault is missing.
+build_alone = alone=; for p in $(sort $(addprefix $(BUILD)/,$(RUN_TESTS) $(EXAMPLES))); do [ -x $$p ] || alone="$$alone $$p"; done; \
+    [ -z "$$alone" ] || { echo "      compiled alone:$$alone"; $(call build,$$alone); }
+
+.PHONY: part-test
+part-test:
+	$(call heading,tests on $(backend_name)$(SAN:%=$(comma) -fsanitize=$(patsubst -fsanitize=%,%,$(firstword $(SANFLAGS)))))
+	@+$(call build,build-all JOIN=yes)
+	@+$(build_alone)
+ifeq ($(CAN_RUN),yes)
+	$(if $(filter-out $(TOGETHER),$(RUNS)),@+$(submake) $(if $(parallel),-j1) $(filter-out $(TOGETHER),$(RUNS)))
+	$(if $(TOGETHER),@+$(submake) $(more_parallel) $(if $(CONSUMER),docs-consumer) $(TOGETHER))
+else
+	@$(foreach t,$(SCRIPTS),tests/tap_run --skipped $(t) "$(NO_GPU)";) :
+	@$(foreach t,$(RUN_TESTS) $(EXAMPLES),if [ -x $(BUILD)/$(t) ]; \
+	    then tests/tap_run --skipped $(t) "$(NO_GPU)"; else tests/tap_run --failed $(t) "was not built"; fi;) :
+endif
+ifeq ($(BACKEND),cuda)
+	@$(foreach t,$(TESTS_HOST),tests/tap_run --skipped $(t) "needs the modelled clock or injected faults of hostcuda";) :
+endif
+
+# The tests of `make quick`, each on a processor: unoptimised, what they time is nothing to go by.
+.PHONY: part-quick build-quick
+build-quick: $(addprefix $(BUILD)/,$(QUICK_TESTS))
+part-quick:
+	$(call heading,the tests of the core$(comma) unoptimised)
+	@+$(call build,build-quick)
+	@+$(submake) BUILD=$(BUILD) $(parallel) $(addprefix run/,$(QUICK_TESTS))
+
+# ThreadSanitizer cannot place its memory where the kernel scatters addresses widely: then without.
+UNSCATTERED = $(if $(filter thread,$(SAN)),$(shell tests/tools/tsan_prefix $(BUILD) $(CXX)))
+RUN = $(UNSCATTERED) tests/tap_run "$(1)" $(BUILD)/tap/$(1).tap
+
+# These look at the device itself, its free memory and its times, so on a GPU they run alone, last.
+ALONE := run/tests/test_errors run/tests/test_verdict run/tests/test_async_failures run/examples
+ifeq ($(BACKEND),cuda)
+run/tests/test_errors: | $(filter-out $(ALONE),$(RUNS))
+run/tests/test_verdict: | run/tests/test_errors
+run/tests/test_async_failures: | run/tests/test_verdict
+run/examples: | run/tests/test_async_failures
+endif
+
+.PHONY: $(RUNS)
+$(addprefix run/,$(RUN_TESTS)): run/%: ; @$(call RUN,$*) $(BUILD)/$*
+$(addprefix run/,$(SCRIPTS)):   run/%: ; @$(call RUN,$*) sh $*
+run/examples:                        ; @$(call RUN,examples) tests/tools/examples --tap $(BACKEND) $(BUILD) $(EXAMPLES)
+run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
+
+# These need no device: they build on the plain host backend, whatever BACKEND and SAN say.
+SCRIPT = OUT=build/$(1) tests/tap_run "$(2)" build/tap/$(1).tap
+PARTS := $(addprefix part-,compile compile-short rules analyzers docs texts platforms)
+# In the order in which they start: the longest first.
+DOCS  := $(addprefix docs-,docs docs-self figures dist install links run-self)
+.PHONY: $(PARTS) $(DOCS) docs-rules docs-consumer
+ifeq ($(BACKEND)$(SAN),host)
+export RUNTIME
+
+part-compile: $(RUNTIME)
+	$(call heading,compile matrix)
+	@TIMEOUT=1200 $(call SCRIPT,matrix,tests/compile) tests/compile/matrix
+part-compile-short:
+	$(call heading,every header as C99 and C++11)
+	@$(call SCRIPT,matrix-short,tests/compile short) tests/compile/matrix short
+part-rules:
+	$(call heading,lint: the rules)
+	@+$(submake) docs-rules
+part-analyzers:
+	$(call heading,lint: the analyzers)
+	@TIMEOUT=1200 $(call SCRIPT,lint-analyzers,tests/lint/check_analyzers) tests/lint/check_analyzers
+part-docs part-texts:
+	$(call heading,$(if $(filter part-texts,$@),lint: the rules; )documents and installation)
+	@+$(submake) $(parallel) $(if $(filter later,$(CONSUMER)),,docs-consumer) $(if $(filter part-texts,$@),docs-rules) $(DOCS)
+docs-docs docs-docs-self docs-figures docs-dist docs-consumer: | $(RUNTIME)
+docs-rules:     ; @$(call SCRIPT,lint-rules,tests/lint/check_rules) tests/lint/check_rules
+docs-docs:      ; @$(call SCRIPT,docs,tests/docs) tests/docs/check_code_blocks
+docs-docs-self: ; @$(call SCRIPT,docs-self,tests/docs/check_code_blocks_selftest) tests/docs/check_code_blocks_selftest
+docs-links:     ; @$(call SCRIPT,links,tests/docs/check_links) tests/docs/check_links
+docs-figures:   ; @$(call SCRIPT,figures,tests/docs/check_figures) tests/docs/check_figures
+docs-install:   ; @$(call SCRIPT,install,make install) tests/tools/check_install
+docs-dist:      ; @$(call SCRIPT,dist,make dist) tests/tools/check_dist
+docs-consumer:  ; @$(call SCRIPT,consumer,tests/consumer) tests/consumer/build_projects
+docs-run-self:  ; @$(call SCRIPT,run-self,tests/tap_run) tests/tools/tap_run_selftest
+part-platforms:
+	$(call heading,platforms$(comma) the headers only; make platforms runs the tests there)
+	@$(call SCRIPT,platforms-short,tests/platforms short) tests/platforms/other_systems short
+else
+$(PARTS):
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $@
+endif
+
+# compute-sanitizer looks at what runs on the GPU; its four tools are four runs.
+SANITIZE_TOOLS ?= memcheck racecheck initcheck synccheck
+COMPUTE_SANITIZER ?= $(firstword $(wildcard $(CUDA_HOME)/bin/compute-sanitizer) compute-sanitizer)
+
+.PHONY: part-sanitize
+ifeq ($(BACKEND),host)
+part-sanitize:
+	@+$(submake) SAN=thread part-test
+	@+$(submake) SAN=address part-test
+else
+part-sanitize:
+	@+$(call build,build-tests)
+	$(call heading,compute-sanitizer on $(backend_name))
+	@tests/tools/compute_sanitizer "$(COMPUTE_SANITIZER)" "$(SANITIZE_TOOLS)" "$(if $(filter no,$(CAN_RUN)),$(NO_GPU))" $(RUN_TESTS)
+endif
