@@ -106,13 +106,13 @@ examples: ## build and run every example; a table of what each did
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
 .PHONY: systems-times
-systems-times: ## every lesson and system of examples/: right or wrong, seconds, its own times without overlap and with it
+systems-times: ## every lesson and system of examples/ with its own times, a table; also in build/systems_times.txt
 ifeq ($(CAN_RUN),no)
 	@echo "$(NO_GPU)" >&2; exit 1
 endif
 	@+$(call build,build-examples JOIN=yes)
-	@echo "backend: $(backend_name)"
-	@NVCC="$(NVCC)" ARCH="$(ARCH)" examples/systems/times $(BACKEND) $(BUILD) $(EXAMPLES)
+	@{ NVCC="$(NVCC)" ARCH="$(ARCH)" examples/systems/times $(BACKEND) $(BUILD) $(EXAMPLES); echo $$? > build/status; } | \
+	    tee build/systems_times.txt; exit $$(cat build/status)
 
 # ---- The course -------------------------------------------------------------------------------------
 
@@ -194,11 +194,12 @@ cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
 
 .PHONY: install uninstall
 install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too; hostcuda
-	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 nccl rewriter)
+	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 include/cooperative_groups nccl rewriter)
 	install -m 644 $(HEADERS) $(incdir)
 	install -m 644 hostcuda/README.md hostcuda/*.cpp hostcuda/*.h $(hostdir)
 	install -m 644 hostcuda/include/*.h $(hostdir)/include
 	install -m 644 hostcuda/include/nvtx3/*.h $(hostdir)/include/nvtx3
+	install -m 644 hostcuda/include/cooperative_groups/*.h $(hostdir)/include/cooperative_groups
 	install -m 644 hostcuda/nccl/*.h $(hostdir)/nccl
 	install -m 644 hostcuda/rewriter/*.cpp hostcuda/rewriter/*.h $(hostdir)/rewriter
 	install -m 755 hostcuda/hcc $(hostdir)

@@ -1176,23 +1176,31 @@ typedef struct spipe_resources_in_use {
     under way may have, half of what is free at the most, so that there is always some for the next.
     Where that is less than a sixteenth of all, the run waits until others have ended: in the order
     in which they came, those of a higher desc.priority first. With desc.no_wait it returns
-    cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
-    when they are half as many more, or two thirds of what they were; runs take turns on the
-    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    cudaErrorNotReady instead. Host threads are shared equally by the runs that have work for
+    them. Each plan knows how many runs are under way, and a kept pipeline is planned anew when they
+    are half as many more, or two thirds of what they were; runs take turns on the copy engines,
+    chunk by chunk. All of that is so that all runs together take the least; one of
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
-    enqueued keeps its memory and its plan until it is destroyed.
+    enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
+
+    A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
+    of a loop that takes chunks, those who wait for the memory are told; another thread may go on
+    with the loop, or end it. A stage must not end its thread.
+
+    For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
     r          out/in  create: the resources, NULL on error; free them with destroy, which takes
                        NULL, too. They must live as long as descriptions that name them are run.
     limits     in      NULL for the default.
     failure    out     why not, in words; may be NULL.
-    usage      out     at this moment.
+    usage      out     at this moment; where they are of several GPUs, on the current one.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit
-               though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are of others). A run:
+               cudaErrorMemoryAllocation where it does not fit
+               though it is alone; cudaErrorNotPermitted where it would wait for the run around it,
+               or for a run whose thread has ended;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a
@@ -2145,6 +2153,9 @@ SPIPE_API cudaError_t spipe_channel_recv(spipe_channel_t *c, cudaStream_t stream
    What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
 
+/* Takes the memory of all parts of a run from resources, or none. */
+typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
+
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Takes the place of spipe_run (several GPUs). */
@@ -2155,6 +2166,8 @@ typedef struct spipe_priv_hooks {
     void *user;
     /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
+    /* Several GPUs with resources: has `take` take the memory of all of them at once. */
+    cudaError_t (*gather)(struct spipe_priv_pipeline *p, spipe_priv_take_fn take);
 } spipe_priv_hooks_t;
 
 /* What spipe_timeline_t begins with: it is notified of each run, operation and task, before
@@ -4141,11 +4154,13 @@ typedef struct spipe_priv_provider {
     void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
     cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
-    void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
-    void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
+    void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
+    void (*join_thread)(struct spipe_resources *r, void *thread);
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
+    /* It is not going to leave, before it is destroyed. */
+    void (*stay)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
@@ -4348,7 +4363,8 @@ typedef struct spipe_priv_workers {
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
     int started;   /* threads were asked for once */
-    size_t beside; /* runs that shared the threads when they were started last */
+    size_t beside; /* runs that shared the threads when they were started last, */
+    int shares;    /* this one, too: it has work for some */
     int all_cpus;  /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
@@ -4444,10 +4460,15 @@ typedef struct spipe_priv_pipeline {
     const void *self;                        /* of a kept pipeline: where it was made */
     int in_use;                              /* 1 = a call is at work on it; under sync's lock */
     int attached;                            /* 1 = the provider counts it */
-    uintptr_t thread;                        /* that has it run, of those below */
+    uintptr_t thread;                        /* that has it run, of those below; */
+    uintptr_t starter;                       /* of a part on one of several GPUs: who waits for all
+                                                parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
-    int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    int ended;                               /* 1 = its thread has, in the middle of the run */
+    int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
+    int cancels;   /* what to let it then */
+    int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
@@ -4569,6 +4590,9 @@ SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
 
 SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
 
+/* A thread that may have been a worker issues work of its own now. */
+SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
+
 /* The calling thread has waited for threads that model time: it is as late as the latest of all. */
 SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
@@ -4608,6 +4632,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_unsure(p, batch)             0
 #define spipe_priv_model_started()                    ((void)0)
 #define spipe_priv_model_worker()                     ((void)0)
+#define spipe_priv_model_issuer()                     ((void)0)
 #define spipe_priv_model_joined()                     ((void)0)
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
@@ -6462,7 +6487,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
-        void *thread = p->provider ? p->provider->start_thread(p, spipe_priv_worker_thread, q)
+        void *thread = p->provider ? p->provider->start_thread(p->request.desc.resources,
+                                                               spipe_priv_worker_thread, q)
                                    : spipe_priv_thread_start(spipe_priv_worker_thread, q);
         if (!thread) break;
         spipe_priv_model_started();
@@ -6510,7 +6536,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         for (k = q->num_threads; k > 0;) {
             void *thread = q->threads[--k];
             if (p->provider)
-                p->provider->join_thread(p, thread);
+                p->provider->join_thread(p->request.desc.resources, thread);
             else
                 spipe_priv_thread_join(thread);
         }
@@ -8744,7 +8770,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = spipe_priv_pick_up(p);
-    p->stays = p->entered; /* a graph of the run may be launched whenever the user likes */
+    if (p->entered && !p->stays && p->provider)
+        p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
     at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
@@ -9489,6 +9516,25 @@ typedef struct spipe_priv_lending {
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
 
+/* From now on a thread that is cancelled ends only when it is let: in the middle of a run, or of
+   waiting, it would keep for ever what others wait for. Returns what to let it. */
+SPIPE_PRIV_RARE int spipe_priv_hold_off_cancel(void) {
+    int before = 0;
+#if defined(PTHREAD_CANCEL_DISABLE)
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+#endif
+    return before;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
+#if defined(PTHREAD_CANCEL_DISABLE)
+    int held_off;
+    (void)pthread_setcancelstate(before, &held_off);
+#else
+    (void)before;
+#endif
+}
+
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
     spipe_priv_sync_t *s = t->owner->sync;
@@ -9675,26 +9721,38 @@ SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe
 #define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #endif
 
-/* A run that waits for memory. */
+#if defined(SPIPE_NO_THREADS)
+typedef int spipe_priv_key_t;
+#else
+typedef pthread_key_t spipe_priv_key_t;
+#endif
+
+/* A run that waits for memory, at each device that it wants some of. */
 typedef struct spipe_priv_waiter {
     int rank;
     uintptr_t thread;
+    const void *run; /* all its waiters are equal in this */
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
 struct spipe_resources {
-    spipe_priv_shared_t shared; /* first: it says whose provider to take */
+    spipe_priv_shared_t shared;     /* first: it says whose provider to take */
+    struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
+                                       for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;   /* under way, also those that wait for memory; */
-    size_t num_active; /* those that do not; both are also read without the lock */
+    size_t num_runs;    /* under way, also those that wait for memory; */
+    size_t num_active;  /* those that do not; */
+    size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
     spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
     spipe_priv_lending_t lending;
+    spipe_priv_key_t key; /* of threads that have memory; where has_key */
+    int has_key;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -9719,12 +9777,21 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #endif
 }
 
+/* Of resources that were made together, those of a device; NULL: there are none. */
+SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_on(spipe_resources_t *r, int device) {
+    spipe_resources_t *s = r;
+    while (s->facts.device != device) {
+        s = s->others;
+        if (s == r) return NULL;
+    }
+    return s;
+}
+
 /* Who waits for memory: those of a higher priority first, else in the order in which they came. */
 SPIPE_PRIV_RARE void spipe_priv_queue_up(spipe_resources_t *r, spipe_priv_waiter_t *w,
                                          spipe_priority_t priority) {
     spipe_priv_waiter_t **at = &r->waiters;
     w->rank = (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
-    w->thread = spipe_priv_this_thread();
     while (*at && (*at)->rank >= w->rank) at = &(*at)->next;
     w->next = *at;
     *at = w;
@@ -9738,9 +9805,13 @@ SPIPE_PRIV_RARE void spipe_priv_step_out(spipe_resources_t *r, const spipe_priv_
     spipe_priv_wake(r->lending.sync); /* the next one may be served */
 }
 
-/* Takes both memories of a pipeline, or none. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_resources_t *r, spipe_priv_memory_t *m,
-                                         size_t device, size_t pinned) {
+/* Takes both memories of a pipeline, as many bytes as are noted in it, or none. Called with the
+   lock held. */
+SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_memory_t *m = &p->memory;
+    const size_t device = m->device_bytes;
+    const size_t pinned = p->plan.pageable_slots || m->pinned_base ? 0 : m->pinned_bytes;
     unsigned char *dev = NULL, *pin = NULL;
     if (device > 0) dev = spipe_priv_space_take(&r->device, device, m->device);
     if (device > 0 && !dev) return 0;
@@ -9754,50 +9825,131 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_resources_t *r, spipe_priv_memory
     return 1;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_t device,
-                                                 size_t pinned) {
+/* It is not one of those any more who have memory and will give it back. Called with the lock held.
+ */
+SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_pipeline_t **at = &r->holders;
+    while (*at && *at != p) at = &(*at)->next_holder;
+    if (*at) *at = p->next_holder;
+    spipe_priv_wake(r->lending.sync);
+}
+
+/* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_memory_t *m = &p->memory;
+    if (m->device) spipe_priv_space_give(&r->device, m->device);
+    if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
+    spipe_priv_no_holder(p);
+}
+
+/* Takes the memory of all parts, or none: who has a part and waits for another makes others wait
+   for him. Returns the first part for which there is none, num where all have it. Called with the
+   lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_take_all(spipe_priv_pipeline_t *const *parts, size_t num) {
+    size_t k, taken = 0;
+    while (taken < num && spipe_priv_take_both(parts[taken])) ++taken;
+    for (k = 0; k < taken && taken < num; ++k) spipe_priv_give_both(parts[k]);
+    return taken;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_memory_t *m = &p->memory;
     return spipe_priv_refuse(&p->failure, cudaErrorMemoryAllocation,
                              "%zu bytes of device memory and %zu of pinned memory (%zu slots of "
                              "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
-                             device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
+                             m->device_bytes, m->pinned_bytes, p->plan.depth,
+                             p->plan.chunk * p->plan.batch, r->device.bytes, r->pinned.bytes,
+                             r->device.used, r->pinned.used);
 }
 
-SPIPE_PRIV_RARE int spipe_priv_is_waiting(const spipe_resources_t *r, uintptr_t thread) {
-    const spipe_priv_waiter_t *w = r->waiters;
-    while (w && w->thread != thread) w = w->next;
-    return w != NULL;
+/* Who waits for all parts of the run on several devices of which this thread runs one; 0: it does
+   not. Called with the lock held. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uintptr_t thread) {
+    const spipe_resources_t *s = r;
+    const spipe_priv_pipeline_t *h;
+    do {
+        for (h = s->holders; h; h = h->next_holder) {
+            if (h->thread == thread && h->starter) return h->starter;
+        }
+        s = s->others;
+    } while (s != r);
+    return 0;
 }
 
-/* Whether this thread has a run that has memory, so this one is in its stage. Called with the lock
-   held. */
-SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r) {
-    const spipe_priv_pipeline_t *h = r->holders;
-    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
-    return h != NULL;
+/* Whether a run cannot end while a thread waits: the thread runs it, or another part of it, or a
+   part of a run in its stage. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_needs(const spipe_resources_t *r, const spipe_priv_pipeline_t *h,
+                                     uintptr_t thread) {
+    while (h->thread != thread) {
+        thread = spipe_priv_starter_of(r, thread);
+        if (!thread) return 0;
+        if (h->starter == thread) return 1;
+    }
+    return 1;
 }
 
-/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that
-   must be a thread that does not wait itself, or both would wait for each other. Called with the
-   lock held. */
+/* Whether somebody waits without whom a run cannot end. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_stuck(const spipe_resources_t *r,
+                                        const spipe_priv_pipeline_t *h) {
+    const spipe_resources_t *s = r;
+    const spipe_priv_waiter_t *w;
+    do {
+        for (w = s->waiters; w; w = w->next) {
+            if (spipe_priv_needs(r, h, w->thread)) return 1;
+        }
+        s = s->others;
+    } while (s != r);
+    return 0;
+}
+
+/* Whether a thread has a run that has memory, so that what it runs now is in a stage. Called with
+   the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t thread) {
+    const spipe_resources_t *s = r;
+    const spipe_priv_pipeline_t *h;
+    do {
+        for (h = s->holders; h; h = h->next_holder) {
+            if (h->thread == thread) return 1;
+        }
+        s = s->others;
+    } while (s != r);
+    return 0;
+}
+
+/* Whether waiting can come to an end: somebody whose thread has not ended will give memory back.
+   For a run in a stage that must be one who needs nobody that waits, or both would wait for each
+   other. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && inside && spipe_priv_is_waiting(r, h->thread)) h = h->next_holder;
+    while (h && (h->ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->next_holder;
     return h != NULL;
 }
 
 /* Why a run does not wait any longer. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first,
-                                                   size_t device, size_t pinned) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->request.desc.no_wait && (r->holders || !first)) {
+    const spipe_priv_pipeline_t *h = r->holders;
+    if (p->request.desc.no_wait && !first) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+                                 "other runs wait for the resources' memory already; leave no_wait "
+                                 "0 to wait behind them");
+    }
+    if (p->request.desc.no_wait && r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
                                  "other runs have the resources' memory: %zu of %zu bytes on the "
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    while (h && !h->ended) h = h->next_holder;
+    if (h) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                                 "a thread has ended in the middle of a run, which has the memory; "
+                                 "call spipe_end, or destroy that pipeline");
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
@@ -9805,58 +9957,172 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
                                  "have, so it would wait for itself; make larger resources, or "
                                  "give it others");
     }
-    return spipe_priv_too_large(p, device, pinned);
+    return spipe_priv_too_large(p);
 }
 
-/* Waits until the memory is free, if others who will end have it. A run in a stage goes first:
-   those who came before it may be waiting for the run around it. Called with the lock held. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p, size_t device,
-                                                       size_t pinned) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+/* A run waits, or ends to: at each device that it has a part on. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *parts, size_t num,
+                                              int ends) {
+    size_t k;
+    for (k = 0; k < num; ++k) {
+        spipe_priv_count_one(&spipe_priv_resources_of(&parts[k]->request.desc)->num_active, ends);
+    }
+}
+
+/* The first part that others are before; num: none. Called with the lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_behind(spipe_priv_pipeline_t *const *parts, size_t num,
+                                         const void *run) {
+    size_t k = 0;
+    while (k < num && spipe_priv_resources_of(&parts[k]->request.desc)->waiters->run == run) ++k;
+    return k;
+}
+
+/* Waits until there is memory for all parts of a run, if others who will end have it. It is in the
+   queues of all its devices at once, so of two runs one is first in all that both are in. A run in
+   a stage goes first: those who came before it may be waiting for the run around it. Called with
+   the lock held. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *parts, size_t num,
+                                                 const void *run, uintptr_t thread) {
+    spipe_resources_t *r = spipe_priv_resources_of(&parts[0]->request.desc);
     const double began = spipe_priv_seconds();
-    const int inside = spipe_priv_is_inside(r);
-    spipe_priv_waiter_t me;
+    const int inside = spipe_priv_is_inside(r, thread);
     cudaError_t e = cudaErrorNotReady;
     int waits = 0;
-    spipe_priv_queue_up(r, &me, p->request.desc.priority);
-    while (e == cudaErrorNotReady) {
-        const int first = inside || r->waiters == &me;
-        if (first && spipe_priv_take_both(r, &p->memory, device, pinned)) {
+    size_t k;
+    for (;;) {
+        size_t lacking = inside ? num : spipe_priv_behind(parts, num, run);
+        const int first = lacking == num;
+        if (first) lacking = spipe_priv_take_all(parts, num);
+        if (lacking == num) {
             e = cudaSuccess;
-        } else if (p->request.desc.no_wait || (first && !spipe_priv_worth_waiting(r, inside))) {
-            e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
-        } else {
-            if (!waits) spipe_priv_count_one(&r->num_active, 0);
-            waits = 1;
-            spipe_priv_wait(r->lending.sync);
-            p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
+        }
+        r = spipe_priv_resources_of(&parts[lacking]->request.desc);
+        if (parts[0]->request.desc.no_wait || (first && !spipe_priv_worth_waiting(r, inside))) {
+            e = spipe_priv_cannot_wait(parts[lacking], first);
+            break;
+        }
+        if (!waits) spipe_priv_count_waiting(parts, num, 0);
+        waits = 1;
+        spipe_priv_wait(r->lending.sync);
+        for (k = 0; k < num; ++k) {
+            parts[k]->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
-    if (waits) spipe_priv_count_one(&r->num_active, 1);
-    spipe_priv_step_out(r, &me);
-    if (e != cudaSuccess || p->stays) return e;
-    p->thread = spipe_priv_this_thread();
-    p->next_holder = r->holders;
-    r->holders = p;
+    if (waits) spipe_priv_count_waiting(parts, num, 1);
     return e;
 }
 
-/* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const spipe_priv_memory_t *m = &p->memory;
-    spipe_priv_pipeline_t **at = &r->holders;
-    if (m->device) spipe_priv_space_give(&r->device, m->device);
-    if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
-    while (*at && *at != p) at = &(*at)->next_holder;
-    if (*at) *at = p->next_holder;
-    spipe_priv_wake(r->lending.sync);
+/* The same, and notes who has the memory. Whose failure says why not: that of the part for which
+   there is none. Called with the lock held. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *const *parts,
+                                                       size_t num) {
+    const uintptr_t starter = parts[0]->starter;
+    spipe_priv_waiter_t me[SPIPE_MAX_DEVICES];
+    cudaError_t e;
+    size_t k;
+    for (k = 0; k < num; ++k) {
+        me[k].run = me;
+        me[k].thread = starter ? starter : parts[0]->thread;
+        spipe_priv_queue_up(spipe_priv_resources_of(&parts[k]->request.desc), &me[k],
+                            parts[0]->request.desc.priority);
+    }
+    e = spipe_priv_wait_turn(parts, num, me, me[0].thread);
+    for (k = 0; k < num; ++k) {
+        spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
+        spipe_priv_step_out(r, &me[k]);
+        if (e != cudaSuccess || parts[k]->stays) continue;
+        parts[k]->ended = 0;
+        parts[k]->next_holder = r->holders;
+        r->holders = parts[k];
+    }
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_take_memory(spipe_priv_pipeline_t *const *parts,
+                                                   size_t num) {
+    spipe_priv_sync_t *sync = spipe_priv_resources_of(&parts[0]->request.desc)->lending.sync;
+    cudaError_t e;
+    spipe_priv_lock(sync);
+    e = spipe_priv_wait_for_memory(parts, num);
+    spipe_priv_unlock(sync);
+    return e;
 }
 
 /* Whether a pipeline has memory, or had when it ran last. */
 SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
     return m->device_bytes > 0 || m->pinned_bytes > 0;
+}
+
+/* Runs under way that want threads, on all devices of resources that were made together. */
+SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
+    const spipe_resources_t *s = r;
+    size_t all = 0;
+    do {
+        all += SPIPE_PRIV_LOAD(s->num_sharing);
+        s = s->others;
+    } while (s != r);
+    return all;
+}
+
+/* ---- src/private/ended.h ---- */
+/* ---- 14 resources: threads that end --------------------------------------------------------
+   A thread may end in the middle of a loop that takes chunks, and its run keeps memory then. A key
+   whose destructor the system calls at a thread's end tells, so that nobody waits for that. */
+
+#if !defined(SPIPE_NO_THREADS)
+/* The calling thread ends and has runs that have memory. */
+SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
+    spipe_resources_t *r = (spipe_resources_t *)arg;
+    spipe_priv_pipeline_t *h;
+    if (!spipe_priv_lends(r)) return; /* in a process that was forked */
+    spipe_priv_lock(r->lending.sync);
+    for (h = r->holders; h; h = h->next_holder) h->ended |= h->thread == spipe_priv_this_thread();
+    spipe_priv_wake(r->lending.sync);
+    spipe_priv_unlock(r->lending.sync);
+}
+#endif
+
+/* Where there is no key left, ends are not seen. */
+SPIPE_PRIV_RARE void spipe_priv_watch_ends(spipe_resources_t *r) {
+#if defined(SPIPE_NO_THREADS)
+    r->has_key = 0;
+#else
+    r->has_key = pthread_key_create(&r->key, spipe_priv_thread_ends) == 0;
+#endif
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
+#if !defined(SPIPE_NO_THREADS)
+    if (r->has_key) (void)pthread_key_delete(r->key);
+#endif
+    r->has_key = 0;
+}
+
+/* Whether the calling thread's end is of interest: while it has runs that have memory. */
+SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
+#if defined(SPIPE_NO_THREADS)
+    (void)r;
+#else
+    const spipe_priv_pipeline_t *h;
+    if (!r->has_key) return;
+    spipe_priv_lock(r->lending.sync);
+    h = r->holders;
+    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
+    (void)pthread_setspecific(r->key, h ? r : NULL);
+    spipe_priv_unlock(r->lending.sync);
+#endif
+}
+
+/* Another thread goes on with a run. */
+SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lock(r->lending.sync);
+    p->thread = spipe_priv_this_thread();
+    p->ended = 0;
+    spipe_priv_unlock(r->lending.sync);
+    p->holds_off = 0; /* that was of the other one */
+    spipe_priv_note_end(r);
 }
 
 /* ---- src/private/lent.h ---- */
@@ -9885,11 +10151,13 @@ SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    const int several = s->others != s, of = s->facts.device;
     size_t resident = 0, share, pinned, parts;
     int i;
-    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
-                         "the resources are of device %d, and device %d is the current one",
-                         s->facts.device, r->device);
+    s = spipe_priv_resources_on(s, r->device);
+    SPIPE_PRIV_REFUSE_IF(!s, "the resources are of device %d%s, and device %d is the current one",
+                         of, several ? " and others" : "", r->device);
+    r->desc.resources = s;
     r->facts = s->facts;
     r->costs = s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -9913,18 +10181,27 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
     const int own = p->plan.pageable_slots; /* nothing can be pinned */
+    const spipe_priv_hooks_t *hooks = p->request.desc.hooks;
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
-    spipe_priv_lock(r->lending.sync);
-    if (pinned > r->pinned.bytes && !own) {
-        m->refused = pinned;
-        e = spipe_priv_too_large(p, device, pinned);
-    }
-    if (e == cudaSuccess) e = spipe_priv_wait_for_memory(p, device, own ? 0 : pinned);
-    spipe_priv_unlock(r->lending.sync);
-    if (e != cudaSuccess) return e;
     m->device_bytes = device;
     m->pinned_bytes = pinned;
+    p->thread = spipe_priv_this_thread();
+    if (pinned > r->pinned.bytes && !own) {
+        m->refused = pinned;
+        spipe_priv_lock(r->lending.sync);
+        e = spipe_priv_too_large(p);
+        spipe_priv_unlock(r->lending.sync);
+    } else if (hooks && hooks->gather) {
+        e = hooks->gather(p, spipe_priv_take_memory);
+    } else {
+        e = spipe_priv_take_memory(&p, 1);
+    }
+    if (e != cudaSuccess) {
+        m->device_bytes = m->pinned_bytes = 0;
+        return e;
+    }
+    spipe_priv_note_end(r);
     m->pageable = own;
     if (own && pinned > 0) e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -9953,21 +10230,37 @@ SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
     spipe_priv_count_one(&r->num_active, one_more);
 }
 
+/* Whether a run is one of those that share the threads. */
+SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int shares) {
+    if (p->workers.shares == shares) return;
+    p->workers.shares = shares;
+    spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
+}
+
+/* Its thread may be cancelled again; not from another thread. */
+SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
+    const int ends = p->holds_off && p->thread == spipe_priv_this_thread();
+    p->holds_off = 0;
+    if (ends) spipe_priv_let_cancel(p->cancels);
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
+    p->cancels = spipe_priv_hold_off_cancel();
+    p->holds_off = 1;
+    p->thread = spipe_priv_this_thread();
     spipe_priv_lock(r->lending.sync);
     if (!p->attached) ++r->num_pipelines;
     p->attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(r, 1);
-    if (spipe_priv_has_memory(m)) {
-        e = spipe_priv_wait_for_memory(p, m->device_bytes, m->pinned_base ? 0 : m->pinned_bytes);
-    }
+    if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
     if (e != cudaSuccess) spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
+    if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
 }
 
@@ -9975,8 +10268,22 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
+    spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
+    spipe_priv_end_hold(p);
+}
+
+/* Nobody waits for the memory of a pipeline that keeps it. */
+SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    p->stays = 1;
+    spipe_priv_lock(r->lending.sync);
+    spipe_priv_no_holder(p);
+    spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
+    spipe_priv_end_hold(p);
 }
 
 /* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
@@ -10042,26 +10349,28 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     spipe_priv_unlock(l->sync);
 }
 
-SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_priv_pipeline_t *p, void *(*fn)(void *arg),
+SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
-    return spipe_priv_lend_thread(&spipe_priv_resources_of(&p->request.desc)->lending, fn, arg);
+    return spipe_priv_lend_thread(&r->lending, fn, arg);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread) {
-    spipe_priv_take_thread_back(&spipe_priv_resources_of(&p->request.desc)->lending, thread);
+SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
+    spipe_priv_take_thread_back(&r->lending, thread);
 }
 
-/* The runs under way have equal shares of the threads, but each has one of each kind. */
+/* The runs that want threads, on all devices, have equal shares of them, but each has one of each
+   kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
-    const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
-    size_t all = 0;
+    size_t all = 0, runs, share;
     int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
+    spipe_priv_note_sharing(p, all > 0);
+    runs = spipe_priv_all_sharing(r);
+    share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
     p->workers.started = 1; /* so between() is called even where a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
@@ -10080,18 +10389,18 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
-    if (runs != p->workers.beside) spipe_priv_start_workers(p);
-    if (runs > 1) spipe_priv_take_turns(p);
+    if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
+    if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream,   spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,     spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_outdated, spipe_priv_lent_share,
-        spipe_priv_lent_between};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_stay,   spipe_priv_lent_outdated,
+        spipe_priv_lent_share,       spipe_priv_lent_between};
     return &provider;
 }
 
@@ -10170,6 +10479,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         (void)cudaFree(r->device.base);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
+    r->others = r;
+    spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
     r->shared.stamp = SPIPE_PRIV_STAMP;
     spipe_priv_pin_space(r, l->pinned_bytes);
@@ -10202,15 +10513,23 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     return e;
 }
 
-/* Whether these are resources that nobody uses; then nobody may begin to. */
+/* Whether these are resources that nobody uses, those of other devices neither; then nobody may
+   begin to. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
-    size_t runs, pipelines;
+    size_t runs = 0, pipelines = 0;
+    spipe_resources_t *s = r;
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_lends(r),
                          "these are no resources, were destroyed, or are another process's");
     spipe_priv_lock(r->lending.sync);
-    runs = r->num_runs;
-    pipelines = r->num_pipelines;
-    if (runs == 0 && pipelines == 0) r->shared.stamp = 0;
+    do {
+        runs += s->num_runs;
+        pipelines += s->num_pipelines;
+        s = s->others;
+    } while (s != r);
+    do {
+        if (runs == 0 && pipelines == 0) s->shared.stamp = 0;
+        s = s->others;
+    } while (s != r);
     spipe_priv_unlock(r->lending.sync);
     if (runs == 0 && pipelines == 0) return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotPermitted,
@@ -10218,24 +10537,38 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
                              pipelines);
 }
 
+/* Frees those of one device; the lock stays. */
+SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
+    spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
+    spipe_priv_end_watch(r);
+    spipe_priv_end_lending(&r->lending, e);
+    spipe_priv_keep_error(e, cudaFree(r->device.base));
+    if (r->pinned_block)
+        spipe_priv_keep_error(e, spipe_unpin(r->pinned.base));
+    else
+        spipe_priv_keep_error(e, spipe_pinned_free(r->pinned.base));
+    free(r->pinned_block);
+    free((void *)r->device.spans);
+    free((void *)r->pinned.spans);
+    free(r);
+}
+
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
     cudaError_t e = cudaSuccess;
+    spipe_priv_sync_t *sync;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
-    spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
-    spipe_priv_end_lending(&r->lending, &e);
-    spipe_priv_keep_error(&e, cudaFree(r->device.base));
-    if (r->pinned_block)
-        spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
-    else
-        spipe_priv_keep_error(&e, spipe_pinned_free(r->pinned.base));
-    free(r->pinned_block);
-    free((void *)r->device.spans);
-    free((void *)r->pinned.spans);
-    spipe_priv_sync_destroy(r->lending.sync);
-    free(r);
+    spipe_priv_keep_error(&e, cudaGetDevice(&before));
+    sync = r->lending.sync;
+    while (r->others != r) {
+        spipe_resources_t *other = r->others;
+        r->others = other->others;
+        spipe_priv_free_resources(other, &e);
+    }
+    spipe_priv_free_resources(r, &e);
+    spipe_priv_sync_destroy(sync);
     (void)cudaSetDevice(before);
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
@@ -10244,10 +10577,15 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
 
 SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage) {
     const spipe_priv_waiter_t *w;
-    int i;
+    int i, device;
     if (!usage) return cudaErrorInvalidValue;
     memset(usage, 0, sizeof *usage);
     if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
+    if (r->others != r) {
+        SPIPE_TRY(cudaGetDevice(&device));
+        r = spipe_priv_resources_on(r, device);
+        if (!r) return cudaErrorInvalidDevice;
+    }
     spipe_priv_lock(r->lending.sync);
     usage->runs = r->num_runs;
     usage->most_runs = r->most_runs;

@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     for (unsigned k = 0; k < 4 && ms >= 0.0; ++k) {
         ms = train_ms(&l, workers[k], dev, dev_sums);
         if (k == 0) plain = ms; /* no pipeline */
-        printf("%u workers%8.0f ms%7.2f x\n", workers[k], ms, plain / ms);
+        if (ms >= 0.0) printf("%u workers%8.0f ms%7.2f x\n", workers[k], ms, plain / ms);
         SPIPE_CHECK(cudaMemcpy(sums, dev_sums, sizeof sums, cudaMemcpyDeviceToHost));
         for (unsigned i = 0; i < PICTURES; ++i) right &= sums[i] == EPOCHS * l.files.sums[i];
     }

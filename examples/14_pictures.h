@@ -94,6 +94,11 @@ static inline int pictures_make(pictures_t *p, const char *folder) {
         made = p->ours || (folder && mkdir(folder, 0777) == 0);
     }
     int whole = made || (folder && errno == EEXIST);
+    if (whole && !made) { /* the folder was there: pictures, or an empty one */
+        char first[160];
+        picture_name(p, 0, first);
+        made = access(first, F_OK) != 0;
+    }
     for (unsigned k = 0; k < PICTURES && whole; ++k) {
         char name[160];
         picture_name(p, k, name);

@@ -4,13 +4,15 @@
                                                                      (without a GPU: make examples)
     You learn   spipe_devices_all is the only new line: whichever GPU has a free slot takes the next
                 chunk, so a slower one takes fewer. What a kernel gathers over all chunks is in a
-                resident buffer, one on each GPU: spipe_devices_reduce says how two become one.
+                resident buffer, one on each GPU: spipe_devices_reduce says how two become one. A
+                program that runs often makes memory, streams and threads of all GPUs once.
     Mind        all GPUs share the host's memory: two that copy both ways can use all of it
                 (docs/SCALE.md). Pin with spipe_pinned_alloc, which pins for all of them. An ordered
                 stage is refused, since the chunk before may be on another GPU.
     Expect      (hostcuda) 2 GPUs
                 on GPU 0 alone: 262144 bytes counted, 0 of 256 counts are wrong
                 on all GPUs: 262144 bytes counted, 0 of 256 counts are wrong
+                again, nothing set up: 262144 bytes counted, 0 of 256 counts are wrong
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"
 #include "streampipe_devices.h"
@@ -34,7 +36,7 @@ static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *
 }
 
 static int count(const char *where, const unsigned char *x, const unsigned long long *want,
-                 const int *gpu) {
+                 const int *gpu, spipe_resources_t *resources) {
     static const spipe_bytes_t bytes = {0, -1, -1, -1, 1, BLOCK};
     static unsigned long long got[VALUES];
     spipe_report_t report;
@@ -43,6 +45,7 @@ static int count(const char *where, const unsigned char *x, const unsigned long 
     int wrong = 0;
     d.count = BLOCKS; /* an element is a block of 4096 bytes */
     d.chunk = BLOCKS / 16;
+    d.resources = resources;
     spipe_add_input(&d, x, BLOCK);
     spipe_add_resident(&d, got, sizeof got, SPIPE_ZERO | SPIPE_DOWNLOAD);
     spipe_add_stage(&d, "count", spipe_total_histogram_stage, (void *)&bytes);
@@ -62,6 +65,7 @@ static int count(const char *where, const unsigned char *x, const unsigned long 
 
 int main(void) {
     static unsigned long long want[VALUES];
+    spipe_resources_t *shared;
     const int first = 0;
     unsigned char *x;
     unsigned random = 1;
@@ -78,8 +82,11 @@ int main(void) {
         x[i] = (unsigned char)(random >> 24 & random >> 16);
         want[x[i]]++;
     }
-    int right = count("on GPU 0 alone", x, want, &first);
-    right &= count("on all GPUs", x, want, NULL);
+    int right = count("on GPU 0 alone", x, want, &first, NULL);
+    right &= count("on all GPUs", x, want, NULL, NULL);
+    SPIPE_CHECK(spipe_devices_resources_create(&shared, NULL, 0, NULL, NULL));
+    right &= count("again, nothing set up", x, want, NULL, shared);
+    SPIPE_CHECK(spipe_resources_destroy(shared, NULL));
     SPIPE_CHECK(spipe_pinned_free(x));
     return ex_verdict(right);
 }

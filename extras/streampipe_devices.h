@@ -51,7 +51,10 @@ END EXAMPLE
                   in the same memory as an input, or by a stage that gets any input under
                   SPIPE_ZERO_COPY. The report then says which chunk failed and what is complete.
       Timeline    It is filled by runs on one GPU only.
-      Resources   Refused: they are of one device.
+      Resources   desc.resources is for several GPUs, too, with what spipe_devices_resources_create
+                  makes: then nothing is set up or freed for a run. It takes its memory on all its
+                  GPUs at once, or waits for that with none, so runs never wait for each other's
+                  part. What fails on one GPU gives back what it had there, and the others go on.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
                   all GPUs, or with cudaHostRegister and cudaHostRegisterPortable.
@@ -93,6 +96,30 @@ END EXAMPLE
 SPIPE_API int spipe_devices_all(spipe_desc_t *d);
 SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num);
 SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void *user);
+
+/*  spipe_devices_resources_create -- resources of several GPUs, made together: what
+    spipe_resources_create makes of each.
+
+    Assign them to desc.resources of runs on all or some of these GPUs (spipe_devices_all, _list),
+    and of runs and pipelines on one: they take those of the current device. All else is as with
+    resources of one device. spipe_resources_destroy frees those of all GPUs;
+    spipe_resources_usage is that of the current device.
+
+    r          out     the resources, NULL on error; free them with spipe_resources_destroy.
+    list       in      device numbers, each once; NULL for all devices.
+    num        in      1 .. SPIPE_MAX_DEVICES; 0 with NULL.
+    limits     in      NULL for the default. device_bytes and pinned_bytes are of each GPU: pinned
+                       memory lies on the GPU's NUMA node. threads are of all together.
+    failure    out     why not, in words; may be NULL.
+    Returns    as spipe_resources_create, of the first GPU for which it fails; then nothing is left.
+               cudaErrorInvalidValue for a bad list, cudaErrorInvalidDevice for no such device.
+    Blocks     for the time of pinning.
+    Threads    any.   Callback  no.   Capture  no.
+    Allocates  both memories, on each GPU; spipe_resources_destroy frees them. */
+SPIPE_API_RESULT cudaError_t spipe_devices_resources_create(spipe_resources_t **r, const int *list,
+                                                            int num,
+                                                            const spipe_resources_limits_t *limits,
+                                                            spipe_failure_t *failure);
 
 /* ============================================================================================
    >>impl   the same, as code. Names beginning spipe_priv_ are not for callers.
@@ -139,6 +166,8 @@ typedef struct spipe_priv_member {
     size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
     spipe_priv_part_t parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     void *copies[SPIPE_MAX_BUFFERS]; /* its copies of downloaded resident buffers */
+    spipe_resources_t *resources;    /* of its device, or NULL */
+    int arrived; /* lock; its set-up has failed, or knows what memory it wants */
 } spipe_priv_member_t;
 
 /* What the GPUs of a run share. Everything that changes during the run is under the lock. */
@@ -167,6 +196,12 @@ typedef struct spipe_priv_team {
     const char *why_chunk;
     spipe_failure_t failure; /* the first one */
     spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
+    spipe_priv_pipeline_t *parts[SPIPE_MAX_DEVICES]; /* that want memory of resources; */
+    int num_parts, num_arrived;                      /* of the members that arrived */
+    int gathering, gathered; /* a member takes the memory for all of them; it has done so */
+    cudaError_t without;     /* why there was none */
+    uintptr_t starter;       /* the thread that called spipe_run */
+    size_t beside;           /* runs that were under way on the same resources */
     void *thrown;            /* a C++ exception of the user's, or NULL */
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
@@ -563,7 +598,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
     const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
-    const int works = !asked && spipe_priv_still_works();
+    const int works = !asked && t->without == cudaSuccess && spipe_priv_still_works();
     int began, stopped;
     spipe_priv_lock(t->sync);
     began = m->chunks.num > 0;
@@ -630,6 +665,50 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     return again;
 }
 
+/* The last GPU to arrive takes the memory for all. The run as a whole fails if it has none. Called
+   and returns with the lock held. */
+SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
+    cudaError_t e;
+    int i;
+    t->gathering = 1;
+    spipe_priv_unlock(t->sync);
+    e = take(t->parts, (size_t)t->num_parts);
+    spipe_priv_lock(t->sync);
+    t->gathered = 1;
+    t->without = e;
+    for (i = 0; i < t->num_parts && e != cudaSuccess; ++i) {
+        const spipe_failure_t *why = &t->parts[i]->failure;
+        if (why->error != cudaSuccess) spipe_priv_team_fail(t, t->parts[i]->request.device, why);
+        t->closed = 1;
+        t->over = 1;
+    }
+    spipe_priv_wake(t->sync);
+}
+
+/* A GPU's part of the run knows what memory it wants of the resources. When all do, or have failed,
+   it is taken for all of them or for none: of two runs that each had some, and waited for what the
+   other has, none would ever end. */
+SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_priv_take_fn take) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
+    spipe_priv_team_t *t = m->team;
+    cudaError_t e;
+    p->starter = p->thread != t->starter ? t->starter : 0;
+    spipe_priv_lock(t->sync);
+    t->parts[t->num_parts++] = p;
+    ++t->num_arrived;
+    m->arrived = 1;
+    spipe_priv_wake(t->sync);
+    while (!t->gathered) {
+        if (t->num_arrived < t->num_expected || t->gathering)
+            spipe_priv_wait(t->sync);
+        else
+            spipe_priv_team_take(t, take);
+    }
+    e = t->without;
+    spipe_priv_unlock(t->sync);
+    return e;
+}
+
 /* Waits until all GPUs are set up, so that one that takes longer to set up gets its share too. */
 SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
     spipe_priv_team_t *t = m->team;
@@ -637,6 +716,8 @@ SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
     m->running = running;
     t->num_running += running;
     ++t->num_ready;
+    t->num_arrived += !m->arrived; /* it wants no memory */
+    m->arrived = 1;
     if (t->num_ready >= t->num_expected) t->began = spipe_priv_clock();
     spipe_priv_wake(t->sync);
     while (t->num_ready < t->num_expected) spipe_priv_wait(t->sync);
@@ -720,6 +801,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
 /* The same as a thread's function; the thread is bound to the NUMA node of its GPU. */
 SPIPE_API void *spipe_priv_member_thread(void *arg) {
     spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
+    spipe_priv_model_issuer();
     spipe_priv_member_main(arg);
     return NULL;
 }
@@ -752,8 +834,6 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
             "spipe_devices_reduce how to combine them",
             i);
     }
-    SPIPE_PRIV_REFUSE_IF(d->resources, "resources are of one device; run on that one alone, or "
-                                       "without them on several");
     e = cudaGetDeviceCount(&there);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
@@ -763,6 +843,14 @@ SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_
         if (t->members[i].device >= 0 && t->members[i].device < there) continue;
         return spipe_priv_refuse(f, cudaErrorInvalidDevice, "there is no device %d: there are %d",
                                  t->members[i].device, there);
+    }
+    for (i = 0; i < t->num && d->resources; ++i) {
+        spipe_priv_member_t *m = &t->members[i];
+        m->resources = spipe_priv_resources_on(d->resources, m->device);
+        SPIPE_PRIV_REFUSE_IF(!m->resources,
+                             "the resources are not of device %d; make them of all devices of the "
+                             "run with spipe_devices_resources_create",
+                             m->device);
     }
     return cudaSuccess;
 }
@@ -811,6 +899,30 @@ SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_
     t->why_chunk = plan->why_chunk;
 }
 
+/* With resources: the least that a plan may take on any of the GPUs, and the runs beside it. The
+   request is that of the first GPU. */
+SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_request_t *r,
+                                             spipe_failure_t *f) {
+    size_t device = SIZE_MAX, pinned = SIZE_MAX, runs = 0;
+    int i, k;
+    for (i = t->num - 1; i >= 0; --i) {
+        size_t listed = 1;
+        for (k = 0; k < i; ++k) listed += t->members[k].device == t->members[i].device;
+        r->desc = t->d;
+        r->device = t->members[i].device;
+        r->pin_limit = 0;
+        SPIPE_TRY(t->d.resources->shared.provider->facts(r, f));
+        if (device > r->device_limit / listed) device = r->device_limit / listed;
+        if (pinned > r->pin_limit / listed) pinned = r->pin_limit / listed;
+        if (runs < r->runs) runs = r->runs;
+    }
+    t->beside = runs - 1;
+    r->device_limit = device > 0 ? device : 1;
+    r->pin_limit = pinned;
+    if (t->d.costs) r->costs = *t->d.costs;
+    return cudaSuccess;
+}
+
 /* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with
    more chunks the GPUs end at about the same time. */
 SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
@@ -830,6 +942,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     shared.next_batch = spipe_priv_team_claim;
     r.device = t->members[0].device;
     SPIPE_TRY(spipe_priv_request_begin(&r, &t->d, 0, f));
+    if (t->d.resources) SPIPE_TRY(spipe_priv_team_limits(t, &r, f));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, f));
     r.desc.hooks = &shared;
     if (!spipe_priv_endless(&t->d)) r.desc.count = (t->d.count + 2 * n - 1) / (2 * n);
@@ -849,6 +962,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     memset(&m->hooks, 0, sizeof m->hooks);
     m->hooks.next_batch = spipe_priv_team_claim;
     m->hooks.user = m;
+    if (m->resources) m->hooks.gather = spipe_priv_team_gather;
     m->desc.hooks = &m->hooks;
     if (t->d.progress) m->desc.progress = spipe_priv_team_progress;
     m->desc.progress_user = m;
@@ -923,17 +1037,32 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     return cudaSuccess;
 }
 
+/* Starts a member's thread, or is lent one; NULL: none can be had. */
+SPIPE_API void *spipe_priv_member_start(spipe_priv_member_t *m) {
+    spipe_resources_t *r = m->resources;
+    if (!r) return spipe_priv_thread_start(spipe_priv_member_thread, m);
+    return r->shared.provider->start_thread(r, spipe_priv_member_thread, m);
+}
+
+SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
+    spipe_resources_t *r = m->resources;
+    if (thread && r) r->shared.provider->join_thread(r, thread);
+    if (thread && !r) spipe_priv_thread_join(thread);
+}
+
 /* Runs every member on a thread of its own; if no thread can be started, the first member on the
    calling thread. */
 SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     const double began = spipe_priv_clock();
+    const int cancels = spipe_priv_hold_off_cancel();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
     t->num_expected = t->num;
     t->num_alive = t->num;
+    t->starter = spipe_priv_this_thread();
     for (i = 0; i < t->num; ++i) {
-        threads[i] = spipe_priv_thread_start(spipe_priv_member_thread, &t->members[i]);
+        threads[i] = spipe_priv_member_start(&t->members[i]);
         started += threads[i] != NULL;
     }
     spipe_priv_lock(t->sync);
@@ -944,11 +1073,12 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     spipe_priv_unlock(t->sync);
     if (started == 0) spipe_priv_member_main(&t->members[0]);
     for (i = 0; i < t->num; ++i) {
-        if (threads[i]) spipe_priv_thread_join(threads[i]);
+        spipe_priv_member_join(&t->members[i], threads[i]);
     }
     spipe_priv_model_joined();
     t->wall_ms = 1e3 * (spipe_priv_clock() - t->began);
     t->setup_ms = 1e3 * (t->began - began);
+    spipe_priv_let_cancel(cancels);
 }
 
 /* Returns n such that the chunks 0 .. n-1 are complete. */
@@ -977,6 +1107,7 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
     r->device_bytes = 0;
     r->pinned_bytes = 0;
     r->num_devices = t->num;
+    r->runs_beside = t->beside;
     r->wall_ms = t->wall_ms;
     r->setup_ms = t->setup_ms;
     if (r->depth > 0) r->why_chunk = t->why_chunk;
@@ -992,6 +1123,7 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
         r->device_bytes += m->report.device_bytes;
         r->pinned_bytes += m->report.pinned_bytes;
         if (m->report.total > r->total) r->total = m->report.total;
+        if (m->report.waited_ms > r->waited_ms) r->waited_ms = m->report.waited_ms;
     }
     /* The member that met the end of the sources may have begun another round since. */
     if (t->total > r->total) r->total = t->total;
@@ -1142,7 +1274,7 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
 
 /* What makes spipe_run a run on several GPUs. */
 SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
-    static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL};
+    static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL, NULL};
     return &hooks;
 }
 
@@ -1170,6 +1302,127 @@ SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void
     d->devices.reduce = reduce;
     d->devices.user = user;
     return 0;
+}
+
+/* ---- 1 devices: resources -------------------------------------------------------------------- */
+/* Makes the resources of one device; a thread's argument. */
+typedef struct spipe_priv_making {
+    const spipe_resources_limits_t *limits;
+    spipe_resources_t *made;
+    spipe_failure_t failure;
+    cudaError_t error;
+    int device;
+} spipe_priv_making_t;
+
+SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
+    m->error = cudaSetDevice(m->device);
+    if (m->error != cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)spipe_priv_refuse(&m->failure, m->error, "it cannot be used: %s",
+                                cudaGetErrorString(m->error));
+        return;
+    }
+    m->error = spipe_resources_create(&m->made, m->limits, &m->failure);
+}
+
+/* On a thread of its own, bound to the device's NUMA node: there lies what it writes first. */
+SPIPE_API void *spipe_priv_making_thread(void *arg) {
+    spipe_priv_making_t *m = (spipe_priv_making_t *)arg;
+    spipe_priv_stay_on_node(spipe_priv_numa_node(m->device));
+    spipe_priv_make_resources(m);
+    return NULL;
+}
+
+/* Makes them one: a ring, whose lock is that of the first. Nobody uses them yet. */
+SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resources_t *r) {
+    spipe_priv_sync_destroy(r->lending.sync);
+    r->lending.sync = first->lending.sync;
+    r->others = first->others;
+    first->others = r;
+}
+
+/* Whether the list is one of devices that there are, each once. */
+SPIPE_API cudaError_t spipe_priv_check_list(const int *list, int num, spipe_failure_t *f) {
+    cudaError_t e;
+    int i, k, there = 0;
+    SPIPE_PRIV_REFUSE_IF(num < 1 || num > SPIPE_MAX_DEVICES,
+                         "resources of %d devices: give a list of 1 to %d, or NULL and 0 for all",
+                         num, SPIPE_MAX_DEVICES);
+    e = cudaGetDeviceCount(&there);
+    if (e != cudaSuccess) return spipe_priv_no_device(f, e);
+    for (i = 0; i < num; ++i) {
+        if (list[i] < 0 || list[i] >= there) {
+            return spipe_priv_refuse(f, cudaErrorInvalidDevice,
+                                     "there is no device %d: there are %d", list[i], there);
+        }
+        for (k = 0; k < i; ++k) {
+            SPIPE_PRIV_REFUSE_IF(list[k] == list[i],
+                                 "device %d is listed twice; one resources object is enough",
+                                 list[i]);
+        }
+    }
+    return cudaSuccess;
+}
+
+/* Makes the resources of each device, at the same time. */
+SPIPE_API void spipe_priv_make_all(spipe_priv_making_t *all, const int *list, int num,
+                                   const spipe_resources_limits_t *limits) {
+    void *threads[SPIPE_MAX_DEVICES];
+    int i, before = 0;
+    (void)cudaGetDevice(&before);
+    for (i = 0; i < num; ++i) {
+        all[i].device = list[i];
+        all[i].limits = limits;
+        threads[i] = spipe_priv_thread_start(spipe_priv_making_thread, &all[i]);
+    }
+    for (i = 0; i < num; ++i) {
+        if (threads[i])
+            spipe_priv_thread_join(threads[i]);
+        else
+            spipe_priv_make_resources(&all[i]);
+    }
+    spipe_priv_model_joined();
+    (void)cudaSetDevice(before);
+}
+
+SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resources, const int *list,
+                                                     int num,
+                                                     const spipe_resources_limits_t *limits,
+                                                     spipe_failure_t *failure) {
+    spipe_priv_making_t all[SPIPE_MAX_DEVICES];
+    int every[SPIPE_MAX_DEVICES];
+    cudaError_t e = cudaSuccess;
+    int i, there = 0;
+    if (failure) spipe_priv_failure_clear(failure);
+    if (!resources) {
+        return spipe_priv_refuse(failure, cudaErrorInvalidValue,
+                                 "there is no pointer to put the resources into");
+    }
+    *resources = NULL;
+    memset((void *)all, 0, sizeof all);
+    if (!list && num == 0) {
+        e = cudaGetDeviceCount(&there);
+        if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
+        num = there < SPIPE_MAX_DEVICES ? there : SPIPE_MAX_DEVICES;
+        for (i = 0; i < num; ++i) every[i] = i;
+        list = every;
+    }
+    if (!list) num = 0; /* which is refused */
+    SPIPE_TRY(spipe_priv_check_list(list, num, failure));
+    spipe_priv_make_all(all, list, num, limits);
+    for (i = num - 1; i >= 0; --i) {
+        if (all[i].error == cudaSuccess) continue;
+        e = spipe_priv_refuse(failure, all[i].error, "device %d: %.300s", list[i],
+                              all[i].failure.message);
+    }
+    for (i = 0; i < num; ++i) {
+        if (e != cudaSuccess)
+            (void)spipe_resources_destroy(all[i].made, NULL);
+        else if (i > 0)
+            spipe_priv_join_resources(all[0].made, all[i].made);
+    }
+    if (e == cudaSuccess) *resources = all[0].made;
+    return e;
 }
 
 #endif /* STREAMPIPE_DEVICES_H */

@@ -171,7 +171,8 @@ SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FIL
 
 /*  spipe_timeline_write_svg -- a picture for a page or a document, in light and dark.
     spipe_timeline_write_html -- a page that zooms and pans, and shows the chunk, stage, start and
-    length of the operation under the pointer.
+    length of the operation under the pointer. Opened as page.html#0.5 it shows 0.5 ms at the least,
+    so that two runs can be seen on one scale.
     spipe_timeline_write_trace -- a Chrome trace for Perfetto, chrome://tracing and speedscope.
 
     timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
@@ -1554,7 +1555,8 @@ SPIPE_API void spipe_priv_html_draw(FILE *f) {
     static const char *const lines[] = {
         "const hues=['#5b8fd6','#f2a03d','#62b46a','#e8717a','#4fbcb5','#dcc13f','#b48ad0',",
         "'#a98267'],cv=document.querySelector('canvas'),tip=document.querySelector('#tip'),",
-        "L=150,R=58,T=8,S=34,H=26,W=D.wall;let a=0,b=W,mx=-1,my=-1;",
+        "L=150,R=58,T=8,S=34,H=26,W=Math.max(D.wall,+location.hash.slice(1)||0);",
+        "let a=0,b=W,mx=-1,my=-1;",
         "const css=n=>getComputedStyle(document.documentElement).getPropertyValue(n);",
         "const wide=()=>Math.max(50,cv.clientWidth-L-R),X=t=>L+(t-a)/(b-a)*wide();",
         "function step(){let s=1e-6,i=0;while(s<(b-a)*90/wide()){s*=i%3==1?2.5:2;i++}",

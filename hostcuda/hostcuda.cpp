@@ -385,6 +385,60 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
     return call.done(cudaSuccess);
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int *can, int i, int peer) {
+    ENTER(PLAIN);
+    REFUSE_IF(!can, cudaErrorInvalidValue);
+    REFUSE_IF(!is_device(i) || !is_device(peer), cudaErrorInvalidDevice);
+    *can = i != peer;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    ENTER(PLAIN);
+    REFUSE_IF(flags, cudaErrorInvalidValue);
+    REFUSE_IF(!is_device(peer) || peer == self.device, cudaErrorInvalidDevice);
+    REFUSE_IF(!current().peers.insert(peer).second, cudaErrorPeerAccessAlreadyEnabled);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+    ENTER(PLAIN);
+    REFUSE_IF(!is_device(peer), cudaErrorInvalidDevice);
+    REFUSE_IF(!current().peers.erase(peer), cudaErrorPeerAccessNotEnabled);
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+    ENTER(PLAIN);
+    const unsigned which = static_cast<unsigned>(limit);
+    REFUSE_IF(which > cudaLimitMallocHeapSize, cudaErrorUnsupportedLimit);
+    current().limits[which] = value;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit limit) {
+    ENTER(PLAIN);
+    const unsigned which = static_cast<unsigned>(limit);
+    REFUSE_IF(!value, cudaErrorInvalidValue);
+    REFUSE_IF(which > cudaLimitMallocHeapSize, cudaErrorUnsupportedLimit);
+    *value = current().limits[which];
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config) {
+    ENTER(PLAIN);
+    REFUSE_IF(static_cast<unsigned>(config) > cudaFuncCachePreferEqual, cudaErrorInvalidValue);
+    current().cache = config;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache *config) {
+    ENTER(PLAIN);
+    REFUSE_IF(!config, cudaErrorInvalidValue);
+    *config = current().cache;
+    return call.done(cudaSuccess);
+}
+
 /* There is no profiler to start. */
 cudaError_t cudaProfilerStart(void) {
     ENTER(PLAIN);
@@ -572,6 +626,7 @@ cudaError_t cudaDeviceReset(void) {
     reset_memory(s.host_blocks, self.device);
     reset_pools(self.device);
     d.used = 0;
+    d.peers.clear();
     d.failed = d.sticky = cudaSuccess;
     d.doomed.reset();
     self.last = cudaSuccess;

@@ -279,6 +279,9 @@ struct Device {
     OpP last_queued;
     cudaMemPool_t default_pool = nullptr, pool = nullptr; /* until asked for */
     unsigned flags = 0;                                   /* cudaSetDeviceFlags */
+    size_t limits[3] = {1024, 1 << 20, 8 << 20};          /* cudaDeviceSetLimit */
+    cudaFuncCache cache = cudaFuncCachePreferNone;
+    std::set<int> peers; /* devices whose memory its kernels may use */
 };
 
 /* Of managed memory: where its pages are and should be, by pieces of PIECE bytes. */
@@ -555,6 +558,7 @@ Blocks::iterator block_of(Blocks &blocks, const void *p);
 /* The number of the block that holds p or, as kernels are given ends of arrays, ends at p; 0: of
  * neither, so pageable memory, or freed. */
 long block_number(const void *p);
+int owner_of(const void *p);
 /* Whether the memory that the operation and its parts use has not been freed or unregistered. */
 bool has_memory(const Op &op);
 

@@ -19,6 +19,9 @@
 #include <setjmp.h>
 #endif
 
+#include <assert.h>
+#include <errno.h>
+
 #include "cuda_runtime.h"
 #include "hostcuda_internal.h"
 
@@ -110,6 +113,8 @@ struct Grid {
     void *const *args = nullptr;
     dim3 grid;
     bool started = false, stuck = false;
+    cudaError_t stopped = cudaSuccess; /* a thread of it ended it by an assert or a trap ... */
+    Fiber *given_up = nullptr;         /* ... and the stack that it was on */
     size_t block = 0, num_blocks = 0;
     Fiber home, *running = nullptr;
     std::vector<Fiber *> idle;
@@ -434,6 +439,10 @@ void drop_parked(Grid &g) {
             if ((w.waiting >> i) & 1u) delete_fiber(w.fiber[i]);
         w.waiting = 0;
     }
+    for (Fiber *f : g.ready) delete_fiber(f);
+    g.ready.clear();
+    if (g.given_up) delete_fiber(g.given_up);
+    g.given_up = nullptr;
 }
 
 void make_shared(Grid &g, size_t bytes) {
@@ -452,6 +461,7 @@ cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const
     g.args = args;
     g.grid = grid;
     g.started = g.stuck = false;
+    g.stopped = cudaSuccess;
     g.block = 0;
     g.num_blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
     g.count = g.all = 0;
@@ -466,15 +476,18 @@ cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const
 #endif
     g.running = &g.home;
     switch_to(take_idle(g));
-    if (g.stuck) {
-        report_stuck(g);
-        drop_parked(g);
-    }
+    if (g.stuck) report_stuck(g);
+    if (g.stuck || g.stopped != cudaSuccess) drop_parked(g);
     while (g.idle.size() > KEPT_FIBERS) {
         delete_fiber(g.idle.back());
         g.idle.pop_back();
     }
-    return g.stuck ? cudaErrorLaunchTimeout : cudaSuccess;
+    return g.stuck ? cudaErrorLaunchTimeout : g.stopped;
+}
+
+bool in_kernel() {
+    const Grid &g = grid_of_thread;
+    return g.running && g.running != &g.home;
 }
 
 } /* namespace */
@@ -527,12 +540,41 @@ void thread_exit_slow() {
     }
 }
 
+/* The other threads of the kernel do not go on, and no block follows. */
+void stop_kernel(cudaError_t e) {
+    if (!hc::in_kernel()) abort();
+    hc::Grid &g = hc::grid_of_thread;
+    hc::set_overlooks(g.running, false);
+    g.stopped = e;
+    g.given_up = g.running;
+    hc::switch_to(&g.home);
+    abort(); /* nobody comes back to it */
+}
+
 long long device_clock() {
     const auto t = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(t).count();
 }
 
 } /* namespace hostcuda */
+
+#ifdef __GLIBC__
+/* An assert of a kernel ends the kernel, as on a GPU; any other one ends the program. */
+extern "C" void __assert_fail(const char *assertion, const char *file, unsigned line,
+                              const char *function) noexcept {
+    if (hc::in_kernel()) {
+        fprintf(stderr,
+                "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] "
+                "Assertion `%s` failed.\n",
+                file, line, function, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y,
+                threadIdx.z, assertion);
+        hostcuda::stop_kernel(cudaErrorAssert);
+    }
+    fprintf(stderr, "%s: %s:%u: %s: Assertion `%s' failed.\n", program_invocation_short_name, file,
+            line, function, assertion);
+    abort();
+}
+#endif
 
 namespace hc {
 namespace {
@@ -585,13 +627,13 @@ void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {
     op.share = std::min(1.0, threads / capacity);
     op.span = k.timed ? k.fixed_ns + threads * k.ns_per_thread : threads * p.kernel_ns_per_thread;
     op.block = op.span / std::max(1.0, std::ceil(threads / capacity));
-    op.block = op.span / std::max(1.0, std::ceil(threads / capacity));
     op.label = k.name.empty() ? "kernel" : k.name;
 }
 
 /* The memory behind the pointers that the kernel is given. NULL is no use of memory: most kernels
- * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs. Managed
- * memory moves to the device first, unless the kernel is only captured. */
+ * have parameters that may be NULL. Pageable memory makes the kernel fail when it runs, and so does
+ * memory of another device without access to it. Managed memory moves to the device first, unless
+ * the kernel is only captured. */
 void note_pointers(Op &op, const KernelInfo &k, const Arguments &values, bool moves) {
     const bool may_read_all = device(op.device).profile.pageable_access != 0;
     for (size_t i = 0; i < k.pointers.size(); ++i) {
@@ -599,6 +641,14 @@ void note_pointers(Op &op, const KernelInfo &k, const Arguments &values, bool mo
         if (k.pointers[i]) memcpy(&p, values.pointers[i], sizeof p);
         if (!p) continue;
         const long block = block_number(p);
+        const int owner = owner_of(p);
+        if (owner >= 0 && owner != op.device && !device(op.device).peers.count(owner)) {
+            fprintf(stderr,
+                    "hostcuda: parameter %zu of a kernel (%s) on device %d points to memory of "
+                    "device %d: cudaDeviceEnablePeerAccess lets it\n",
+                    i + 1, op.label.c_str(), op.device, owner);
+            op.fail = cudaErrorIllegalAddress;
+        }
         if (block) {
             op.uses.push_back(block);
             if (moves) op.span += migrate(p, op.device);
@@ -704,6 +754,13 @@ cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute attr, int v
               cudaErrorInvalidValue);
     REFUSE_IF(static_cast<size_t>(value) > current().profile.shared_optin, cudaErrorInvalidValue);
     k->max_dynamic = value;
+    return call.done(cudaSuccess);
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void *func, cudaFuncCache config) {
+    ENTER(PLAIN);
+    REFUSE_IF(!known_kernel(func), cudaErrorInvalidDeviceFunction);
+    REFUSE_IF(static_cast<unsigned>(config) > cudaFuncCachePreferEqual, cudaErrorInvalidValue);
     return call.done(cudaSuccess);
 }
 

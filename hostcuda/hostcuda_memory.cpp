@@ -66,6 +66,16 @@ long block_number(const void *p) {
     return number ? number : number_around(static_cast<const char *>(p) - 1);
 }
 
+/* The device whose memory it is; -1 for memory of the host or of a pool, managed memory and
+ * variables. */
+int owner_of(const void *p) {
+    Blocks &blocks = state().device_blocks;
+    const auto i = block_of(blocks, p);
+    if (i == blocks.end()) return -1;
+    const Block &b = i->second;
+    return b.managed || b.pool || b.variable ? -1 : b.device;
+}
+
 bool has_memory(const Op &op) {
     for (long number : op.uses)
         if (!state().blocks_there.count(number)) return false;
@@ -317,6 +327,13 @@ static cudaError_t issue_copy(Call &call, const StreamP &s, Copy c, bool synchro
     return cudaSuccess;
 }
 
+/* Such a copy goes over the bus, or what else is between the two. */
+static bool between_devices(const Copy &c) {
+    if (c.kind != HOSTCUDA_D2D) return false;
+    const int to = owner_of(c.dst), from = owner_of(c.src);
+    return to >= 0 && from >= 0 && to != from;
+}
+
 static cudaError_t copy(Call &call, Copy c, cudaMemcpyKind kind, cudaStream_t stream,
                         bool synchronous) {
     const StreamP s = find_stream(stream);
@@ -324,8 +341,10 @@ static cudaError_t copy(Call &call, Copy c, cudaMemcpyKind kind, cudaStream_t st
     if (c.width == 0 || c.height == 0) return cudaSuccess;
     const cudaError_t e = check_copy(c, kind);
     if (e != cudaSuccess) return e;
-    /* a synchronous copy within the device returns before it has run, as CUDA's does */
-    return issue_copy(call, s, c, synchronous && c.kind != HOSTCUDA_D2D);
+    /* a synchronous copy from device to device returns before it has run, as CUDA's does */
+    const bool waits = synchronous && c.kind != HOSTCUDA_D2D;
+    if (between_devices(c)) c.kind = HOSTCUDA_D2H;
+    return issue_copy(call, s, c, waits);
 }
 
 static Copy flat(void *dst, const void *src, size_t count) {

@@ -835,11 +835,6 @@ static void test_refusals(void) {
     tap_ok(spipe_pipeline_create(&p, &d, &failure) == cudaErrorNotSupported &&
                strstr(failure.message, "spipe_run") && spipe_pipeline_destroy(p) == cudaSuccess,
            "a kept pipeline is of one device: %s", failure.message);
-    SPIPE_CHECK(spipe_resources_create(&d.resources, NULL, NULL));
-    tap_ok(spipe_run(&d, &r) == cudaErrorInvalidValue && strstr(r.failure.message, "one device"),
-           "resources, which are of one device: %s", r.failure.message);
-    SPIPE_CHECK(spipe_resources_destroy(d.resources, NULL));
-    d.resources = NULL;
     spipe_devices_list(&d, absent, 2);
     tap_ok(spipe_run(&d, &r) == cudaErrorInvalidDevice && strstr(r.failure.message, "99"),
            "a device that is not there is refused: %s", r.failure.message);

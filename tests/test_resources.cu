@@ -2,6 +2,7 @@
     twice, memory is had in turn, and every refusal is in words. */
 #include "pipe_common.h"
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <sys/wait.h>
@@ -171,6 +172,7 @@ static void test_once(void) {
             world_t w;
             world_new(&w, r, (kind_t)kind, counts[k % 5]);
             if (k >= 5) w.d.chunk = 700;
+            w.d.checked = k == 8;
             SPIPE_CHECK_RUN(&w.d, &w.r);
             wrong += !right(&w) || w.r.waited_ms > 0.0 || w.r.runs_beside != 0;
             world_free(&w, (kind_t)kind);
@@ -605,10 +607,11 @@ static void run_beside(world_t *w) {
     world_free(&v, PAGEABLE);
 }
 
-static void test_threads(void) {
+static void test_threads(kind_t kind) {
     spipe_resources_t *r = resources_new(4 << 20, 4 << 20);
+    const size_t share = kind == PAGEABLE ? 2 : 4;
     world_t w;
-    world_new(&w, r, PAGEABLE, COUNT);
+    world_new(&w, r, kind, COUNT);
     w.d.chunk = 1000;
     w.d.threads = 4;
     w.during = run_beside;
@@ -616,11 +619,151 @@ static void test_threads(void) {
     tap_ok(right(&w) && w.got == cudaSuccess, "a run inside another's stage: right");
     tap_ok(says_beside, "and its report says that one ran beside it");
     if (pipe_threads()) {
-        tap_ok(threads_beside == 2 && w.r.fill_threads == 4,
-               "of 8 threads it has %zu each way, its share of two runs; alone a run has %zu",
-               threads_beside, w.r.fill_threads);
+        tap_ok(threads_beside == share && w.r.fill_threads == (kind == PAGEABLE ? 4 : 0),
+               "beside a run with %s arrays it has %zu of 8 threads each way; alone that has %zu",
+               kind_names[kind], threads_beside, w.r.fill_threads);
     }
-    world_free(&w, PAGEABLE);
+    world_free(&w, kind);
+    resources_end(r);
+}
+#endif
+
+#if !defined(SPIPE_NO_THREADS)
+/* ---- Memory that is kept -------------------------------------------------------------------- */
+/* Nobody waits for what an enqueued pipeline keeps: not its own thread, nor another. */
+static void test_kept_by_enqueued(void) {
+    spipe_resources_t *r = resources_new(320 << 10, 64 << 10);
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    pthread_t thread;
+    world_t w, v;
+    int wrong = 0;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    w.d.chunk = 5000; /* 80,000 bytes, and 128 KiB that a kept pipeline has more */
+    v.d.chunk = 8000; /* 128,000 bytes */
+    w.d.depth = v.d.depth = 2;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(spipe_pipeline_enqueue(p, stream));
+    SPIPE_CHECK(spipe_pipeline_wait(p, &w.r));
+    wrong += !right(&w);
+    tap_ok(spipe_run(&v.d, &v.r) == cudaErrorMemoryAllocation &&
+               strstr(v.r.failure.message, "kept by others"),
+           "an enqueued pipeline keeps its memory, and a run is told: %s", v.r.failure.message);
+    if (pthread_create(&thread, NULL, run_world, &v) != 0) exit(99);
+    pthread_join(thread, NULL);
+    tap_ok(v.got == cudaErrorMemoryAllocation && strstr(v.r.failure.message, "kept by others"),
+           "on another thread, too, which does not wait for ever");
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK_RUN(&v.d, &v.r);
+    tap_ok(wrong == 0 && right(&v), "destroyed, it gives it to who comes next");
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+
+/* ---- Threads that end in the middle --------------------------------------------------------- */
+static spipe_pipeline_t *pulled;
+
+static void *pull_one(void *arg) {
+    world_t *w = (world_t *)arg;
+    spipe_chunk_t c;
+    w->got = spipe_next(pulled, cudaStreamPerThread, &c);
+    while (usage_of(w->d.resources).waiting == 0) usleep(200);
+    return NULL;
+}
+
+static int is_told(const world_t *v) {
+    return v->got == cudaErrorNotPermitted && strstr(v->r.failure.message, "thread has ended");
+}
+
+/* A thread takes a chunk and ends. Who waits for the memory is told; then this thread goes on with
+   the loop, and who comes waits until it ends. */
+static void test_ended(void) {
+    spipe_resources_t *r = resources_new(200 << 10, 64 << 10);
+    pthread_t puller, waiter;
+    spipe_chunk_t c;
+    world_t w, v;
+    int k;
+    world_new(&w, r, PINNED, COUNT);
+    world_new(&v, r, PINNED, COUNT);
+    w.d.num_stages = 0;
+    w.d.chunk = v.d.chunk = 4000;
+    w.d.depth = v.d.depth = 2; /* 64,000 bytes, and 128 KiB that a kept pipeline has more */
+    SPIPE_CHECK(spipe_pipeline_create(&pulled, &w.d, NULL));
+    if (pthread_create(&puller, NULL, pull_one, &w) != 0) exit(99);
+    while (usage_of(r).device_bytes == 0) usleep(200);
+    if (pthread_create(&waiter, NULL, run_world, &v) != 0) exit(99);
+    pthread_join(puller, NULL);
+    pthread_join(waiter, NULL);
+    tap_ok(w.got == cudaSuccess && is_told(&v), "a thread ends in the middle: %s",
+           v.r.failure.message);
+    (void)run_world(&v);
+    tap_ok(is_told(&v), "who comes later is told, too");
+    for (k = 0; k < 2; ++k) {
+        SPIPE_CHECK(spipe_release(pulled, cudaStreamPerThread));
+        SPIPE_CHECK(spipe_next(pulled, cudaStreamPerThread, &c));
+    }
+    if (pthread_create(&waiter, NULL, run_world, &v) != 0) exit(99);
+    while (usage_of(r).waiting == 0) usleep(200);
+    (void)spipe_end(pulled, NULL);
+    pthread_join(waiter, NULL);
+    tap_ok(v.got == cudaSuccess && right(&v) && idle(r),
+           "another thread goes on with the loop: then others wait until that ends it");
+    SPIPE_CHECK(spipe_pipeline_destroy(pulled));
+    world_free(&w, PINNED);
+    world_free(&v, PINNED);
+    resources_end(r);
+}
+
+/* ---- Threads that are cancelled ------------------------------------------------------------- */
+static std::atomic<int> inside_stage, let_go;
+
+static void sleep_in_stage(world_t *w) {
+    (void)w;
+    inside_stage = 1;
+    while (!let_go) usleep(200); /* where a thread can be cancelled */
+}
+
+static void *run_and_end(void *arg) {
+    (void)run_world(arg);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* One thread in a stage, and one that waits for its memory: both end when their runs have. */
+static void test_cancelled(void) {
+    spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
+    pthread_t threads[2];
+    world_t w[2];
+    void *how;
+    int k, wrong = 0, cancelled = 0;
+    inside_stage = let_go = 0;
+    for (k = 0; k < 2; ++k) {
+        world_new(&w[k], r, PINNED, COUNT);
+        w[k].d.chunk = 4000;
+        w[k].d.depth = 2; /* all there is */
+    }
+    w[0].during = sleep_in_stage;
+    if (pthread_create(&threads[0], NULL, run_and_end, &w[0]) != 0) exit(99);
+    while (!inside_stage) usleep(200);
+    if (pthread_create(&threads[1], NULL, run_and_end, &w[1]) != 0) exit(99);
+    while (usage_of(r).waiting == 0) usleep(200);
+    for (k = 0; k < 2; ++k) pthread_cancel(threads[k]);
+    usleep(2000);
+    let_go = 1;
+    for (k = 0; k < 2; ++k) {
+        pthread_join(threads[k], &how);
+        cancelled += how == PTHREAD_CANCELED;
+        wrong += w[k].got != cudaSuccess || !right(&w[k]);
+    }
+    tap_ok(cancelled == 2 && wrong == 0 && idle(r),
+           "a thread that is cancelled, in a stage or while it waits, ends when its run has");
+    SPIPE_CHECK_RUN(&w[1].d, &w[1].r);
+    tap_ok(right(&w[1]), "and the next one runs");
+    for (k = 0; k < 2; ++k) world_free(&w[k], PINNED);
     resources_end(r);
 }
 #endif
@@ -966,7 +1109,11 @@ int main(void) {
     test_inside();
     test_each_other();
     test_many();
-    test_threads();
+    test_threads(PAGEABLE);
+    test_threads(PINNED);
+    test_kept_by_enqueued();
+    test_ended();
+    test_cancelled();
 #endif
     test_failures();
     test_refused();

@@ -1,7 +1,9 @@
-/*  test_soak.cu -- threads make, run, fail, stop and destroy pipelines of random shapes on one
-    resources object, while signals arrive and processes are forked. Every result is compared, and
-    what is in use does not grow. Some seconds; --minutes N for long (make soak MINUTES=N). */
+/*  test_soak.cu -- threads make, run, fail, stop and destroy pipelines of random shapes on shared
+    resources of all devices, while signals arrive, threads end and processes are forked. Every
+    result is compared, and what is in use does not grow. Some seconds; --minutes N for long (make
+    soak MINUTES=N). */
 #include "pipe_common.h"
+#include "streampipe_devices.h"
 
 #include <atomic>
 #include <chrono>
@@ -11,10 +13,14 @@
 #include <thread>
 #include <unistd.h>
 #include <vector>
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
 
 enum {
     COUNT = 20000,
     THREADS = 5,
+    ROUNDS = 40,           /* then the thread ends, and another takes its place */
     MOST_STREAMS = 4 + 16, /* of a pipeline: with a stream for each slot */
     MOST_EVENTS = 18 + 16 * 3
 };
@@ -34,6 +40,7 @@ typedef struct world {
     spipe_desc_t d;
 } world_t;
 
+static int num_devices;
 static std::atomic<int> over(0);
 static std::atomic<long> num_runs(0), num_wrong(0), num_signals(0);
 
@@ -191,12 +198,12 @@ static void kept_runs(world_t *w, cudaStream_t stream) {
     SPIPE_CHECK(cudaStreamSynchronize(stream));
 }
 
-static void soak(spipe_resources_t *r, unsigned seed) {
+static void soak(spipe_resources_t *r, unsigned seed, unsigned round) {
     world_t w;
     cudaStream_t stream;
     size_t i;
     memset((void *)&w, 0, sizeof w);
-    w.seed = seed;
+    w.seed = seed + 7919u * round;
     w.pinned = seed % 2;
     w.enqueues = seed < 1000;
     if (w.pinned) {
@@ -209,14 +216,18 @@ static void soak(spipe_resources_t *r, unsigned seed) {
     }
     for (i = 0; i < COUNT; ++i) w.x[i] = pick(&w, ~0u);
     SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
-    while (!over) {
+    for (int k = 0; k < ROUNDS && !over; ++k) {
         describe(&w, r);
         if (pick(&w, 2)) {
             kept_runs(&w, stream);
         } else {
             spipe_add_stage(&w.d, "mix", mix, &w);
+            if (pick(&w, 3) == 0) spipe_devices_all(&w.d);
             one_run(&w, NULL);
         }
+        SPIPE_CHECK(cudaSetDevice((int)pick(&w, (unsigned)num_devices)));
+        SPIPE_CHECK(cudaStreamDestroy(stream));
+        SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
     }
     SPIPE_CHECK(cudaStreamDestroy(stream));
     if (w.pinned) {
@@ -228,11 +239,16 @@ static void soak(spipe_resources_t *r, unsigned seed) {
     }
 }
 
+/* Threads one after the other, always one. */
+static void soak_on(spipe_resources_t *r, unsigned seed) {
+    for (unsigned k = 0; !over; ++k) std::thread(soak, r, seed, k).join();
+}
+
 /* ---- What is in use ------------------------------------------------------------------------- */
 typedef struct sample {
     long resident_kib, threads, files;
     size_t device_free;
-    spipe_resources_usage_t lent;
+    spipe_resources_usage_t lent; /* of all devices */
 } sample_t;
 
 static long entries(const char *folder) {
@@ -256,8 +272,23 @@ static sample_t look(spipe_resources_t *r) {
     s.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024);
     s.threads = entries("task");
     s.files = entries("fd");
-    SPIPE_CHECK(cudaMemGetInfo(&s.device_free, &all));
-    SPIPE_CHECK(spipe_resources_usage(r, &s.lent));
+    s.device_free = 0;
+    memset(&s.lent, 0, sizeof s.lent);
+    for (int i = 0; i < num_devices; ++i) {
+        spipe_resources_usage_t u;
+        size_t free_here;
+        SPIPE_CHECK(cudaSetDevice(i));
+        SPIPE_CHECK(cudaMemGetInfo(&free_here, &all));
+        SPIPE_CHECK(spipe_resources_usage(r, &u));
+        s.device_free += free_here;
+        s.lent.streams += u.streams;
+        s.lent.events += u.events;
+        s.lent.threads += u.threads;
+        if (s.lent.most_device_bytes < u.most_device_bytes)
+            s.lent.most_device_bytes = u.most_device_bytes;
+        if (s.lent.most_pinned_bytes < u.most_pinned_bytes)
+            s.lent.most_pinned_bytes = u.most_pinned_bytes;
+    }
     return s;
 }
 
@@ -297,11 +328,17 @@ int main(int argc, char **argv) {
     l.device_bytes = 4 << 20; /* what is kept may lie in the middle */
     l.pinned_bytes = 1 << 20;
     l.threads = 4;
-    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+#if defined(__HOSTCUDA__)
+    SPIPE_CHECK(hostcuda_set_devices(2));
+#endif
+    SPIPE_CHECK(cudaGetDeviceCount(&num_devices));
+    if (num_devices > SPIPE_MAX_DEVICES) num_devices = SPIPE_MAX_DEVICES;
+    SPIPE_CHECK(spipe_devices_resources_create(&r, NULL, 0, &l, NULL));
     (void)signal(SIGUSR1, on_signal);
     began = spipe_priv_seconds(); /* CUDA has started */
-    for (k = 0; k < THREADS; ++k) threads.emplace_back(soak, r, 1000u * (unsigned)k + 7u);
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds * 0.4));
+    for (k = 0; k < THREADS; ++k) threads.emplace_back(soak_on, r, 1000u * (unsigned)k + 7u);
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(seconds * 0.4 < 60.0 ? seconds * 0.4 : 60.0));
     first = look(r);
     do {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -319,9 +356,11 @@ int main(int argc, char **argv) {
                last.lent.most_pinned_bytes <= l.pinned_bytes,
            "no more memory was lent than there is: %zu and %zu", last.lent.most_device_bytes,
            last.lent.most_pinned_bytes);
-    tap_ok(last.lent.streams <= THREADS * 4 * MOST_STREAMS &&
-               last.lent.events <= THREADS * MOST_EVENTS && last.lent.threads <= THREADS * 4,
-           "%zu streams, %zu events, %zu threads", last.lent.streams, last.lent.events,
+    const size_t most = (size_t)num_devices * THREADS; /* runs with a part on a device */
+    tap_ok(last.lent.streams <= most * 4 * MOST_STREAMS && last.lent.events <= most * MOST_EVENTS &&
+               last.lent.threads <= most * 5,
+           "%zu streams, then %zu; %zu events, then %zu; %zu threads, then %zu", first.lent.streams,
+           last.lent.streams, first.lent.events, last.lent.events, first.lent.threads,
            last.lent.threads);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     tap_ok(last.resident_kib <= first.resident_kib + first.resident_kib / 4 + 8192,

@@ -88,8 +88,7 @@ static void draw(const char *name, int gpus = 1) {
     t.spans = spans;
     t.capacity = MOST;
     t.modelled = 1;
-    static const char *const rows[] = {"GPU 0, in", "GPU 0, kernel", "GPU 0, out",
-                                       "GPU 1, in", "GPU 1, kernel", "GPU 1, out"};
+    static const char *const rows[] = {"in 0", "kernel 0", "out 0", "in 1", "kernel 1", "out 1"};
     t.num_stages = gpus > 1 ? 6 : 1;
     t.stage_names[0] = "kernel";
     for (int k = 0; k < 6 && gpus > 1; ++k) t.stage_names[k] = rows[k];
@@ -168,14 +167,16 @@ static void issue_order(const char *name, const char *gpu, int breadth) {
     SPIPE_CHECK(hostcuda_set_profile(0, &old));
 }
 
-/* Three kernels that fill the GPU; then a request: copy in, a short kernel, copy out. */
+/* Two kernels that fill the GPU five times over, in rounds of 0.1 ms; then a request: copy in, a
+   short kernel, copy out. */
 static void request(const char *name, spipe_priority_t priority) {
     cudaStream_t urgent;
     const int threads = 132 * 2048;
     SPIPE_CHECK(spipe_stream_create(&urgent, priority));
     begin();
-    hostcuda_kernel_time(other, 0, 5e5 / threads);
-    for (int k = 0; k < 3; ++k) SPIPE_CHECK(SPIPE_LAUNCH(other, threads / 256, 256, 0, streams[0]));
+    hostcuda_kernel_time(other, 0, 1e5 / threads);
+    for (int k = 0; k < 2; ++k)
+        SPIPE_CHECK(SPIPE_LAUNCH(other, 5 * threads / 256, 256, 0, streams[0]));
     SPIPE_CHECK(cudaMemcpyAsync(dev[1], host[1], 1 << 20, cudaMemcpyHostToDevice, urgent));
     kernel(0.1, urgent);
     SPIPE_CHECK(cudaMemcpyAsync(host[1], dev[1], 1 << 20, cudaMemcpyDeviceToHost, urgent));
@@ -517,7 +518,7 @@ static void cpu_step(const char *name, size_t threads) {
     spipe_add_input(&d, host[0], 1);
     spipe_add_output(&d, host[1], 1);
     spipe_add_stage(&d, "before", work_stage, NULL);
-    spipe_add_host_stage(&d, "on the CPU", cpu_stage, NULL, SPIPE_BIT(0), SPIPE_BIT(1));
+    spipe_add_host_stage(&d, "cpu", cpu_stage, NULL, SPIPE_BIT(0), SPIPE_BIT(1));
     spipe_add_stage(&d, "after", work_stage, NULL);
     run_and_draw(&d, name);
 }

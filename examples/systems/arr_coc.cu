@@ -309,8 +309,12 @@ static int read_photos(job_t *j) {
         const int whole = f && fscanf(f, "P6 %d %d 255", &w, &h) == 2 && w == WIDTH &&
                           h == HEIGHT && getc(f) != EOF &&
                           fread(j->pictures + k * PIXELS, 3, PIXELS, f) == PIXELS;
+        if (!f)
+            fprintf(stderr, "%s is not there: run it in the folder that it was compiled in\n",
+                    path);
+        else if (!whole)
+            fprintf(stderr, "%s is not a PPM of %d x %d\n", path, (int)WIDTH, (int)HEIGHT);
         if (f) fclose(f);
-        if (!whole) fprintf(stderr, "%s is not a PPM of %d x %d\n", path, (int)WIDTH, (int)HEIGHT);
         if (!whole) return 0;
     }
     for (int i = PHOTOS * PIXELS; i < PICTURES * PIXELS; ++i)

@@ -186,7 +186,10 @@ static inline int vlm_read(weights_t *w, const char *path) {
     int k = 0;
     for (; f && k < VLM_NUMBERS && fscanf(f, "%f", &number[k]) == 1;) ++k;
     if (f) fclose(f);
-    if (k < VLM_NUMBERS) fprintf(stderr, "%s: %d of %d weights\n", path, k, (int)VLM_NUMBERS);
+    if (!f)
+        fprintf(stderr, "%s is not there: run it in the folder that it was compiled in\n", path);
+    else if (k < VLM_NUMBERS)
+        fprintf(stderr, "%s: %d of %d weights\n", path, k, (int)VLM_NUMBERS);
     return k == VLM_NUMBERS;
 }
 

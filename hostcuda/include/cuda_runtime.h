@@ -20,6 +20,7 @@
 #define __host__     __attribute__((unused))
 #define __constant__ __attribute__((unused))
 #define __launch_bounds__(...)
+#define __grid_constant__
 /* Managed variables lie in a section of their own, so that the runtime knows them. */
 #if defined(__APPLE__)
 #define __managed__ __attribute__((unused, section("__DATA,hostcuda_mgd")))
@@ -95,6 +96,7 @@ enum WarpOp {
 unsigned long long warp(unsigned mask, WarpOp op, unsigned long long value, int source_lane);
 unsigned alive_lanes();
 long long device_clock();
+[[noreturn]] void stop_kernel(cudaError_t error); /* from one of its threads */
 
 /* Synchronisation between a kernel's threads is hidden from ThreadSanitizer, because it is slow and
  * happens on one OS thread. */
@@ -223,6 +225,11 @@ inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute 
 }
 
 template <typename... P>
+inline cudaError_t cudaFuncSetCacheConfig(void (*kernel)(P...), cudaFuncCache config) {
+    return cudaFuncSetCacheConfig(hostcuda_register_kernel(kernel), config);
+}
+
+template <typename... P>
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, void (*kernel)(P...)) {
     return cudaFuncGetAttributes(attr, hostcuda_register_kernel(kernel));
 }
@@ -232,6 +239,35 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, vo
                                                                  int block_size, size_t shared) {
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, hostcuda_register_kernel(kernel),
                                                          block_size, shared);
+}
+
+/* The block size with which the most threads are on a multiprocessor, the largest of several, and
+ * how many such blocks fill the device. limit: 0 = the device's. */
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block, const void *kernel,
+                                                      size_t shared = 0, int limit = 0) {
+    int device = 0, most = 0, processors = 0, threads = -1;
+    cudaError_t e = min_grid && block ? cudaGetDevice(&device) : cudaErrorInvalidValue;
+    if (e == cudaSuccess) e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxThreadsPerBlock, device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (limit > 0 && limit < most) most = limit;
+    for (int size = most; size > 0 && e == cudaSuccess; size = (size - 1) / 32 * 32) {
+        int blocks = 0;
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, size, shared);
+        if (blocks * size <= threads) continue;
+        threads = blocks * size;
+        *block = size;
+        *min_grid = blocks * processors;
+    }
+    return e;
+}
+
+template <typename... P>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block,
+                                                      void (*kernel)(P...), size_t shared = 0,
+                                                      int limit = 0) {
+    return cudaOccupancyMaxPotentialBlockSize(min_grid, block, hostcuda_register_kernel(kernel),
+                                              shared, limit);
 }
 
 template <typename T>
@@ -371,6 +407,33 @@ inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
+namespace hostcuda {
+
+/* The lanes of the mask that come: all but those that have exited. */
+inline unsigned lanes_that_come(unsigned mask) {
+    return static_cast<unsigned>(warp(mask, WARP_SYNC, 0, 0) & 0xffffffffu);
+}
+
+} /* namespace hostcuda */
+
+/* The lanes that have the same value. */
+template <typename T>
+inline unsigned __match_any_sync(unsigned mask, T v) {
+    const unsigned there = hostcuda::lanes_that_come(mask);
+    unsigned same = 0;
+    for (int i = 0; i < 32; ++i)
+        if (((there >> i) & 1u) && hostcuda::shuffle(mask, v, i) == v) same |= 1u << i;
+    return same;
+}
+
+/* All of the mask if they have one value, else 0. */
+template <typename T>
+inline unsigned __match_all_sync(unsigned mask, T v, int *all) {
+    const unsigned there = hostcuda::lanes_that_come(mask);
+    *all = __all_sync(mask, __match_any_sync(mask, v) == there);
+    return *all ? there : 0u;
+}
+
 inline unsigned __activemask() { return hostcuda::alive_lanes(); }
 
 #define HOSTCUDA_REDUCE(name, type, op)                                                            \
@@ -457,6 +520,30 @@ inline unsigned atomicDec(unsigned *p, unsigned last) {
         p, [last](unsigned old) { return old == 0 || old > last ? last : old - 1u; });
 }
 
+/* A block runs on one OS thread, and all memory is the host's: all scopes are one. */
+#define atomicAdd_block   atomicAdd
+#define atomicAdd_system  atomicAdd
+#define atomicSub_block   atomicSub
+#define atomicSub_system  atomicSub
+#define atomicExch_block  atomicExch
+#define atomicExch_system atomicExch
+#define atomicMin_block   atomicMin
+#define atomicMin_system  atomicMin
+#define atomicMax_block   atomicMax
+#define atomicMax_system  atomicMax
+#define atomicInc_block   atomicInc
+#define atomicInc_system  atomicInc
+#define atomicDec_block   atomicDec
+#define atomicDec_system  atomicDec
+#define atomicCAS_block   atomicCAS
+#define atomicCAS_system  atomicCAS
+#define atomicAnd_block   atomicAnd
+#define atomicAnd_system  atomicAnd
+#define atomicOr_block    atomicOr
+#define atomicOr_system   atomicOr
+#define atomicXor_block   atomicXor
+#define atomicXor_system  atomicXor
+
 /* ---- loads, stores, bits --------------------------------------------------------------------- */
 
 template <typename T>
@@ -529,6 +616,34 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 
 inline int __mulhi(int a, int b) { return static_cast<int>((static_cast<long long>(a) * b) >> 32); }
 
+/* 32 bits of hi:lo, shifted by up to 31 bits. */
+inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned by) {
+    const unsigned long long both = (static_cast<unsigned long long>(hi) << 32) | lo;
+    return static_cast<unsigned>((both << (by & 31u)) >> 32);
+}
+
+inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned by) {
+    const unsigned long long both = (static_cast<unsigned long long>(hi) << 32) | lo;
+    return static_cast<unsigned>((both >> (by & 31u)) & 0xffffffffu);
+}
+
+inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return (a < b ? b - a : a - b) + c; }
+
+inline unsigned __sad(int a, int b, unsigned c) {
+    const unsigned x = static_cast<unsigned>(a), y = static_cast<unsigned>(b);
+    return (a < b ? y - x : x - y) + c;
+}
+
+inline int __hadd(int a, int b) { return static_cast<int>((static_cast<long long>(a) + b) >> 1); }
+
+inline int __mul24(int a, int b) {
+    const int x = static_cast<int>(static_cast<unsigned>(a) << 8) >> 8;
+    const int y = static_cast<int>(static_cast<unsigned>(b) << 8) >> 8;
+    return static_cast<int>(static_cast<unsigned>(x) * static_cast<unsigned>(y));
+}
+
+inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
+
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 /* glibc declares some of these names itself, so they are macros. */
@@ -548,6 +663,18 @@ inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 inline float __fdividef(float a, float b) { return a / b; }
+
+inline float fdividef(float a, float b) { return a / b; }
+
+inline double rcbrt(double x) { return 1.0 / cbrt(x); }
+
+inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
+
+inline double normcdf(double x) { return 0.5 * erfc(-x / sqrt(2.0)); }
+
+inline float normcdff(float x) { return 0.5f * erfcf(-x / sqrtf(2.0f)); }
+
+inline float norm3df(float a, float b, float c) { return sqrtf(a * a + b * b + c * c); }
 
 inline float __saturatef(float x) {
     if (!(x > 0.0f)) return 0.0f;
@@ -688,6 +815,10 @@ inline double max(float a, double b) { return fmax(static_cast<double>(a), b); }
 
 inline double max(double a, float b) { return fmax(a, static_cast<double>(b)); }
 
+inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+
+inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
+
 inline long long llmin(long long a, long long b) { return min(a, b); }
 
 inline long long llmax(long long a, long long b) { return max(a, b); }
@@ -695,6 +826,8 @@ inline long long llmax(long long a, long long b) { return max(a, b); }
 inline long long clock64() { return hostcuda::device_clock(); }
 
 inline void __nanosleep(unsigned) {}
+
+[[noreturn]] inline void __trap() { hostcuda::stop_kernel(cudaErrorLaunchFailure); }
 
 #endif /* __cplusplus */
 

@@ -12,7 +12,13 @@ struct Missing {
 };
 
 const char *const NO_TEXTURES = "hostcuda has no textures, surfaces and CUDA arrays";
-const char *const NO_GROUPS = "hostcuda has no cooperative groups and cooperative launches";
+const char *const NO_GROUPS = "hostcuda has of cooperative groups the block and tiles of a warp";
+const char *const NO_COOPERATION =
+    "hostcuda runs blocks one after another: none can wait for others";
+const char *const NO_BRANCHES = "hostcuda does not know which threads took a branch";
+const char *const NO_GRAPHICS = "hostcuda shares nothing with OpenGL, Vulkan, Direct3D and EGL";
+const char *const NO_PTX = "hostcuda has no PTX: a kernel is code of this CPU";
+const char *const NO_CACHE_POLICY = "hostcuda models no cache, so there is nothing to keep in it";
 const char *const NO_CLUSTERS = "hostcuda has no thread block clusters";
 const char *const NO_DRIVER = "hostcuda has the runtime API, not the driver API";
 const char *const NO_IPC = "hostcuda has no memory or events shared between processes";
@@ -44,8 +50,22 @@ const Missing ALL_MISSING[] = {
     {"cudaChannelFormat", NO_TEXTURES},
     {"texture_", NO_TEXTURES},
     {"surface_", NO_TEXTURES},
-    {"cooperative_groups", NO_GROUPS},
-    {"cudaLaunchCooperativeKernel", NO_GROUPS},
+    {"cooperative_groups/", NO_GROUPS},
+    {"coalesced_", NO_BRANCHES},
+    {"binary_partition", NO_BRANCHES},
+    {"labeled_partition", NO_BRANCHES},
+    {"multi_grid_group", NO_COOPERATION},
+    {"cudaLaunchCooperativeKernel", NO_COOPERATION},
+    {"cuda_gl_interop", NO_GRAPHICS},
+    {"cuda_egl_interop", NO_GRAPHICS},
+    {"cuda_vdpau_interop", NO_GRAPHICS},
+    {"cuda_d3d", NO_GRAPHICS},
+    {"cudaGraphics", NO_GRAPHICS},
+    {"GL/", NO_GRAPHICS},
+    {"helper_gl", NO_GRAPHICS},
+    {"cudaAccessPolicyWindow", NO_CACHE_POLICY},
+    {"cudaStreamSetAttribute", NO_CACHE_POLICY},
+    {"cudaStreamAttr", NO_CACHE_POLICY},
     {"__cluster_dims__", NO_CLUSTERS},
     {"cudaLaunchAttributeCluster", NO_CLUSTERS},
     {"cuda.h", NO_DRIVER},

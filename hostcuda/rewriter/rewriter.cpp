@@ -236,6 +236,57 @@ std::string type_by_arguments(const Source &s, size_t first, size_t name, size_t
            s.in_one_line(name, last) + arguments + ")";
 }
 
+/* The bracket's end for one that begins at token i, else i. */
+size_t over_bracket(const Source &s, size_t i, size_t before) {
+    const size_t close = s.is(i, "<") ? s.close_angle(i) : s.partner(i);
+    return close != NONE && close > i && close < before ? close : i;
+}
+
+size_t count_arguments(const Source &s, size_t open) {
+    const size_t close = s.partner(open);
+    size_t count = close > open + 1;
+    for (size_t i = open + 1; i < close; ++i) {
+        i = over_bracket(s, i, close);
+        count += s.is(i, ",");
+    }
+    return count;
+}
+
+/* The default arguments of all parameters behind the first `given`, each after a comma; "" if one
+ * of them has none. */
+std::string defaults_behind(const Source &s, const Declaration &d, size_t given) {
+    std::string all;
+    size_t number = 0, from = NONE; /* the first token of a default argument */
+    for (size_t i = d.open + 1; i <= d.close && d.close > d.open + 1; ++i) {
+        if (i == d.close || s.is(i, ",")) {
+            if (number >= given && from == NONE) return "";
+            if (number >= given) all += ", " + s.in_one_line(from, i);
+            ++number;
+            from = NONE;
+        } else if (s.is(i, "=") && from == NONE) {
+            from = i + 1;
+        } else {
+            i = over_bracket(s, i, d.close);
+        }
+    }
+    return given == 0 && !all.empty() ? all.substr(2) : all;
+}
+
+/* What a launch with the arguments at `open` leaves to the defaults of the kernel: a pointer to a
+ * function, through which hostcuda calls it, has none. */
+std::string arguments_left_out(const Rewriter &r, const std::string &name, size_t open) {
+    const auto found = r.kernels.find(name);
+    if (found == r.kernels.end()) return "";
+    const size_t given = count_arguments(r.source, open);
+    for (const Declaration &d : found->second)
+        if (count_arguments(r.source, d.open) == given) return ""; /* that one is meant */
+    for (const Declaration &d : found->second) {
+        const std::string rest = defaults_behind(r.source, d, given);
+        if (!rest.empty()) return rest;
+    }
+    return "";
+}
+
 void rewrite_launch(Rewriter &r, size_t at) {
     Source &s = r.source;
     for (const auto &body : r.bodies)
@@ -252,9 +303,11 @@ void rewrite_launch(Rewriter &r, size_t at) {
     if (s.is(name, ">")) name = before_bracket(s, name);
     std::string before = " ::hostcuda::kernel_of(", after = ", \"" + label(s, name, at) + "\").on(";
     std::string close = ")";
+    const size_t open = end + 3;
+    const std::string rest = s.is_name(name) ? arguments_left_out(r, s.word(name), open) : "";
+    if (!rest.empty()) s.insert(s.token(s.partner(open)).begin, rest);
     if (s.is_name(name) && chosen_by_arguments(r, s.word(name))) {
-        const size_t open = end + 3;
-        std::string arguments = s.in_one_line(open, s.partner(open) + 1);
+        std::string arguments = s.in_one_line(open, s.partner(open)) + rest + ")";
         if (has_lambda(s, open)) {
             arguments = "(hostcuda_arguments...)";
             before = " [&](auto &&...hostcuda_arguments) {" + before;
@@ -404,25 +457,26 @@ std::string read_all(const char *name) {
     return all.str();
 }
 
+/* Whether an asm holds instructions of a GPU: their types and registers are not those of a CPU. */
+bool is_ptx(const Source &s, size_t i) {
+    const size_t open = s.is(i + 1, "(") ? i + 1 : i + 2; /* asm volatile ( */
+    if (!s.is(open, "(") || s.partner(open) == NONE) return false;
+    const std::string text = s.in_one_line(open, s.partner(open));
+    for (const char *part : {"%%", ".u32", ".s32", ".b32", ".f32", ".u64", ".s64", ".b64", ".f64"})
+        if (text.find(part) != std::string::npos) return true;
+    return false;
+}
+
 /* Says of each name that hostcuda does not have, once, where it is used. */
-void report_missing(const Source &s, const std::string &file) {
+void report_missing(const Source &s) {
     std::set<std::string> said;
-    const auto say = [&](const std::string &where, const std::string &name) {
-        const std::string what = missing_because(name);
-        if (what.empty() || !said.insert(name).second) return;
-        std::cerr << (where[0] == ':' ? file : "") << where << ": note: " << name << ": " << what
-                  << '\n';
-    };
-    for (const Directive &d : s.lines()) {
-        const std::string line = s.line(d);
-        const size_t open = line.find_first_of("<\"");
-        if (line.find("include") > open || open == std::string::npos) continue;
-        const size_t close = line.find_first_of(">\"", open + 1);
-        say(s.file_at(d.begin - 1) + ":" + std::to_string(d.line - 1),
-            line.substr(open + 1, close - open - 1));
+    for (size_t i = 0; i < s.count(); ++i) {
+        if (!s.is_name(i) || s.of_system(i)) continue;
+        const bool ptx = (s.is(i, "asm") || s.is(i, "__asm__")) && is_ptx(s, i);
+        const std::string what = ptx ? NO_PTX : missing_because(s.word(i));
+        if (what.empty() || !said.insert(s.word(i)).second) continue;
+        std::cerr << s.where(i) << ": note: " << s.word(i) << ": " << what << '\n';
     }
-    for (size_t i = 0; i < s.count(); ++i)
-        if (s.is_name(i) && !s.of_system(i)) say(s.where(i), s.word(i));
 }
 
 int rewrite(const char *in, const char *out) {
@@ -446,10 +500,16 @@ int rewrite(const char *in, const char *out) {
 } /* namespace rewriter */
 
 /* rewriter PREPROCESSED RESULT      rewrites
- * rewriter --missing FILE NAME      tells what of it hostcuda does not have; NAME is FILE's own */
+ * rewriter --missing FILE           tells what of it hostcuda does not have
+ * rewriter --header WHERE NAME      the same of a header that was not found, at WHERE */
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "--missing") == 0) {
-        rewriter::report_missing(rewriter::Source(rewriter::read_all(argv[2])), argv[3]);
+    if (argc == 4 && strcmp(argv[1], "--header") == 0) {
+        const std::string what = rewriter::missing_because(argv[3]);
+        if (!what.empty()) std::cerr << argv[2] << ": note: " << argv[3] << ": " << what << '\n';
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "--missing") == 0) {
+        rewriter::report_missing(rewriter::Source(rewriter::read_all(argv[2])));
         return 0;
     }
     if (argc == 3) return rewriter::rewrite(argv[1], argv[2]);

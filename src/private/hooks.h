@@ -2,6 +2,9 @@
    What other headers of the library, and tests, may hang into a run. */
 struct spipe_priv_pipeline;
 
+/* Takes the memory of all parts of a run from resources, or none. */
+typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
+
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Takes the place of spipe_run (several GPUs). */
@@ -12,6 +15,8 @@ typedef struct spipe_priv_hooks {
     void *user;
     /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
+    /* Several GPUs with resources: has `take` take the memory of all of them at once. */
+    cudaError_t (*gather)(struct spipe_priv_pipeline *p, spipe_priv_take_fn take);
 } spipe_priv_hooks_t;
 
 /* What spipe_timeline_t begins with: it is notified of each run, operation and task, before

@@ -23,11 +23,13 @@ SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    const int several = s->others != s, of = s->facts.device;
     size_t resident = 0, share, pinned, parts;
     int i;
-    SPIPE_PRIV_REFUSE_IF(s->facts.device != r->device,
-                         "the resources are of device %d, and device %d is the current one",
-                         s->facts.device, r->device);
+    s = spipe_priv_resources_on(s, r->device);
+    SPIPE_PRIV_REFUSE_IF(!s, "the resources are of device %d%s, and device %d is the current one",
+                         of, several ? " and others" : "", r->device);
+    r->desc.resources = s;
     r->facts = s->facts;
     r->costs = s->costs;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -51,18 +53,27 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
     const int own = p->plan.pageable_slots; /* nothing can be pinned */
+    const spipe_priv_hooks_t *hooks = p->request.desc.hooks;
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
-    spipe_priv_lock(r->lending.sync);
-    if (pinned > r->pinned.bytes && !own) {
-        m->refused = pinned;
-        e = spipe_priv_too_large(p, device, pinned);
-    }
-    if (e == cudaSuccess) e = spipe_priv_wait_for_memory(p, device, own ? 0 : pinned);
-    spipe_priv_unlock(r->lending.sync);
-    if (e != cudaSuccess) return e;
     m->device_bytes = device;
     m->pinned_bytes = pinned;
+    p->thread = spipe_priv_this_thread();
+    if (pinned > r->pinned.bytes && !own) {
+        m->refused = pinned;
+        spipe_priv_lock(r->lending.sync);
+        e = spipe_priv_too_large(p);
+        spipe_priv_unlock(r->lending.sync);
+    } else if (hooks && hooks->gather) {
+        e = hooks->gather(p, spipe_priv_take_memory);
+    } else {
+        e = spipe_priv_take_memory(&p, 1);
+    }
+    if (e != cudaSuccess) {
+        m->device_bytes = m->pinned_bytes = 0;
+        return e;
+    }
+    spipe_priv_note_end(r);
     m->pageable = own;
     if (own && pinned > 0) e = spipe_priv_pin_ring(p, pinned);
     if (e == cudaSuccess) return e;
@@ -91,21 +102,37 @@ SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_resources_t *r, int one_more) {
     spipe_priv_count_one(&r->num_active, one_more);
 }
 
+/* Whether a run is one of those that share the threads. */
+SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int shares) {
+    if (p->workers.shares == shares) return;
+    p->workers.shares = shares;
+    spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
+}
+
+/* Its thread may be cancelled again; not from another thread. */
+SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
+    const int ends = p->holds_off && p->thread == spipe_priv_this_thread();
+    p->holds_off = 0;
+    if (ends) spipe_priv_let_cancel(p->cancels);
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
+    p->cancels = spipe_priv_hold_off_cancel();
+    p->holds_off = 1;
+    p->thread = spipe_priv_this_thread();
     spipe_priv_lock(r->lending.sync);
     if (!p->attached) ++r->num_pipelines;
     p->attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(r, 1);
-    if (spipe_priv_has_memory(m)) {
-        e = spipe_priv_wait_for_memory(p, m->device_bytes, m->pinned_base ? 0 : m->pinned_bytes);
-    }
+    if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
     if (e != cudaSuccess) spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
+    if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
 }
 
@@ -113,8 +140,22 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
     if (spipe_priv_has_memory(&p->memory)) spipe_priv_give_both(p);
+    spipe_priv_note_sharing(p, 0);
     spipe_priv_count_run(r, 0);
     spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
+    spipe_priv_end_hold(p);
+}
+
+/* Nobody waits for the memory of a pipeline that keeps it. */
+SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    p->stays = 1;
+    spipe_priv_lock(r->lending.sync);
+    spipe_priv_no_holder(p);
+    spipe_priv_unlock(r->lending.sync);
+    spipe_priv_note_end(r);
+    spipe_priv_end_hold(p);
 }
 
 /* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
@@ -180,26 +221,28 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     spipe_priv_unlock(l->sync);
 }
 
-SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_priv_pipeline_t *p, void *(*fn)(void *arg),
+SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
-    return spipe_priv_lend_thread(&spipe_priv_resources_of(&p->request.desc)->lending, fn, arg);
+    return spipe_priv_lend_thread(&r->lending, fn, arg);
 }
 
-SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_priv_pipeline_t *p, void *thread) {
-    spipe_priv_take_thread_back(&spipe_priv_resources_of(&p->request.desc)->lending, thread);
+SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
+    spipe_priv_take_thread_back(&r->lending, thread);
 }
 
-/* The runs under way have equal shares of the threads, but each has one of each kind. */
+/* The runs that want threads, on all devices, have equal shares of them, but each has one of each
+   kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
-    const size_t share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
-    size_t all = 0;
+    size_t all = 0, runs, share;
     int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
+    spipe_priv_note_sharing(p, all > 0);
+    runs = spipe_priv_all_sharing(r);
+    share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
     p->workers.started = 1; /* so between() is called even where a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) all += wanted[i];
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
@@ -218,17 +261,17 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_active);
-    if (runs != p->workers.beside) spipe_priv_start_workers(p);
-    if (runs > 1) spipe_priv_take_turns(p);
+    if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
+    if (SPIPE_PRIV_LOAD(r->num_active) > 1) spipe_priv_take_turns(p);
 }
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream,   spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,   spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,     spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_outdated, spipe_priv_lent_share,
-        spipe_priv_lent_between};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_stay,   spipe_priv_lent_outdated,
+        spipe_priv_lent_share,       spipe_priv_lent_between};
     return &provider;
 }

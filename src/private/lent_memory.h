@@ -6,26 +6,38 @@
 #define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #endif
 
-/* A run that waits for memory. */
+#if defined(SPIPE_NO_THREADS)
+typedef int spipe_priv_key_t;
+#else
+typedef pthread_key_t spipe_priv_key_t;
+#endif
+
+/* A run that waits for memory, at each device that it wants some of. */
 typedef struct spipe_priv_waiter {
     int rank;
     uintptr_t thread;
+    const void *run; /* all its waiters are equal in this */
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
 struct spipe_resources {
-    spipe_priv_shared_t shared; /* first: it says whose provider to take */
+    spipe_priv_shared_t shared;     /* first: it says whose provider to take */
+    struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
+                                       for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;   /* under way, also those that wait for memory; */
-    size_t num_active; /* those that do not; both are also read without the lock */
+    size_t num_runs;    /* under way, also those that wait for memory; */
+    size_t num_active;  /* those that do not; */
+    size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
     unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
     spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
     spipe_priv_lending_t lending;
+    spipe_priv_key_t key; /* of threads that have memory; where has_key */
+    int has_key;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -50,12 +62,21 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #endif
 }
 
+/* Of resources that were made together, those of a device; NULL: there are none. */
+SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_on(spipe_resources_t *r, int device) {
+    spipe_resources_t *s = r;
+    while (s->facts.device != device) {
+        s = s->others;
+        if (s == r) return NULL;
+    }
+    return s;
+}
+
 /* Who waits for memory: those of a higher priority first, else in the order in which they came. */
 SPIPE_PRIV_RARE void spipe_priv_queue_up(spipe_resources_t *r, spipe_priv_waiter_t *w,
                                          spipe_priority_t priority) {
     spipe_priv_waiter_t **at = &r->waiters;
     w->rank = (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);
-    w->thread = spipe_priv_this_thread();
     while (*at && (*at)->rank >= w->rank) at = &(*at)->next;
     w->next = *at;
     *at = w;
@@ -69,9 +90,13 @@ SPIPE_PRIV_RARE void spipe_priv_step_out(spipe_resources_t *r, const spipe_priv_
     spipe_priv_wake(r->lending.sync); /* the next one may be served */
 }
 
-/* Takes both memories of a pipeline, or none. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_resources_t *r, spipe_priv_memory_t *m,
-                                         size_t device, size_t pinned) {
+/* Takes both memories of a pipeline, as many bytes as are noted in it, or none. Called with the
+   lock held. */
+SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_memory_t *m = &p->memory;
+    const size_t device = m->device_bytes;
+    const size_t pinned = p->plan.pageable_slots || m->pinned_base ? 0 : m->pinned_bytes;
     unsigned char *dev = NULL, *pin = NULL;
     if (device > 0) dev = spipe_priv_space_take(&r->device, device, m->device);
     if (device > 0 && !dev) return 0;
@@ -85,50 +110,131 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_resources_t *r, spipe_priv_memory
     return 1;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p, size_t device,
-                                                 size_t pinned) {
+/* It is not one of those any more who have memory and will give it back. Called with the lock held.
+ */
+SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_pipeline_t **at = &r->holders;
+    while (*at && *at != p) at = &(*at)->next_holder;
+    if (*at) *at = p->next_holder;
+    spipe_priv_wake(r->lending.sync);
+}
+
+/* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_memory_t *m = &p->memory;
+    if (m->device) spipe_priv_space_give(&r->device, m->device);
+    if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
+    spipe_priv_no_holder(p);
+}
+
+/* Takes the memory of all parts, or none: who has a part and waits for another makes others wait
+   for him. Returns the first part for which there is none, num where all have it. Called with the
+   lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_take_all(spipe_priv_pipeline_t *const *parts, size_t num) {
+    size_t k, taken = 0;
+    while (taken < num && spipe_priv_take_both(parts[taken])) ++taken;
+    for (k = 0; k < taken && taken < num; ++k) spipe_priv_give_both(parts[k]);
+    return taken;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    const spipe_priv_memory_t *m = &p->memory;
     return spipe_priv_refuse(&p->failure, cudaErrorMemoryAllocation,
                              "%zu bytes of device memory and %zu of pinned memory (%zu slots of "
                              "%zu elements) do not fit into resources of %zu and %zu, of which %zu "
                              "and %zu are kept by others; lower chunk or depth, or make larger "
                              "resources",
-                             device, pinned, p->plan.depth, p->plan.chunk * p->plan.batch,
-                             r->device.bytes, r->pinned.bytes, r->device.used, r->pinned.used);
+                             m->device_bytes, m->pinned_bytes, p->plan.depth,
+                             p->plan.chunk * p->plan.batch, r->device.bytes, r->pinned.bytes,
+                             r->device.used, r->pinned.used);
 }
 
-SPIPE_PRIV_RARE int spipe_priv_is_waiting(const spipe_resources_t *r, uintptr_t thread) {
-    const spipe_priv_waiter_t *w = r->waiters;
-    while (w && w->thread != thread) w = w->next;
-    return w != NULL;
+/* Who waits for all parts of the run on several devices of which this thread runs one; 0: it does
+   not. Called with the lock held. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uintptr_t thread) {
+    const spipe_resources_t *s = r;
+    const spipe_priv_pipeline_t *h;
+    do {
+        for (h = s->holders; h; h = h->next_holder) {
+            if (h->thread == thread && h->starter) return h->starter;
+        }
+        s = s->others;
+    } while (s != r);
+    return 0;
 }
 
-/* Whether this thread has a run that has memory, so this one is in its stage. Called with the lock
-   held. */
-SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r) {
-    const spipe_priv_pipeline_t *h = r->holders;
-    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
-    return h != NULL;
+/* Whether a run cannot end while a thread waits: the thread runs it, or another part of it, or a
+   part of a run in its stage. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_needs(const spipe_resources_t *r, const spipe_priv_pipeline_t *h,
+                                     uintptr_t thread) {
+    while (h->thread != thread) {
+        thread = spipe_priv_starter_of(r, thread);
+        if (!thread) return 0;
+        if (h->starter == thread) return 1;
+    }
+    return 1;
 }
 
-/* Whether waiting can come to an end: somebody will give memory back. For a run in a stage that
-   must be a thread that does not wait itself, or both would wait for each other. Called with the
-   lock held. */
+/* Whether somebody waits without whom a run cannot end. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_stuck(const spipe_resources_t *r,
+                                        const spipe_priv_pipeline_t *h) {
+    const spipe_resources_t *s = r;
+    const spipe_priv_waiter_t *w;
+    do {
+        for (w = s->waiters; w; w = w->next) {
+            if (spipe_priv_needs(r, h, w->thread)) return 1;
+        }
+        s = s->others;
+    } while (s != r);
+    return 0;
+}
+
+/* Whether a thread has a run that has memory, so that what it runs now is in a stage. Called with
+   the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t thread) {
+    const spipe_resources_t *s = r;
+    const spipe_priv_pipeline_t *h;
+    do {
+        for (h = s->holders; h; h = h->next_holder) {
+            if (h->thread == thread) return 1;
+        }
+        s = s->others;
+    } while (s != r);
+    return 0;
+}
+
+/* Whether waiting can come to an end: somebody whose thread has not ended will give memory back.
+   For a run in a stage that must be one who needs nobody that waits, or both would wait for each
+   other. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && inside && spipe_priv_is_waiting(r, h->thread)) h = h->next_holder;
+    while (h && (h->ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->next_holder;
     return h != NULL;
 }
 
 /* Why a run does not wait any longer. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first,
-                                                   size_t device, size_t pinned) {
+SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->request.desc.no_wait && (r->holders || !first)) {
+    const spipe_priv_pipeline_t *h = r->holders;
+    if (p->request.desc.no_wait && !first) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
+                                 "other runs wait for the resources' memory already; leave no_wait "
+                                 "0 to wait behind them");
+    }
+    if (p->request.desc.no_wait && r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotReady,
                                  "other runs have the resources' memory: %zu of %zu bytes on the "
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
+    }
+    while (h && !h->ended) h = h->next_holder;
+    if (h) {
+        return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
+                                 "a thread has ended in the middle of a run, which has the memory; "
+                                 "call spipe_end, or destroy that pipeline");
     }
     if (r->holders) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
@@ -136,56 +242,110 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
                                  "have, so it would wait for itself; make larger resources, or "
                                  "give it others");
     }
-    return spipe_priv_too_large(p, device, pinned);
+    return spipe_priv_too_large(p);
 }
 
-/* Waits until the memory is free, if others who will end have it. A run in a stage goes first:
-   those who came before it may be waiting for the run around it. Called with the lock held. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *p, size_t device,
-                                                       size_t pinned) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+/* A run waits, or ends to: at each device that it has a part on. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *parts, size_t num,
+                                              int ends) {
+    size_t k;
+    for (k = 0; k < num; ++k) {
+        spipe_priv_count_one(&spipe_priv_resources_of(&parts[k]->request.desc)->num_active, ends);
+    }
+}
+
+/* The first part that others are before; num: none. Called with the lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_behind(spipe_priv_pipeline_t *const *parts, size_t num,
+                                         const void *run) {
+    size_t k = 0;
+    while (k < num && spipe_priv_resources_of(&parts[k]->request.desc)->waiters->run == run) ++k;
+    return k;
+}
+
+/* Waits until there is memory for all parts of a run, if others who will end have it. It is in the
+   queues of all its devices at once, so of two runs one is first in all that both are in. A run in
+   a stage goes first: those who came before it may be waiting for the run around it. Called with
+   the lock held. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *parts, size_t num,
+                                                 const void *run, uintptr_t thread) {
+    spipe_resources_t *r = spipe_priv_resources_of(&parts[0]->request.desc);
     const double began = spipe_priv_seconds();
-    const int inside = spipe_priv_is_inside(r);
-    spipe_priv_waiter_t me;
+    const int inside = spipe_priv_is_inside(r, thread);
     cudaError_t e = cudaErrorNotReady;
     int waits = 0;
-    spipe_priv_queue_up(r, &me, p->request.desc.priority);
-    while (e == cudaErrorNotReady) {
-        const int first = inside || r->waiters == &me;
-        if (first && spipe_priv_take_both(r, &p->memory, device, pinned)) {
+    size_t k;
+    for (;;) {
+        size_t lacking = inside ? num : spipe_priv_behind(parts, num, run);
+        const int first = lacking == num;
+        if (first) lacking = spipe_priv_take_all(parts, num);
+        if (lacking == num) {
             e = cudaSuccess;
-        } else if (p->request.desc.no_wait || (first && !spipe_priv_worth_waiting(r, inside))) {
-            e = spipe_priv_cannot_wait(p, first, device, pinned);
             break;
-        } else {
-            if (!waits) spipe_priv_count_one(&r->num_active, 0);
-            waits = 1;
-            spipe_priv_wait(r->lending.sync);
-            p->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
+        }
+        r = spipe_priv_resources_of(&parts[lacking]->request.desc);
+        if (parts[0]->request.desc.no_wait || (first && !spipe_priv_worth_waiting(r, inside))) {
+            e = spipe_priv_cannot_wait(parts[lacking], first);
+            break;
+        }
+        if (!waits) spipe_priv_count_waiting(parts, num, 0);
+        waits = 1;
+        spipe_priv_wait(r->lending.sync);
+        for (k = 0; k < num; ++k) {
+            parts[k]->report.waited_ms = 1e3 * (spipe_priv_seconds() - began);
         }
     }
-    if (waits) spipe_priv_count_one(&r->num_active, 1);
-    spipe_priv_step_out(r, &me);
-    if (e != cudaSuccess || p->stays) return e;
-    p->thread = spipe_priv_this_thread();
-    p->next_holder = r->holders;
-    r->holders = p;
+    if (waits) spipe_priv_count_waiting(parts, num, 1);
     return e;
 }
 
-/* Gives a pipeline's memory back; it remembers where that was. Called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    const spipe_priv_memory_t *m = &p->memory;
-    spipe_priv_pipeline_t **at = &r->holders;
-    if (m->device) spipe_priv_space_give(&r->device, m->device);
-    if (m->pinned && !m->pinned_base) spipe_priv_space_give(&r->pinned, m->pinned);
-    while (*at && *at != p) at = &(*at)->next_holder;
-    if (*at) *at = p->next_holder;
-    spipe_priv_wake(r->lending.sync);
+/* The same, and notes who has the memory. Whose failure says why not: that of the part for which
+   there is none. Called with the lock held. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *const *parts,
+                                                       size_t num) {
+    const uintptr_t starter = parts[0]->starter;
+    spipe_priv_waiter_t me[SPIPE_MAX_DEVICES];
+    cudaError_t e;
+    size_t k;
+    for (k = 0; k < num; ++k) {
+        me[k].run = me;
+        me[k].thread = starter ? starter : parts[0]->thread;
+        spipe_priv_queue_up(spipe_priv_resources_of(&parts[k]->request.desc), &me[k],
+                            parts[0]->request.desc.priority);
+    }
+    e = spipe_priv_wait_turn(parts, num, me, me[0].thread);
+    for (k = 0; k < num; ++k) {
+        spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
+        spipe_priv_step_out(r, &me[k]);
+        if (e != cudaSuccess || parts[k]->stays) continue;
+        parts[k]->ended = 0;
+        parts[k]->next_holder = r->holders;
+        r->holders = parts[k];
+    }
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_take_memory(spipe_priv_pipeline_t *const *parts,
+                                                   size_t num) {
+    spipe_priv_sync_t *sync = spipe_priv_resources_of(&parts[0]->request.desc)->lending.sync;
+    cudaError_t e;
+    spipe_priv_lock(sync);
+    e = spipe_priv_wait_for_memory(parts, num);
+    spipe_priv_unlock(sync);
+    return e;
 }
 
 /* Whether a pipeline has memory, or had when it ran last. */
 SPIPE_PRIV_RARE int spipe_priv_has_memory(const spipe_priv_memory_t *m) {
     return m->device_bytes > 0 || m->pinned_bytes > 0;
+}
+
+/* Runs under way that want threads, on all devices of resources that were made together. */
+SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
+    const spipe_resources_t *s = r;
+    size_t all = 0;
+    do {
+        all += SPIPE_PRIV_LOAD(s->num_sharing);
+        s = s->others;
+    } while (s != r);
+    return all;
 }

@@ -110,6 +110,9 @@ SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
 
 SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
 
+/* A thread that may have been a worker issues work of its own now. */
+SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
+
 /* The calling thread has waited for threads that model time: it is as late as the latest of all. */
 SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
@@ -149,6 +152,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_unsure(p, batch)             0
 #define spipe_priv_model_started()                    ((void)0)
 #define spipe_priv_model_worker()                     ((void)0)
+#define spipe_priv_model_issuer()                     ((void)0)
 #define spipe_priv_model_joined()                     ((void)0)
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,

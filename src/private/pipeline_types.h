@@ -34,11 +34,13 @@ typedef struct spipe_priv_provider {
     void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
     cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
-    void *(*start_thread)(struct spipe_priv_pipeline *p, void *(*fn)(void *arg), void *arg);
-    void (*join_thread)(struct spipe_priv_pipeline *p, void *thread);
+    void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
+    void (*join_thread)(struct spipe_resources *r, void *thread);
     /* Before a run's first operation and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
+    /* It is not going to leave, before it is destroyed. */
+    void (*stay)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
@@ -241,7 +243,8 @@ typedef struct spipe_priv_workers {
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
     int started;   /* threads were asked for once */
-    size_t beside; /* runs that shared the threads when they were started last */
+    size_t beside; /* runs that shared the threads when they were started last, */
+    int shares;    /* this one, too: it has work for some */
     int all_cpus;  /* they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
@@ -337,10 +340,15 @@ typedef struct spipe_priv_pipeline {
     const void *self;                        /* of a kept pipeline: where it was made */
     int in_use;                              /* 1 = a call is at work on it; under sync's lock */
     int attached;                            /* 1 = the provider counts it */
-    uintptr_t thread;                        /* that has it run, of those below */
+    uintptr_t thread;                        /* that has it run, of those below; */
+    uintptr_t starter;                       /* of a part on one of several GPUs: who waits for all
+                                                parts; else 0 */
     struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
     int entered;                             /* 1 = between the provider's enter and leave */
-    int stays; /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    int ended;                               /* 1 = its thread has, in the middle of the run */
+    int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
+    int cancels;   /* what to let it then */
+    int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */

@@ -72,6 +72,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         (void)cudaFree(r->device.base);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
+    r->others = r;
+    spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
     r->shared.stamp = SPIPE_PRIV_STAMP;
     spipe_priv_pin_space(r, l->pinned_bytes);
@@ -104,15 +106,23 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     return e;
 }
 
-/* Whether these are resources that nobody uses; then nobody may begin to. */
+/* Whether these are resources that nobody uses, those of other devices neither; then nobody may
+   begin to. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
-    size_t runs, pipelines;
+    size_t runs = 0, pipelines = 0;
+    spipe_resources_t *s = r;
     SPIPE_PRIV_REFUSE_IF(!spipe_priv_lends(r),
                          "these are no resources, were destroyed, or are another process's");
     spipe_priv_lock(r->lending.sync);
-    runs = r->num_runs;
-    pipelines = r->num_pipelines;
-    if (runs == 0 && pipelines == 0) r->shared.stamp = 0;
+    do {
+        runs += s->num_runs;
+        pipelines += s->num_pipelines;
+        s = s->others;
+    } while (s != r);
+    do {
+        if (runs == 0 && pipelines == 0) s->shared.stamp = 0;
+        s = s->others;
+    } while (s != r);
     spipe_priv_unlock(r->lending.sync);
     if (runs == 0 && pipelines == 0) return cudaSuccess;
     return spipe_priv_refuse(f, cudaErrorNotPermitted,
@@ -120,24 +130,38 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
                              pipelines);
 }
 
+/* Frees those of one device; the lock stays. */
+SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
+    spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
+    spipe_priv_end_watch(r);
+    spipe_priv_end_lending(&r->lending, e);
+    spipe_priv_keep_error(e, cudaFree(r->device.base));
+    if (r->pinned_block)
+        spipe_priv_keep_error(e, spipe_unpin(r->pinned.base));
+    else
+        spipe_priv_keep_error(e, spipe_pinned_free(r->pinned.base));
+    free(r->pinned_block);
+    free((void *)r->device.spans);
+    free((void *)r->pinned.spans);
+    free(r);
+}
+
 SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failure_t *failure) {
     cudaError_t e = cudaSuccess;
+    spipe_priv_sync_t *sync;
     int before = 0;
     if (failure) spipe_priv_failure_clear(failure);
     if (!r) return e;
     SPIPE_TRY(spipe_priv_close_resources(r, failure));
-    spipe_priv_keep_error(&e, spipe_priv_use_device(r->facts.device, &before));
-    spipe_priv_end_lending(&r->lending, &e);
-    spipe_priv_keep_error(&e, cudaFree(r->device.base));
-    if (r->pinned_block)
-        spipe_priv_keep_error(&e, spipe_unpin(r->pinned.base));
-    else
-        spipe_priv_keep_error(&e, spipe_pinned_free(r->pinned.base));
-    free(r->pinned_block);
-    free((void *)r->device.spans);
-    free((void *)r->pinned.spans);
-    spipe_priv_sync_destroy(r->lending.sync);
-    free(r);
+    spipe_priv_keep_error(&e, cudaGetDevice(&before));
+    sync = r->lending.sync;
+    while (r->others != r) {
+        spipe_resources_t *other = r->others;
+        r->others = other->others;
+        spipe_priv_free_resources(other, &e);
+    }
+    spipe_priv_free_resources(r, &e);
+    spipe_priv_sync_destroy(sync);
     (void)cudaSetDevice(before);
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
@@ -146,10 +170,15 @@ SPIPE_API cudaError_t spipe_resources_destroy(spipe_resources_t *r, spipe_failur
 
 SPIPE_API cudaError_t spipe_resources_usage(spipe_resources_t *r, spipe_resources_usage_t *usage) {
     const spipe_priv_waiter_t *w;
-    int i;
+    int i, device;
     if (!usage) return cudaErrorInvalidValue;
     memset(usage, 0, sizeof *usage);
     if (!r || !spipe_priv_lends(r)) return cudaErrorInvalidValue;
+    if (r->others != r) {
+        SPIPE_TRY(cudaGetDevice(&device));
+        r = spipe_priv_resources_on(r, device);
+        if (!r) return cudaErrorInvalidDevice;
+    }
     spipe_priv_lock(r->lending.sync);
     usage->runs = r->num_runs;
     usage->most_runs = r->most_runs;

@@ -243,7 +243,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     size_t k;
     if (wanted > p->plan.depth) wanted = p->plan.depth;
     for (k = q->num_threads; k < wanted; ++k) {
-        void *thread = p->provider ? p->provider->start_thread(p, spipe_priv_worker_thread, q)
+        void *thread = p->provider ? p->provider->start_thread(p->request.desc.resources,
+                                                               spipe_priv_worker_thread, q)
                                    : spipe_priv_thread_start(spipe_priv_worker_thread, q);
         if (!thread) break;
         spipe_priv_model_started();
@@ -291,7 +292,7 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
         for (k = q->num_threads; k > 0;) {
             void *thread = q->threads[--k];
             if (p->provider)
-                p->provider->join_thread(p, thread);
+                p->provider->join_thread(p->request.desc.resources, thread);
             else
                 spipe_priv_thread_join(thread);
         }

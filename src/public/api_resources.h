@@ -34,23 +34,31 @@ typedef struct spipe_resources_in_use {
     under way may have, half of what is free at the most, so that there is always some for the next.
     Where that is less than a sixteenth of all, the run waits until others have ended: in the order
     in which they came, those of a higher desc.priority first. With desc.no_wait it returns
-    cudaErrorNotReady instead. Host threads are shared equally
-    by the runs under way. Each plan knows how many there are, and a kept pipeline is planned anew
-    when they are half as many more, or two thirds of what they were; runs take turns on the
-    copy engines, chunk by chunk. All of that is so that all runs together take the least; one of
+    cudaErrorNotReady instead. Host threads are shared equally by the runs that have work for
+    them. Each plan knows how many runs are under way, and a kept pipeline is planned anew when they
+    are half as many more, or two thirds of what they were; runs take turns on the copy engines,
+    chunk by chunk. All of that is so that all runs together take the least; one of
     SPIPE_PRIORITY_HIGH is planned as if it were alone, for its own time. A pipeline that was
-    enqueued keeps its memory and its plan until it is destroyed.
+    enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
+
+    A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
+    of a loop that takes chunks, those who wait for the memory are told; another thread may go on
+    with the loop, or end it. A stage must not end its thread.
+
+    For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
     r          out/in  create: the resources, NULL on error; free them with destroy, which takes
                        NULL, too. They must live as long as descriptions that name them are run.
     limits     in      NULL for the default.
     failure    out     why not, in words; may be NULL.
-    usage      out     at this moment.
+    usage      out     at this moment; where they are of several GPUs, on the current one.
     Returns    cudaSuccess; create: cudaErrorInvalidValue, cudaErrorMemoryAllocation, any error of
                asking about the device; destroy: cudaErrorNotPermitted (pipelines or runs use them,
                and nothing is freed), cudaErrorInvalidValue (no resources, or another process's);
-               usage: cudaErrorInvalidValue. A run: cudaErrorMemoryAllocation where it does not fit
-               though it is alone; cudaErrorNotPermitted where it would wait for the run around it;
+               usage: cudaErrorInvalidValue; cudaErrorInvalidDevice (they are of others). A run:
+               cudaErrorMemoryAllocation where it does not fit
+               though it is alone; cudaErrorNotPermitted where it would wait for the run around it,
+               or for a run whose thread has ended;
                cudaErrorInvalidValue in a process that was forked.
     Blocks     create: for the time of pinning. destroy: until the threads have ended. usage: no.
     Threads    any. A run that a stage begins goes before those who wait. Set no_wait in one that a

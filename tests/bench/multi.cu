@@ -10,6 +10,8 @@
                  the bound. kernel 3 x: speedup over one GPU, by the number of GPUs. uneven: the
                  same with twice the steps on the last GPU; over the ideal split.
     TARGETS      0.95 each; exit status 1 when one is missed.
+    CALLS        One call over 1 to 64 MiB each way on all GPUs, by the host's clock around it:
+                 ms without resources and with those of all GPUs. No target.
     HOW          Wall time of the run, set-up apart (the library's report; for the bound the host's
                  clock around it). Each round runs every variant once, in random order; a ratio is
                  taken within a round, then its median. Outputs are compared with the CPU's at
@@ -267,6 +269,45 @@ static int run_all() {
     return good;
 }
 
+/* ---- One call ------------------------------------------------------------------------------- */
+static double one_call(size_t bytes, spipe_resources_t *resources) {
+    job_t job = {1, -1};
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
+    d.count = std::min(bytes / sizeof(float), bench.count);
+    d.resources = resources;
+    spipe_add_input(&d, bench.in.at, sizeof(float));
+    spipe_add_output(&d, bench.out.at, sizeof(float));
+    spipe_add_stage(&d, "busy", busy_stage, &job);
+    spipe_devices_all(&d);
+    memset(bench.out.at, 0xA5, d.count * sizeof(float));
+    const double began = bench_now_ms();
+    SPIPE_CHECK_RUN(&d, &r);
+    const double took = bench_now_ms() - began;
+    for (size_t at : {(size_t)0, d.count / 2, d.count - 1}) {
+        if (((float *)bench.out.at)[at] == fmaf(((float *)bench.in.at)[at], FACTOR, TERM)) continue;
+        fprintf(stderr, "multi: element %zu of one call is wrong\n", at);
+        exit(1);
+    }
+    return took;
+}
+
+static void calls() {
+    spipe_resources_t *shared;
+    SPIPE_CHECK(spipe_devices_resources_create(&shared, NULL, 0, NULL, NULL));
+    for (size_t mib = 1; mib <= 64; mib *= 4) {
+        std::vector<double> ms[2];
+        for (int k = 0; k < 2 * (bench.smoke ? 2 : 10 * bench.rounds + 2); k++) {
+            ms[k % 2].push_back(one_call(mib * BENCH_MIB, k % 2 ? shared : NULL));
+        }
+        for (std::vector<double> &times : ms) times.erase(times.begin()); /* the first touch */
+        printf("%d GPUs one call, %2zu MiB: %.3f ms by itself, %.3f with resources: %.2f x\n",
+               bench.num_gpus, mib, bench_median(ms[0]), bench_median(ms[1]),
+               bench_median(bench_ratio(ms[0], ms[1])));
+    }
+    SPIPE_CHECK(spipe_resources_destroy(shared, NULL));
+}
+
 static int arguments(int argc, char **argv, double *gib) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--smoke"))
@@ -307,6 +348,7 @@ int main(int argc, char **argv) {
            bench.num_gpus, bench.rounds);
     calibrate();
     const int good = run_all();
+    calls();
     bench_array_free(&bench.in);
     bench_array_free(&bench.out);
     return good ? 0 : 1;

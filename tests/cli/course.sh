@@ -36,6 +36,14 @@ for picture in $here/pictures/*.svg; do
     grep -qF "pictures/$(basename "$picture")" $pages || echo "$picture: no page shows it"
 done >"$dir/shown"
 says "every picture is on a page" "$dir/shown"
+cksum $here/pictures/*.svg | sort | awk '{ what = $1 " " $2 } what == last { print name " and " $3 } { last = what; name = $3 }' >"$dir/alike"
+says "no two pictures are the same" "$dir/alike"
+
+# Somebody who has never seen the program must know where to write.
+for page in $pages; do
+    sed '1,/^## Try$/d; /^## Exercises$/,$d' "$page" | grep -qE 'examples/[0-9a-z_]+\.(c|cu|h|py)|\./lesson' || echo "$page: which file is it about?"
+done >"$dir/tasks"
+says "the tasks of each page name a file or a command" "$dir/tasks"
 
 # Words that a page promises stand in the index, in the glossary of docs/ARCHITECTURE.md, or in the page itself.
 for page in $pages; do
@@ -61,6 +69,16 @@ for f in examples/[0-9][0-9]_*.c examples/[0-9][0-9]_*.cu; do
     done
 done >"$dir/lessons"
 says "each lesson has at most 120 lines, a page, a verdict, and includes what is beside it" "$dir/lessons"
+
+# What the table of whole systems says that each gains is what the comment of its program says that it prints.
+sed -n 's/^| `\([a-z0-9_/]*\)` | [^|]* | \([^|]*[0-9][^|]*\) |$/\1 \2/p' examples/README.md >"$dir/gains"
+while read -r program gain; do
+    for figure in $(echo "$gain" | grep -oE '[0-9]+\.[0-9]+'); do
+        sed -n '/^    Expect/,/\*\//p' "examples/$program.cu" | grep -qF "$figure" || echo "$program: $figure is not what it prints"
+    done
+done <"$dir/gains" >"$dir/stale"
+[ "$(wc -l <"$dir/gains")" -ge 5 ] || echo "the table of whole systems is not found" >>"$dir/stale"
+says "the gains in examples/README.md are those that the programs print" "$dir/stale"
 
 current="the pictures are what the library draws (make course draws them anew)"
 if [ "$BACKEND$SAN" = host ] && [ -x "$BUILD/$here/pictures" ]; then

@@ -15,12 +15,16 @@ ok $good "it ends with three paths, and there are files"
 # but those of a sanitizer
 awk 'length($0) > 110 && !/\/demo\// && !/^==[0-9]+==/ { exit 1 }' "$dir/out"; ok $? "no line is longer than 110 columns"
 good=0
-for page in $(grep -o 'src="[^"]*"' "$dir/demo/compare.html" | cut -d '"' -f 2); do
+for page in $(grep -o 'src="[^"]*"' "$dir/demo/compare.html" | cut -d '"' -f 2 | sed 's/#.*//'); do
     grep -q '<h2>Why was it not faster?</h2>' "$dir/demo/$page" || good=1
     grep -qE '<h1>.*(modelled|measured).*</h1>' "$dir/demo/$page" || good=1
 done
 [ "$(grep -c '<iframe' "$dir/demo/compare.html")" = 2 ] || good=1
 ok $good "the page shows two runs, each with its verdict, modelled or measured"
+wall() { sed -n 's/^const D={wall:\([0-9.]*\),.*/\1/p' "$dir/demo/$1"; }
+[ "$(grep -o '#[0-9.]*"' "$dir/demo/compare.html" | sort -u)" = "#$(wall slow.html)\"" ] &&
+    awk -v slow="$(wall slow.html)" -v fast="$(wall timeline.html)" 'BEGIN { exit !(fast > 0 && slow > fast) }'
+ok $? "both on the scale of the slow run"
 grep -q "<li>stage &#39;busy&#39; returned only when its work was done" "$dir/demo/slow.html"
 ok $? "the slow run's page names the cause"
 

@@ -139,8 +139,30 @@ __global__ void k(float *p, cudaTextureObject_t t) {
     *p = tex2D<float>(t, 0, 0);
 }
 END
-refuses "a header that hostcuda has not is refused in words" "refused.cu:1: note: cooperative_groups.h: hostcuda has no cooperative" <<'END'
+refuses "a header that hostcuda has not is refused in words" "refused.cu:1: note: cuda_fp16.h: hostcuda has no half precision" <<'END'
+#include <cuda_fp16.h>
+END
+printf '\n#include <cuda_gl_interop.h>\n' >graphics.cuh
+for cxx in $compilers; do
+    echo '#include "graphics.cuh"' >refused.cu
+    says "$cxx: so is one that a header includes" "graphics.cuh:2: note: cuda_gl_interop.h: hostcuda shares nothing with OpenGL" env CXX=$cxx "$hcc" -c refused.cu
+done
+printf '#include <cuda_runtime.h>\n#include "cuda.h"\n' >refused.cpp
+says "and one in a .cpp file" "refused.cpp:2: note: cuda.h: hostcuda has the runtime API, not the driver API" "$hcc" -c refused.cpp
+refuses "PTX is refused in words" "refused.cu:3: note: asm: hostcuda has no PTX" <<'END'
+__global__ void k(unsigned *p) {
+    unsigned lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    *p = lane;
+}
+END
+refuses "waiting for all blocks of a grid is refused in words" "hostcuda runs blocks one after another" <<'END'
 #include <cooperative_groups.h>
+__global__ void k() { cooperative_groups::this_grid().sync(); }
+END
+refuses "so are coalesced groups" "note: coalesced_threads: hostcuda does not know which threads took a branch" <<'END'
+#include <cooperative_groups.h>
+__global__ void k(int *p) { *p = cooperative_groups::coalesced_threads().size(); }
 END
 
 # ---- options -----------------------------------------------------------------------------------------

@@ -26,6 +26,11 @@ else # without a GPU the time is modelled: the same on any number of processors
     ok $? "$text"
 fi
 
+mkdir "$dir/empty"
+run "$dir/empty"
+test $status = 0 && grep -q '^right' "$dir/out" && test "$(ls "$dir/empty" | wc -l)" = 101
+ok $? "an empty folder that is there gets the pictures, too"
+
 mkdir "$dir/tmp"
 TMPDIR=$dir/tmp "$loader" >"$dir/out" 2>"$dir/err"
 test $? = 0 && test -z "$(ls "$dir/tmp")"
@@ -33,7 +38,7 @@ ok $? "of the folder that it makes for itself nothing is left"
 
 refuses() { # TEXT WORDS     (one line on stderr, besides what hostcuda and sanitizers say of themselves)
     run "$files"
-    test $status = 1 && grep -q "$2" "$dir/err" && ! grep -q '^right' "$dir/out"
+    test $status = 1 && grep -q "$2" "$dir/err" && ! grep -qE '^right|-1 ms' "$dir/out"
     ok $? "$1: $(grep -m 1 "$2" "$dir/err" | sed "s,$dir/,,")"
 }
 cp "$files/picture042" "$dir/kept"

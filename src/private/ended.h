@@ -1,0 +1,58 @@
+/* ---- 14 resources: threads that end --------------------------------------------------------
+   A thread may end in the middle of a loop that takes chunks, and its run keeps memory then. A key
+   whose destructor the system calls at a thread's end tells, so that nobody waits for that. */
+
+#if !defined(SPIPE_NO_THREADS)
+/* The calling thread ends and has runs that have memory. */
+SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
+    spipe_resources_t *r = (spipe_resources_t *)arg;
+    spipe_priv_pipeline_t *h;
+    if (!spipe_priv_lends(r)) return; /* in a process that was forked */
+    spipe_priv_lock(r->lending.sync);
+    for (h = r->holders; h; h = h->next_holder) h->ended |= h->thread == spipe_priv_this_thread();
+    spipe_priv_wake(r->lending.sync);
+    spipe_priv_unlock(r->lending.sync);
+}
+#endif
+
+/* Where there is no key left, ends are not seen. */
+SPIPE_PRIV_RARE void spipe_priv_watch_ends(spipe_resources_t *r) {
+#if defined(SPIPE_NO_THREADS)
+    r->has_key = 0;
+#else
+    r->has_key = pthread_key_create(&r->key, spipe_priv_thread_ends) == 0;
+#endif
+}
+
+SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
+#if !defined(SPIPE_NO_THREADS)
+    if (r->has_key) (void)pthread_key_delete(r->key);
+#endif
+    r->has_key = 0;
+}
+
+/* Whether the calling thread's end is of interest: while it has runs that have memory. */
+SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
+#if defined(SPIPE_NO_THREADS)
+    (void)r;
+#else
+    const spipe_priv_pipeline_t *h;
+    if (!r->has_key) return;
+    spipe_priv_lock(r->lending.sync);
+    h = r->holders;
+    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
+    (void)pthread_setspecific(r->key, h ? r : NULL);
+    spipe_priv_unlock(r->lending.sync);
+#endif
+}
+
+/* Another thread goes on with a run. */
+SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_lock(r->lending.sync);
+    p->thread = spipe_priv_this_thread();
+    p->ended = 0;
+    spipe_priv_unlock(r->lending.sync);
+    p->holds_off = 0; /* that was of the other one */
+    spipe_priv_note_end(r);
+}
