@@ -694,6 +694,7 @@ typedef struct spipe_buffer_desc {
     const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL of others */
+    int on_device; /* private: 1 = source_at is given the slot's memory on the device */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {
@@ -2872,6 +2873,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
     SPIPE_PRIV_REFUSE_IF(halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
                          "buffer %d (%s): only an input or a source can have a halo", i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
+                         "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,
@@ -5297,8 +5300,8 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
+    if (b->kind == SPIPE_TEMP || b->on_device) return SPIPE_PRIV_PATH_NONE;
     if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
-    if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
@@ -5320,7 +5323,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     if (array && b->host && spipe_priv_goes_out(b)) {
         t->out_blocks = pageable && !r->facts.pageable_access;
     }
-    if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
+    if (t->path[i] != SPIPE_PRIV_PATH_STAGED && !b->on_device) return;
     t->host_work = 1;
     t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
     t->sequential |= spipe_priv_is_sequential(b);
@@ -5328,17 +5331,18 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->drains |= spipe_priv_goes_out(b);
 }
 
-/* Where stages read slots in place, or another GPU may need what a source gave, a slot is filled
-   again only when its batch is done. */
+/* Where stages read what was filled in place, or another GPU may need what a source gave, a slot is
+   filled again only when its batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_batch;
-    int i, kept_for_others = 0;
+    int i, until_done = 0;
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
     for (i = 0; i < r->desc.num_buffers; ++i) {
-        kept_for_others |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
+        until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
+        until_done |= r->desc.buffers[i].on_device;
     }
-    if (plan->schedule != SPIPE_ZERO_COPY && !kept_for_others) return;
+    if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
 }
 
@@ -5610,7 +5614,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *use
                                                 const spipe_buffer_desc_t *b, size_t elements,
                                                 size_t guard) {
     const size_t before = b->halo_before * b->elem_bytes + guard;
-    const size_t at = (*used + before + 255) & ~(size_t)255;
+    const size_t at = (*used + before + 511) & ~(size_t)511;
     *used = at + (elements + b->halo_after) * b->elem_bytes + guard;
     return base ? base + at : NULL;
 }
@@ -5678,6 +5682,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
 SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
     const spipe_kind_t kind = p->request.desc.buffers[i].kind;
     if (kind == SPIPE_RESIDENT) return 0;
+    if (p->request.desc.buffers[i].on_device) return 1;
     return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 
@@ -6029,7 +6034,7 @@ SPIPE_PRIV_RARE int spipe_priv_how_copied(const spipe_priv_writer_t *w, int i, i
     const spipe_buffer_desc_t *b = &w->p->request.desc.buffers[i];
     if (!w->slot->dev[i]) return SPIPE_PRIV_NOT_COPIED;
     if (out) return spipe_priv_goes_out(b) ? SPIPE_PRIV_ONE_COPY : SPIPE_PRIV_NOT_COPIED;
-    if (!spipe_priv_goes_in(b)) return SPIPE_PRIV_NOT_COPIED;
+    if (!spipe_priv_goes_in(b) || b->on_device) return SPIPE_PRIV_NOT_COPIED;
     if (w->slot->pin_in[i] || !(b->halo_before || b->halo_after)) return SPIPE_PRIV_ONE_COPY;
     return SPIPE_PRIV_COPY_WITH_EDGES;
 }
@@ -6674,12 +6679,13 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
     return why ? why : spipe_priv_why(note, e);
 }
 
-/* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. */
+/* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
+   fills memory on the device has none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t total = spipe_priv_locked_get(p, &p->run.total);
-    unsigned char *data = at->slot->pin_in[i];
+    unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
     size_t low, n;
     spipe_priv_note_t note;
     const char *why;
@@ -6917,7 +6923,8 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] || (b->kind == SPIPE_SOURCE && !b->filler)) continue;
+        if (!slot->pin_in[i] && (b->kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
+        if (b->kind == SPIPE_SOURCE && !b->filler) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);

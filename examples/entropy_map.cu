@@ -293,7 +293,8 @@ int main(int argc, char **argv) {
         else if (w >= 4096 || w * w * j.block >= j.in.bytes)
             j.width = w;
     }
-    const int result = open_map(&j) == 0 ? run(&j) : 1;
+    int result = open_map(&j) == 0 ? run(&j) : 1;
+    if (fflush(stdout) != 0) result = complain("cannot write", "standard output", strerror(errno));
     free(j.kept);
     spipe_file_close(&j.map);
     spipe_file_close(&j.in);

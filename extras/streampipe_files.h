@@ -48,6 +48,13 @@ END EXAMPLE
                   name with ".part". So an output may be the file that is read.
       Cold files  What is not in the page cache is read past it (O_DIRECT), because that leaves the
                   processors to the copies; what is there is copied from it. Assign way to choose.
+                  In C that needs _GNU_SOURCE. An offset and a chunk of whole pages are read
+                  straight into pinned memory; others are copied once more.
+      cuFile      Assign way SPIPE_FILE_GPU, and an input is read into device memory by cuFile
+                  (GPUDirect Storage), without pinned memory and copies; it cannot have a halo. The
+                  library is looked for when the file is added, and need not be there: then, or if
+                  it refuses the file, the report says so, and the way is chosen as without. By
+                  itself it is never chosen: whether it is faster depends on disk and driver.
       Failures    A file that becomes shorter, a disk that fills, an error of the device: the run
                   fails with a sentence that has the path and the byte.
 
@@ -67,6 +74,7 @@ END EXAMPLE
 #include <sys/stat.h>
 #include <sys/types.h>
 #if defined(__linux__)
+#include <dlfcn.h>
 #include <sys/mman.h> /* mincore */
 #include <sys/uio.h>  /* preadv2 */
 #endif
@@ -79,10 +87,35 @@ END EXAMPLE
 /* How a file is read or written. */
 typedef enum spipe_file_way {
     SPIPE_FILE_AUTO = 0,
-    SPIPE_FILE_CACHED, /* through the page cache, by all threads, each at its own place */
-    SPIPE_FILE_DIRECT, /* inputs: past the page cache, likewise */
-    SPIPE_FILE_ORDERED /* front to back: pipes, terminals, devices */
+    SPIPE_FILE_CACHED,  /* through the page cache, by all threads, each at its own place */
+    SPIPE_FILE_DIRECT,  /* inputs: past the page cache, likewise */
+    SPIPE_FILE_ORDERED, /* front to back: pipes, terminals, devices */
+    SPIPE_FILE_GPU      /* inputs: into device memory, by cuFile; see RULES */
 } spipe_file_way_t;
+
+/* What is used of cuFile, and the file as it knows it. */
+typedef struct spipe_priv_cufile_error {
+    int error, cuda;
+} spipe_priv_cufile_error_t;
+
+typedef struct spipe_priv_cufile_file {
+    int type;
+
+    union {
+        int fd;
+        void *other;
+    } handle;
+
+    const void *operations;
+} spipe_priv_cufile_file_t;
+
+typedef struct spipe_priv_cufile {
+    spipe_priv_cufile_error_t (*open)(void);
+    spipe_priv_cufile_error_t (*enter)(void **handle, spipe_priv_cufile_file_t *file);
+    void (*leave)(void *handle);
+    ssize_t (*read)(void *handle, void *base, size_t bytes, off_t at, off_t from_base);
+    void *handle; /* NULL = it does not know the file */
+} spipe_priv_cufile_t;
 
 /* Why a thread's last call failed; each thread writes and reads its own. */
 typedef struct spipe_priv_file_words {
@@ -99,12 +132,15 @@ typedef struct spipe_file {
     const char *path;     /* as given; kept, not copied */
     spipe_file_way_t way; /* (default: SPIPE_FILE_AUTO; adding the file decides) */
     size_t offset;        /* where the elements begin (default: 0) */
-    size_t bytes;         /* input: bytes from there on (default: all; of a pipe, those that were
-                             read). Output: where it ends so far */
+    size_t bytes;         /* input: bytes from there on (default: all), and after a run in order
+                             those that were read. Output: where it ends so far */
     size_t last_bytes;    /* input: bytes of the last element that are the file's */
     size_t elem_bytes;    /* as added */
     int fd;               /* the descriptor; -1 = none */
     int direct;           /* private, as all below: another, for reading past the page cache */
+    size_t size, most;    /* when it was opened; bytes that are read in order */
+    size_t align;         /* of direct reads */
+    spipe_priv_cufile_t cufile;
     int regular, nameless, ended;
     char *part;                           /* the output's name until it is committed */
     char *target;                         /* and from then on: path with links followed */
@@ -136,8 +172,8 @@ SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *p
     where count is set, so add it after the inputs.
 
     d          in/out  from spipe_desc_default.
-    file       in/out  kept: must live, and stay open, as long as pipelines of d run. A pipe can be
-                       read only once, so only by one run.
+    file       in/out  kept: must live, and stay open, as long as pipelines of d run. What is read
+                       in order can be read by one run only; a file once more if it is added anew.
     elem_bytes bytes   of one element, 1 or more.
     Returns    the buffer's number; -1 on a mistake, which the run then reports in words.
     Blocks     output: as the file system does.   Threads  one.   Callback  no.   Capture  yes.
@@ -179,12 +215,22 @@ SPIPE_API void spipe_file_close(spipe_file_t *file);
 
 /* ---- 1 files: the system ------------------------------------------------------------------- */
 enum {
-    SPIPE_PRIV_FILE_ALIGN = 4096,          /* of direct reads: memory, place and length */
-    SPIPE_PRIV_FILE_DIRECT_READ = 1 << 20, /* bytes of one of them */
+    SPIPE_PRIV_FILE_ALIGN = 4096,          /* of direct reads: memory, place and length; at most */
+    SPIPE_PRIV_FILE_DIRECT_READ = 1 << 20, /* bytes of one of them, into a block */
+    SPIPE_PRIV_FILE_STRAIGHT = 1 << 14,    /* bytes from which the middle needs no block */
     SPIPE_PRIV_FILE_SMALL = 1 << 20,       /* bytes up to which the page cache is not asked */
     SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where it is */
     SPIPE_PRIV_FILE_MOST = 1 << 30         /* bytes of one call: Linux reads no more than 2 GiB */
 };
+
+/* Where a C library keeps dlopen apart, a program linked without that part has no cuFile. */
+#if defined(__linux__) && defined(__GNUC__)
+#define SPIPE_PRIV_CUFILE 1
+#pragma weak dlopen
+#pragma weak dlsym
+#else
+#define SPIPE_PRIV_CUFILE 0
+#endif
 
 /* Bytes of one call. */
 SPIPE_API size_t spipe_priv_file_most(size_t n) {
@@ -320,22 +366,32 @@ SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
     }
 }
 
-/* Reads n bytes at a place past the page cache, by whole pages into a block and from there. What
-   the device does not give, as at the end of the file, is left to the page cache. */
+/* Reads n bytes at a place past the page cache: straight to where they belong, if memory and place
+   lie alike within what the device reads; else by whole pages into a block and from there, as at
+   both ends. What the device does not give, as at the end of the file, is left to the page cache.
+   Straight takes half of the CPU time: up to 2.3 x as fast (tests/bench/NOTES.md). */
 SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to, size_t n,
                                                   size_t at) {
-    const size_t align = SPIPE_PRIV_FILE_ALIGN, most = SPIPE_PRIV_FILE_DIRECT_READ;
-    unsigned char *block = spipe_priv_file_take(f);
-    while (block && n > 0) {
+    const size_t align = f->align, most = SPIPE_PRIV_FILE_DIRECT_READ;
+    const int alike = ((uintptr_t)to & (align - 1)) == (at & (align - 1));
+    const int straight = alike && n >= SPIPE_PRIV_FILE_STRAIGHT;
+    unsigned char *block = NULL;
+    while (n > 0) {
         const size_t skip = at % align;
-        size_t want = (skip + n + align - 1) / align * align, part;
+        const int own = straight && skip == 0 && n >= align;
+        size_t want = spipe_priv_file_most(n) / align * align, part;
         long long got;
-        if (want > most) want = most;
-        got = spipe_priv_read_at(f, f->direct, block, want, at - skip);
+        if (!own) {
+            want = straight ? align : (skip + n + align - 1) / align * align;
+            if (want > most) want = most;
+            if (!block) block = spipe_priv_file_take(f);
+            if (!block) break;
+        }
+        got = spipe_priv_read_at(f, f->direct, own ? to : block, want, at - skip);
         if (got < 0 && errno == EINTR) continue;
         if (got <= (long long)skip) break;
         part = (size_t)got - skip < n ? (size_t)got - skip : n;
-        memcpy(to, block + skip, part);
+        if (!own) memcpy(to, block + skip, part);
         to += part;
         at += part;
         n -= part;
@@ -358,19 +414,64 @@ SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t 
     return spipe_priv_file_read(f, to, n, f->offset + at);
 }
 
+/* Zeros behind what is the file's, on the device. */
+SPIPE_API cudaError_t spipe_priv_file_zeros(unsigned char *to, size_t n) {
+    if (n == 0) return cudaSuccess;
+    SPIPE_TRY(cudaMemsetAsync(to, 0, n, cudaStreamPerThread));
+    return cudaStreamSynchronize(cudaStreamPerThread);
+}
+
+/* On the device on which the memory is. */
+SPIPE_API cudaError_t spipe_priv_file_on_device(const void *memory) {
+    struct cudaPointerAttributes found;
+    SPIPE_TRY(cudaPointerGetAttributes(&found, memory));
+    return cudaSetDevice(found.device);
+}
+
+/* The positioned source that cuFile is; dst is on the device. */
+SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t count,
+                                                 void *user) {
+    spipe_file_t *f = (spipe_file_t *)user;
+    unsigned char *to = (unsigned char *)dst;
+    const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
+    const size_t n = f->bytes - at < all ? f->bytes - at : all;
+    size_t done = 0;
+    char why[64];
+    cudaError_t e = spipe_priv_file_on_device(dst);
+    while (e == cudaSuccess && done < n) {
+        const size_t want = spipe_priv_file_most(n - done), place = f->offset + at + done;
+        const ssize_t got = f->cufile.read(f->cufile.handle, to, want, (off_t)place, (off_t)done);
+        if (got == -1 && errno == EINTR) continue;
+        if (got == -1) return spipe_priv_file_bad(f, "reading", place, strerror(errno));
+        snprintf(why, sizeof why, "cuFile error %ld", (long)-got);
+        if (got == 0) snprintf(why, sizeof why, "it became shorter while it was read");
+        if (got <= 0) return spipe_priv_file_bad(f, "reading", place, why);
+        done += (size_t)got;
+    }
+    if (e == cudaSuccess) e = spipe_priv_file_zeros(to + n, all - n);
+    if (e != cudaSuccess) {
+        (void)spipe_priv_file_bad(f, "reading", f->offset + at, cudaGetErrorString(e));
+    }
+    return e;
+}
+
 /* The sequential source of what can only be read in order. */
 SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t *count,
                                              void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     unsigned char *to = (unsigned char *)dst;
-    const size_t all = max_count * f->elem_bytes;
+    const size_t room = max_count * f->elem_bytes, left = f->most - f->bytes;
+    const size_t all = room < left ? room : left;
     size_t n = 0;
     while (n < all && !f->ended) {
         const size_t want = spipe_priv_file_most(all - n);
         const long long got = (long long)read(f->fd, to + n, (unsigned)want);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return spipe_priv_file_bad(f, "reading", f->offset + f->bytes + n, strerror(errno));
+        if (got < 0 || (got == 0 && f->regular)) {
+            return spipe_priv_file_bad(f, "reading", f->offset + f->bytes + n,
+                                       got < 0 ? strerror(errno)
+                                               : "it became shorter while it was read");
+        }
         f->ended = got == 0;
         n += (size_t)got;
     }
@@ -449,6 +550,18 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
 }
 
+/* Whether a file is as long as it says. Those of /sys say a page, and have no blocks. */
+SPIPE_API int spipe_priv_file_is_long(int fd, const struct stat *st) {
+#if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
+    char last;
+    if (st->st_blocks == 0 && pread(fd, &last, 1, st->st_size - 1) == 0) return 0;
+#else
+    (void)fd;
+    (void)st;
+#endif
+    return 1;
+}
+
 SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
                                       spipe_failure_t *failure) {
     struct stat st;
@@ -465,8 +578,12 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
     if (S_ISDIR(st.st_mode)) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EISDIR);
     }
+    if ((off_t)(size_t)st.st_size != st.st_size) {
+        return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EFBIG);
+    }
     file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* those of /proc have no size */
-    if (file->regular) file->bytes = (size_t)st.st_size;
+    if (file->regular && !spipe_priv_file_is_long(file->fd, &st)) file->regular = 0;
+    if (file->regular) file->bytes = file->size = (size_t)st.st_size;
     if (file->regular && strcmp(path, "-") == 0) { /* it may have been read from already */
         const off_t at = lseek(file->fd, 0, SEEK_CUR);
         file->offset = at > 0 && at <= st.st_size ? (size_t)at : 0;
@@ -590,15 +707,36 @@ SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
 #endif
 }
 
+/* What direct reads must be aligned to: what the system says, else a page; 0 = there are none. */
+SPIPE_API size_t spipe_priv_file_align(int fd) {
+    size_t align = SPIPE_PRIV_FILE_ALIGN;
+#if defined(STATX_DIOALIGN)
+    struct statx told;
+    memset(&told, 0, sizeof told);
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &told) == 0 &&
+        (told.stx_mask & STATX_DIOALIGN)) {
+        const size_t memory = told.stx_dio_mem_align, place = told.stx_dio_offset_align;
+        if (memory == 0 || place == 0) return 0;
+        if (memory <= align && place <= align) align = memory > place ? memory : place;
+    }
+#else
+    (void)fd;
+#endif
+    return align;
+}
+
 /* Whether a file is to be read past the page cache, and can be: few file systems refuse it. It is
    opened once more for that, by its name, which may mean another file by now. */
 SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
-    if (f->way != SPIPE_FILE_DIRECT || f->direct >= 0) return f->direct >= 0;
+    if ((f->way != SPIPE_FILE_DIRECT && f->way != SPIPE_FILE_GPU) || f->direct >= 0) {
+        return f->direct >= 0;
+    }
     f->direct = open(f->path, O_RDONLY | O_DIRECT);
     if (f->direct < 0) return 0;
-    if (fstat(f->fd, &first) == 0 && fstat(f->direct, &again) == 0 &&
+    f->align = spipe_priv_file_align(f->direct);
+    if (f->align > 0 && fstat(f->fd, &first) == 0 && fstat(f->direct, &again) == 0 &&
         first.st_dev == again.st_dev && first.st_ino == again.st_ino) {
         return 1;
     }
@@ -610,6 +748,59 @@ SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
     return 0;
 }
 
+/* Makes a file known to cuFile; NULL, or why it is read by the host's threads. The driver stays
+   open until the process ends, as cuFile has it. */
+SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
+#if SPIPE_PRIV_CUFILE
+    static const char *const names[] = {"cuFileDriverOpen", "cuFileHandleRegister",
+                                        "cuFileHandleDeregister", "cuFileRead"};
+    void *functions[4] = {NULL, NULL, NULL, NULL}, *library = NULL;
+    spipe_priv_cufile_t *c = &f->cufile;
+    spipe_priv_cufile_file_t file;
+    int i, there = 1;
+    if (c->handle) return NULL;
+    if (dlopen && dlsym) library = dlopen("libcufile.so.0", RTLD_NOW);
+    for (i = 0; i < 4; ++i) {
+        if (library) functions[i] = dlsym(library, names[i]);
+        there &= functions[i] != NULL;
+    }
+    if (!there) return "file, all threads read: libcufile.so.0 was not found";
+    memcpy((void *)&c->open, (void *)&functions[0], sizeof c->open);
+    memcpy((void *)&c->enter, (void *)&functions[1], sizeof c->enter);
+    memcpy((void *)&c->leave, (void *)&functions[2], sizeof c->leave);
+    memcpy((void *)&c->read, (void *)&functions[3], sizeof c->read);
+    if (c->open().error != 0) return "file, all threads read: cuFile's driver does not open";
+    memset((void *)&file, 0, sizeof file);
+    file.type = 1; /* a descriptor; it wants one for direct reads */
+    file.handle.fd = spipe_priv_file_is_direct(f) ? f->direct : f->fd;
+    if (c->enter(&c->handle, &file).error == 0 && c->handle) return NULL;
+    c->handle = NULL;
+    return "file, all threads read: cuFile does not take this file";
+#else
+    (void)f;
+    return "file, all threads read: cuFile is not for this system";
+#endif
+}
+
+/* Decides how a regular file is read; how to say it. */
+SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f) {
+    const char *refused = NULL;
+    if (f->way == SPIPE_FILE_GPU) {
+        refused = spipe_priv_file_cufile(f);
+        if (!refused) return "file, into device memory by cuFile: all threads read";
+        f->way = SPIPE_FILE_AUTO;
+    }
+    if (f->way == SPIPE_FILE_AUTO) {
+        /* asking takes 15 us, and how a small file is read does not matter */
+        const int cached = f->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(f);
+        f->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
+    }
+    if (!spipe_priv_file_is_direct(f)) f->way = SPIPE_FILE_CACHED;
+    if (refused) return refused;
+    if (f->way == SPIPE_FILE_CACHED) return "file, page cache: all threads read";
+    return "file, not in the page cache: all threads read past it (O_DIRECT)";
+}
+
 SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const char *words) {
     if (!f || !f->sync) {
         return spipe_priv_mistake(d, "a file is not open; look at what spipe_file_open or "
@@ -619,8 +810,24 @@ SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const ch
     return spipe_priv_mistake(d, f->words);
 }
 
+/* What is wrong with the part of an input that is wanted; NULL = nothing. If only the offset was
+   assigned, it is what lies behind that. */
+SPIPE_API const char *spipe_priv_file_part(spipe_file_t *f) {
+    if (!f->regular) {
+        f->most = f->bytes > 0 ? f->bytes : SIZE_MAX;
+        return f->offset > 0 ? "an offset is only for a file that has places, and is not empty"
+                             : NULL;
+    }
+    if (f->offset > f->size) return "it ends before the offset";
+    if (f->bytes == f->size) f->bytes -= f->offset;
+    if (f->bytes > f->size - f->offset) return "it ends before the last of these bytes";
+    f->most = f->bytes;
+    return NULL;
+}
+
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     const size_t elem = elem_bytes > 0 ? elem_bytes : 1;
+    const char *wrong, *how = "file, in order: one thread reads";
     size_t count;
     int i;
     if (!spipe_priv_begun(d)) return -1;
@@ -628,20 +835,17 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
         return spipe_priv_file_mistake(d, file && file->fd >= 0 ? file : NULL,
                                        "it was created to be written; open one to be read");
     }
+    wrong = spipe_priv_file_part(file);
+    if (wrong) return spipe_priv_file_mistake(d, file, wrong);
     file->elem_bytes = elem;
     if (!file->regular) file->way = SPIPE_FILE_ORDERED;
     if (file->way == SPIPE_FILE_ORDERED) {
         if (file->regular) (void)lseek(file->fd, (off_t)file->offset, SEEK_SET);
+        if (file->regular) file->ended = 0;
         file->bytes = 0;
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
     } else {
-        if (file->way == SPIPE_FILE_AUTO) {
-            /* asking takes 15 us, and how a small file is read does not matter */
-            const int cached =
-                file->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(file);
-            file->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
-        }
-        if (!spipe_priv_file_is_direct(file)) file->way = SPIPE_FILE_CACHED;
+        how = spipe_priv_file_choose(file);
         count = file->bytes / elem + (file->bytes % elem != 0);
         file->last_bytes = file->bytes > 0 ? (file->bytes - 1) % elem + 1 : 0;
         if (d->count == SPIPE_AUTO) d->count = count;
@@ -652,10 +856,10 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     }
     if (i < 0) return i;
     d->buffers[i].why = spipe_priv_file_why;
-    d->buffers[i].how = "file, in order: one thread reads";
-    if (file->way == SPIPE_FILE_CACHED) d->buffers[i].how = "file, page cache: all threads read";
-    if (file->way == SPIPE_FILE_DIRECT) {
-        d->buffers[i].how = "file, not in the page cache: all threads read past it (O_DIRECT)";
+    d->buffers[i].how = how;
+    if (file->way == SPIPE_FILE_GPU) {
+        d->buffers[i].source_at = spipe_priv_file_source_gpu;
+        d->buffers[i].on_device = 1;
     }
     return i;
 }
@@ -664,10 +868,13 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
     int i;
     if (!spipe_priv_begun(d)) return -1;
     if (!file || file->fd < 0) return spipe_priv_file_mistake(d, NULL, NULL);
-    file->elem_bytes = elem_bytes;
     if (file->regular && !file->part) {
         return spipe_priv_file_mistake(d, file, "it was opened to be read, or is committed");
     }
+    if (!file->regular && file->offset > 0) {
+        return spipe_priv_file_mistake(d, file, "an offset is only for a file that has places");
+    }
+    file->elem_bytes = elem_bytes;
     if (!file->regular) file->way = SPIPE_FILE_ORDERED;
     if (file->way == SPIPE_FILE_ORDERED) {
         i = spipe_add_sink(d, spipe_priv_file_sink, file, elem_bytes);
@@ -734,6 +941,10 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
     if (!file->part) return cudaSuccess;
     if (bytes > file->bytes) bytes = file->bytes;
     failed = ftruncate(file->fd, (off_t)bytes);
+#if !defined(                                                                                      \
+    _WIN32) /* a file system that writes later, as NFS, says at a close what it could not */
+    if (!failed) failed = close(dup(file->fd));
+#endif
     if (!failed && file->nameless) failed = spipe_priv_file_name(file);
 #if defined(_WIN32)
     if (!failed) failed = close(file->fd);
@@ -751,6 +962,7 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
 SPIPE_API void spipe_file_close(spipe_file_t *file) {
     const int error = errno; /* of what the caller reports */
     if (!file || !file->sync) return;
+    if (file->cufile.handle) file->cufile.leave(file->cufile.handle);
     if (file->fd >= 0) (void)close(file->fd);
     if (file->direct >= 0) (void)close(file->direct);
     if (file->part && !file->nameless) (void)remove(file->part);
@@ -765,6 +977,7 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     spipe_priv_sync_destroy(file->sync);
     file->part = file->target = NULL;
     file->sync = NULL;
+    file->cufile.handle = NULL;
     file->fd = file->direct = -1;
     errno = error;
 }

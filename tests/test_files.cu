@@ -3,14 +3,19 @@
     the path and the byte. */
 #ifndef _WIN32
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include <atomic>
 
 /* ---- What the system does to reads and writes ------------------------------------------------ */
 static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
 static int bad_errno;                /* ... with this */
 static int is_short;                 /* 1 = calls do a part, and are interrupted now and then */
+static std::atomic<int> num_reads;   /* of more than a byte */
 static int no_nameless;              /* 1 = the system has no nameless files */
+static std::atomic<int> in_blocks, in_slots; /* reads past the page cache, of a MiB and of more */
 
 static int fail_with(int number) {
     errno = number;
@@ -31,7 +36,11 @@ static int shortened(size_t *n, off_t at) {
 }
 
 static inline ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
-    return shortened(&n, at) ? -1 : pread(fd, to, n, at);
+    const ssize_t got = shortened(&n, at) ? -1 : pread(fd, to, n, at);
+    num_reads += n > 1;
+    if (got >= 1 << 20 && (fcntl(fd, F_GETFL) & O_DIRECT))
+        ++(got == 1 << 20 ? in_blocks : in_slots);
+    return got;
 }
 
 static inline ssize_t test_pwrite(int fd, const void *from, size_t n, off_t at) {
@@ -43,8 +52,24 @@ static inline int test_access(const char *path, int mode) {
     return no_nameless ? fail_with(ENOENT) : access(path, mode);
 }
 
+static int no_direct; /* 1 = the file system refuses O_DIRECT */
+
+static inline int test_open(const char *path, int flags, int mode = 0) {
+    return no_direct && (flags & O_DIRECT) ? fail_with(EINVAL) : open(path, flags, mode);
+}
+
+static int bad_close; /* the next close fails with this */
+
+static inline int test_close(int fd) {
+    const int number = bad_close, failed = close(fd);
+    bad_close = 0;
+    return number ? fail_with(number) : failed;
+}
+
 #include "pipe_common.h"
 #define access test_access
+#define close  test_close
+#define open   test_open
 #define pread  test_pread
 #define pwrite test_pwrite
 #include "streampipe_files.h"
@@ -52,18 +77,21 @@ static inline int test_access(const char *path, int mode) {
 #include "hostcuda.h"
 #endif
 #undef access
+#undef close
+#undef open
 #undef pread
 #undef pwrite
 #include "streampipe_devices.h"
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 static char folder[] = "/tmp/streampipe_files.XXXXXX", in_name[128], out_name[128];
 
-static unsigned char data[1 << 21], seen[1 << 21];
+static unsigned char data[5 << 19], seen[5 << 19];
 
 static void write_file(const char *name, size_t bytes) {
     FILE *f = fopen(name, "wb");
@@ -88,17 +116,17 @@ static int num_in_folder(void) {
     return n - 2; /* . and .. */
 }
 
-/* The output is the input with every byte turned round. */
+/* The output is the input with every byte turned round; user: another buffer comes first. */
 static __global__ void turn(const unsigned char *x, unsigned char *y, size_t n) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i < n) y[i] = (unsigned char)~x[i];
 }
 
 static cudaError_t turn_stage(const spipe_chunk_t *c, void *user) {
-    const size_t n = c->count * c->elem_bytes[0];
-    (void)user;
+    const int in = user != NULL;
+    const size_t n = c->count * c->elem_bytes[in];
     return SPIPE_LAUNCH(turn, spipe_blocks(n, 256), 256, 0, c->stream,
-                        (const unsigned char *)c->data[0], (unsigned char *)c->data[1], n);
+                        (const unsigned char *)c->data[in], (unsigned char *)c->data[in + 1], n);
 }
 
 typedef struct world {
@@ -136,8 +164,12 @@ static int turned(size_t from, size_t bytes) {
     return 1;
 }
 
+static int says(const char *text, const char *a, const char *b) {
+    return text && strstr(text, a) && strstr(text, b);
+}
+
 static void test_ways(spipe_file_way_t way, int shortened_calls) {
-    static const char *const names[] = {"chosen", "cached", "direct", "in order"};
+    static const char *const names[] = {"chosen", "cached", "direct", "in order", "cuFile"};
     static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 70000, (1 << 20) + 3};
     static const size_t elems[] = {1, 7, 4096};
     size_t k, wrong = 0;
@@ -157,10 +189,6 @@ static void test_ways(spipe_file_way_t way, int shortened_calls) {
         w.in.way = way;
         w.in.offset = skip;
         w.in.bytes = used;
-        if (way == SPIPE_FILE_ORDERED && part == 2) { /* it has no end before the file's */
-            end(&w);
-            continue;
-        }
         if (elem * 16 < used) w.d.chunk = used / elem / 16;
         add(&w, elem);
         const cudaError_t e = spipe_run(&w.d, &w.r);
@@ -179,6 +207,103 @@ static void test_ways(spipe_file_way_t way, int shortened_calls) {
     is_short = 0;
     tap_ok(wrong == 0 && num_in_folder() == 1, "%s%s: every byte arrives, nothing else is left",
            names[way], shortened_calls ? ", short and interrupted calls" : "");
+}
+
+/* ---- Parts of files -------------------------------------------------------------------------- */
+/* Adds a part of a file of 1000 bytes, with what the user assigned; SIZE_MAX = nothing. */
+static void test_part(spipe_file_way_t way, size_t offset, size_t bytes, size_t used,
+                      const char *wrong) {
+    world_t w;
+    int again, good = 1;
+    write_file(in_name, 1000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    for (again = 0; again < 2 && !wrong; ++again) { /* added anew it is read again */
+        w.d = spipe_desc_default();
+        w.in.way = way;
+        if (offset != SIZE_MAX) w.in.offset = offset;
+        if (bytes != SIZE_MAX) w.in.bytes = bytes;
+        add(&w, 10);
+        good &= spipe_run(&w.d, &w.r) == cudaSuccess && w.in.bytes == used;
+    }
+    if (!wrong) {
+        good = good && spipe_file_commit(&w.out, used, NULL) == cudaSuccess;
+        good = good && read_file(out_name) == (long)used && turned(w.in.offset, used);
+        tap_ok(good, "way %d: from %zu on are %zu bytes, also if it is added again: %s", (int)way,
+               w.in.offset, used, w.r.failure.message);
+    } else {
+        w.in.way = way;
+        w.in.offset = offset;
+        if (bytes != SIZE_MAX) w.in.bytes = bytes;
+        const int added = spipe_add_file_input(&w.d, &w.in, 10);
+        tap_ok(added == -1 && says(w.d.problem, in_name, wrong), "%s",
+               w.d.problem ? w.d.problem : "");
+    }
+    end(&w);
+    (void)remove(out_name);
+}
+
+static void test_parts(void) {
+    static const spipe_file_way_t ways[] = {SPIPE_FILE_CACHED, SPIPE_FILE_ORDERED};
+    size_t k;
+    for (k = 0; k < 2; ++k) {
+        test_part(ways[k], SIZE_MAX, SIZE_MAX, 1000, NULL);
+        test_part(ways[k], 300, SIZE_MAX, 700, NULL);
+        test_part(ways[k], SIZE_MAX, 77, 77, NULL);
+        test_part(ways[k], 300, 77, 77, NULL);
+        test_part(ways[k], 1000, SIZE_MAX, 0, NULL);
+        test_part(ways[k], 1001, SIZE_MAX, 0, "ends before the offset");
+        test_part(ways[k], 300, 701, 0, "ends before the last");
+        test_part(ways[k], 300, SIZE_MAX - 5, 0, "ends before the last");
+    }
+}
+
+/* Places behind 4 GiB, in files that hold nearly nothing. */
+static void test_behind_4_gib(spipe_file_way_t way) {
+    const uint64_t behind = ((uint64_t)1 << 32) - 5000;
+    const size_t place = (size_t)behind, bytes = 20000;
+    const int fd = open(in_name, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    world_t w;
+    if (sizeof(off_t) < 8 || place != behind ||
+        pwrite(fd, data, bytes, (off_t)place) != (ssize_t)bytes) {
+        tap_skip("places behind 4 GiB", "the file system has no such files");
+        (void)close(fd);
+        return;
+    }
+    (void)close(fd);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    const size_t whole = w.in.bytes;
+    w.in.way = way;
+    w.in.offset = place;
+    w.out.offset = place + 1;
+    add(&w, 10);
+    const int right = spipe_run(&w.d, &w.r) == cudaSuccess && w.out.bytes == place + 1 + bytes &&
+                      pread(w.out.fd, seen, bytes, (off_t)place + 1) == (ssize_t)bytes;
+    tap_ok(right && whole == place + bytes && w.in.bytes == bytes && turned(0, bytes),
+           "way %d: from byte %zu on of a file of %zu: %s", (int)way, place, whole,
+           w.r.failure.message);
+    end(&w);
+}
+
+/* One that says another length than it has, and a terminal's. */
+static void test_of_the_system(void) {
+    static const char *const names[] = {"/proc/self/status",
+                                        "/sys/kernel/mm/transparent_hugepage/enabled",
+                                        "/sys/class/net/lo/mtu"};
+    size_t k;
+    for (k = 0; k < 3; ++k) {
+        const long bytes = read_file(names[k]);
+        world_t w;
+        if (bytes < 0) {
+            tap_skip("a file of the system's", names[k]);
+            continue;
+        }
+        SPIPE_CHECK(begin(&w, names[k], out_name));
+        add(&w, 10);
+        const cudaError_t e = spipe_run(&w.d, &w.r);
+        tap_ok(e == cudaSuccess && w.in.bytes > 0 && (k == 0 || w.in.bytes == (size_t)bytes),
+               "%s: %zu bytes, read in order: %s", names[k], w.in.bytes, w.r.failure.message);
+        end(&w);
+    }
 }
 
 /* ---- Pipes ----------------------------------------------------------------------------------- */
@@ -207,6 +332,14 @@ static void test_pipes(size_t bytes, size_t elem) {
     SPIPE_CHECK(begin(&w, in_name, out_name));
     add(&w, elem);
     tap_ok(w.d.count == SPIPE_AUTO && w.in.way == SPIPE_FILE_ORDERED, "a pipe has no length");
+    w.in.offset = w.out.offset = 1;
+    spipe_desc_t d = spipe_desc_default();
+    const int in = spipe_add_file_input(&d, &w.in, 1);
+    d = spipe_desc_default();
+    const int out = spipe_add_file_output(&d, &w.out, 1);
+    tap_ok(in == -1 && out == -1 && strstr(d.problem, "an offset"), "nor places: %s",
+           d.problem ? d.problem : "");
+    w.in.offset = w.out.offset = 0;
     e = spipe_run(&w.d, &w.r);
     if (e == cudaSuccess) e = spipe_file_commit(&w.out, SPIPE_AUTO, NULL);
     end(&w);
@@ -221,10 +354,6 @@ static void test_pipes(size_t bytes, size_t elem) {
 }
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
-static int says(const char *text, const char *a, const char *b) {
-    return strstr(text, a) && strstr(text, b);
-}
-
 static void test_errors(int number, int writing, int short_calls) {
     static const size_t bytes[] = {0, 1, 9999, 10000, 65432, 99999};
     int k, good = 0;
@@ -306,6 +435,52 @@ static void test_limit(void) {
     tap_ok(num_in_folder() == 1, "and nothing is left");
 }
 
+/* What a file system that writes later could not write. */
+static void test_late_error(void) {
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    add(&w, 10);
+    SPIPE_CHECK(spipe_run(&w.d, &w.r));
+    bad_close = EDQUOT;
+    const cudaError_t e = spipe_file_commit(&w.out, SPIPE_AUTO, &w.f);
+    tap_ok(e == cudaErrorOperatingSystem && says(w.f.message, out_name, strerror(EDQUOT)) &&
+               read_file(out_name) == -1 && num_in_folder() == 1,
+           "an error that is told late: %s", w.f.message);
+    end(&w);
+}
+
+/* A disk that has no room, as its size is known before the run, or in the middle. */
+static void test_small_disk(void) {
+    char disk[128], small[160];
+    world_t w;
+    snprintf(disk, sizeof disk, "%s/disk", folder);
+    snprintf(small, sizeof small, "%s/out", disk);
+    write_file(in_name, 100000);
+    if (mkdir(disk, 0700) != 0 || mount("none", disk, "tmpfs", 0, "size=64k") != 0) {
+        tap_skip("a disk that fills", "no small file system can be mounted");
+        (void)rmdir(disk);
+        return;
+    }
+    SPIPE_CHECK(begin(&w, in_name, small));
+    add(&w, 10);
+    cudaError_t e = spipe_run(&w.d, &w.r);
+    tap_ok(e == cudaErrorInvalidValue && says(w.r.failure.message, "no space left", small),
+           "a disk without room: %s", w.r.failure.message);
+    end(&w);
+    SPIPE_CHECK(begin(&w, in_name, small));
+    w.in.way = SPIPE_FILE_ORDERED; /* so that its length is not known */
+    w.d.chunk = 100;
+    add(&w, 10);
+    e = spipe_run(&w.d, &w.r);
+    tap_ok(e == cudaErrorOperatingSystem && says(w.r.failure.message, small, strerror(ENOSPC)) &&
+               w.r.failure.chunk == 65 && w.r.failure.chunks_whole == 65,
+           "a disk that fills: %s", w.r.failure.message);
+    end(&w);
+    tap_ok(rmdir(small) != 0 && errno == ENOENT, "and nothing is left there");
+    if (umount(disk) != 0 || rmdir(disk) != 0) exit(99);
+}
+
 static void test_full(void) {
     world_t w;
     write_file(in_name, 100000);
@@ -359,6 +534,49 @@ static void test_opening(void) {
            d.problem ? d.problem : "");
     tap_ok(spipe_file_commit(&f, SPIPE_AUTO, &why) == cudaErrorInvalidValue, "%s", why.message);
     spipe_file_close(&f);
+}
+
+/* A loop that pulls takes every chunk of a file; where the file ends too early, next has the
+   sentence, and the chunks before are whole. */
+static void test_pull(spipe_file_way_t way, int cut) {
+    size_t taken = 0;
+    spipe_pipeline_t *p;
+    cudaStream_t stream;
+    spipe_chunk_t c;
+    world_t w;
+    cudaError_t e;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = way;
+    w.d.chunk = 1000;
+    w.d.depth = 2;
+    add(&w, 10);
+    w.d.num_stages = 0;
+    SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+    SPIPE_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (;;) {
+        e = spipe_next(p, stream, &c);
+        if (e != cudaSuccess || c.count == 0) break;
+        SPIPE_CHECK(turn_stage(&c, NULL));
+        SPIPE_CHECK(spipe_release(p, stream));
+        if (cut && taken == 0 && truncate(in_name, 50000) != 0) exit(99);
+        ++taken;
+    }
+    const spipe_failure_t f = *spipe_pipeline_failure(p);
+    if (cut) {
+        tap_ok(e == cudaErrorOperatingSystem && taken <= 5 && f.chunk == 5 &&
+                   f.chunks_whole == taken && says(f.message, "at byte 50000", in_name),
+               "a loop that pulls, %zu chunks before the file ends: %s", taken, f.message);
+    } else {
+        const int right = e == cudaSuccess && taken == 10 &&
+                          spipe_file_commit(&w.out, SPIPE_AUTO, NULL) == cudaSuccess &&
+                          read_file(out_name) == 100000 && turned(0, 100000);
+        tap_ok(right, "a loop that pulls a file, way %d: right", (int)way);
+    }
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    end(&w);
+    (void)remove(out_name);
 }
 
 /* ---- Headers --------------------------------------------------------------------------------- */
@@ -439,6 +657,57 @@ static void test_chosen(void) {
     if (direct >= 0) close(direct);
     close(fd);
     end(&w);
+}
+
+/* Past the cache: straight into the slot, where memory and place lie alike; else by way of a block,
+   as both ends are. */
+static void test_straight(size_t offset, size_t halo, size_t elem, size_t chunk, int wanted) {
+    static unsigned beside[sizeof data / 64]; /* its part of a slot lies before the file's */
+    const size_t used = sizeof data - offset - 77;
+    world_t w;
+    int right;
+    write_file(in_name, sizeof data);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = SPIPE_FILE_DIRECT;
+    w.in.offset = offset;
+    w.in.bytes = used;
+    w.d.chunk = chunk; /* more than a block has */
+    w.d.staging = SPIPE_STAGING_COPY;
+    w.d.depth = 4;
+    in_blocks = in_slots = 0;
+    if (elem == 64) spipe_add_input(&w.d, beside, sizeof *beside);
+    add(&w, elem);
+    w.d.stages[0].user = elem == 64 ? &w : NULL;
+    if (halo > 0) spipe_set_halo(&w.d, 0, halo, halo, SPIPE_EDGE_CLAMP);
+    right = spipe_run(&w.d, &w.r) == cudaSuccess;
+    right = right && spipe_file_commit(&w.out, used, NULL) == cudaSuccess;
+    right = right && read_file(out_name) == (long)used && turned(offset, used);
+    if (w.in.way != SPIPE_FILE_DIRECT)
+        tap_skip("read past the cache", "this file system keeps it, or has no such");
+    else
+        tap_ok(right && (w.in.align > 512 || (in_slots == wanted && in_blocks >= 1 - wanted / 2)),
+               "from byte %zu, elements of %zu, halo %zu: right, %d of 2 chunks straight into "
+               "their slots",
+               offset, elem, halo, wanted);
+    end(&w);
+    (void)remove(out_name);
+}
+
+static void test_no_direct(void) {
+    world_t w;
+    write_file(in_name, 100000);
+    SPIPE_CHECK(begin(&w, in_name, out_name));
+    w.in.way = SPIPE_FILE_DIRECT;
+    no_direct = 1;
+    add(&w, 10);
+    no_direct = 0;
+    const int right = spipe_run(&w.d, &w.r) == cudaSuccess &&
+                      spipe_file_commit(&w.out, SPIPE_AUTO, NULL) == cudaSuccess &&
+                      read_file(out_name) == 100000 && turned(0, 100000);
+    tap_ok(right && w.in.way == SPIPE_FILE_CACHED, "a file system without O_DIRECT: %s",
+           w.r.why_staging);
+    end(&w);
+    (void)remove(out_name);
 }
 
 /* Reading past the cache opens the file by its name again. */
@@ -575,11 +844,15 @@ static void test_again(void) {
     SPIPE_CHECK(begin(&w, in_name, out_name));
     spipe_devices_list(&w.d, list, 3);
     w.d.chunk = 1000;
+    w.in.way = SPIPE_FILE_CACHED;
     add(&w, 16);
+    num_reads = 0;
     SPIPE_CHECK(spipe_run(&w.d, &w.r));
     SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
     end(&w);
-    tap_ok(read_file(out_name) == 1 << 20 && turned(0, 1 << 20), "three GPUs share a file");
+    tap_ok(read_file(out_name) == 1 << 20 && turned(0, 1 << 20) && num_reads == 66,
+           "three GPUs share a file, and each of 66 chunks is read once: %d reads",
+           num_reads.load());
     (void)remove(out_name);
 }
 
@@ -593,9 +866,23 @@ int main(void) {
     test_ways(SPIPE_FILE_CACHED, 1);
     test_ways(SPIPE_FILE_DIRECT, 0);
     test_ways(SPIPE_FILE_ORDERED, 0);
+#if !defined(__HOSTCUDA__) /* cuFile knows no memory of hostcuda's; see tests/host/test_cufile.cu */
+    test_ways(SPIPE_FILE_GPU, 0);
+#endif
     test_header();
+    test_parts();
+    test_behind_4_gib(SPIPE_FILE_CACHED);
+    test_behind_4_gib(SPIPE_FILE_DIRECT);
+    test_behind_4_gib(SPIPE_FILE_ORDERED);
+    test_of_the_system();
     test_small();
     test_chosen();
+    test_straight(0, 0, 64, 20544, 2);
+    test_straight(8192, 0, 1, 5 << 18, 2);
+    test_straight(0, 3, 4096, 320, 2);    /* a halo of whole pages */
+    test_straight(100, 0, 128, 10240, 0); /* places that are not of whole pages */
+    test_straight(0, 5, 1000, 1310, 1);   /* in the first chunk, no other */
+    test_no_direct();
     test_other_file_of_that_name();
     test_names();
     test_temporary_name();
@@ -607,7 +894,13 @@ int main(void) {
     test_errors(ENOSPC, 1, 1);
     test_shrinks(SPIPE_FILE_CACHED);
     test_shrinks(SPIPE_FILE_DIRECT);
+    test_pull(SPIPE_FILE_CACHED, 0);
+    test_pull(SPIPE_FILE_DIRECT, 0);
+    test_pull(SPIPE_FILE_ORDERED, 0);
+    test_pull(SPIPE_FILE_CACHED, 1);
     test_limit();
+    test_late_error();
+    test_small_disk();
     test_full();
     test_opening();
     test_pipes(100000, 1);

@@ -2,8 +2,11 @@
     that of a run, whatever is held and whenever the loop ends; what is wrong is said. */
 #include "pipe_common.h"
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 enum {
     MOST = 5000
@@ -219,6 +222,75 @@ static void test_early(kind_t kind, const cudaStream_t *streams) {
            kind_names[kind]);
 }
 
+enum {
+    SEVERAL = 3
+};
+
+static void several_new(world_t *w, kind_t kind) {
+    static const size_t counts[SEVERAL] = {4999, 100, 2500};
+    int i;
+    for (i = 0; i < SEVERAL; ++i) {
+        world_new(&w[i], kind, PIPE_PAGEABLE, counts[i], 100 + 50 * (size_t)i);
+        SPIPE_CHECK(spipe_pipeline_create(&w[i].p, &w[i].d, NULL));
+    }
+}
+
+static size_t several_wrong(world_t *w) {
+    size_t wrong = 0;
+    int i;
+    for (i = 0; i < SEVERAL; ++i) {
+        wrong += wrong_in(&w[i], w[i].count) + (w[i].sum != sum_of(&w[i], w[i].count));
+        world_free(&w[i]);
+    }
+    return wrong;
+}
+
+/* One thread takes a chunk of each in turn, on one stream; they end at different times. */
+static void test_in_turn(kind_t kind, cudaStream_t stream) {
+    world_t w[SEVERAL];
+    int i, ended = 0;
+    several_new(w, kind);
+    while (ended != (1 << SEVERAL) - 1) {
+        for (i = 0; i < SEVERAL; ++i) {
+            spipe_chunk_t c;
+            if (ended >> i & 1) continue;
+            SPIPE_CHECK(spipe_next(w[i].p, stream, &c));
+            if (c.count == 0) ended |= 1 << i;
+            if (c.count == 0) continue;
+            SPIPE_CHECK(work(&c, stream));
+            SPIPE_CHECK(spipe_release(w[i].p, stream));
+        }
+    }
+    tap_ok(several_wrong(w) == 0, "%s: %d pipelines in turn, on one stream", kind_names[kind],
+           (int)SEVERAL);
+}
+
+/* Each on a thread of its own, several times. */
+static void test_at_once(kind_t kind) {
+    std::atomic<int> failed(0);
+    std::vector<std::thread> threads;
+    world_t w[SEVERAL];
+    int i;
+    several_new(w, kind);
+    for (i = 0; i < SEVERAL; ++i) {
+        threads.emplace_back([&failed, &w, i] {
+            cudaStream_t own[2];
+            size_t taken;
+            int k;
+            SPIPE_CHECK(cudaStreamCreateWithFlags(&own[0], cudaStreamNonBlocking));
+            own[1] = own[0];
+            for (k = 0; k < 5; ++k) {
+                w[i].given = w[i].taken = 0;
+                failed += loop(&w[i], own, 2, SIZE_MAX, &taken) != cudaSuccess;
+            }
+            SPIPE_CHECK(cudaStreamDestroy(own[0]));
+        });
+    }
+    for (std::thread &t : threads) t.join();
+    tap_ok(several_wrong(w) == 0 && failed == 0, "%s: %d pipelines at once, each on its thread",
+           kind_names[kind], (int)SEVERAL);
+}
+
 static void test_destroyed(kind_t kind, const cudaStream_t *streams) {
     size_t taken;
     world_t w;
@@ -313,6 +385,8 @@ int main(void) {
         test_results((kind_t)kind, one);
         test_early((kind_t)kind, one);
         test_destroyed((kind_t)kind, streams);
+        test_in_turn((kind_t)kind, streams[0]);
+        if (pipe_threads()) test_at_once((kind_t)kind);
         if (kind == ARRAYS) continue;
         test_failures((kind_t)kind, one, 0);
         test_failures((kind_t)kind, one, 1);

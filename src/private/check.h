@@ -50,6 +50,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
         "buffer %d (resident): how is not SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD or both", i);
     SPIPE_PRIV_REFUSE_IF(halo && (b->kind == SPIPE_INOUT || !spipe_priv_goes_in(b)),
                          "buffer %d (%s): only an input or a source can have a halo", i, kind);
+    SPIPE_PRIV_REFUSE_IF(halo && b->on_device,
+                         "buffer %d (%s): read into device memory it cannot have a halo", i, kind);
     SPIPE_PRIV_REFUSE_IF(halo && b->kind == SPIPE_SOURCE_AT && spipe_priv_endless(d),
                          "buffer %d (%s): with a halo it needs a length; set count", i, kind);
     SPIPE_PRIV_REFUSE_IF(b->edge != SPIPE_EDGE_CLAMP && b->edge != SPIPE_EDGE_ZERO,

@@ -80,12 +80,13 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
     return why ? why : spipe_priv_why(note, e);
 }
 
-/* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. */
+/* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
+   fills memory on the device has none. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t total = spipe_priv_locked_get(p, &p->run.total);
-    unsigned char *data = at->slot->pin_in[i];
+    unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
     size_t low, n;
     spipe_priv_note_t note;
     const char *why;
@@ -323,7 +324,8 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = spipe_priv_locked_get(p, &p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] || (b->kind == SPIPE_SOURCE && !b->filler)) continue;
+        if (!slot->pin_in[i] && (b->kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
+        if (b->kind == SPIPE_SOURCE && !b->filler) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);

@@ -8,7 +8,7 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_carve(unsigned char *base, size_t *use
                                                 const spipe_buffer_desc_t *b, size_t elements,
                                                 size_t guard) {
     const size_t before = b->halo_before * b->elem_bytes + guard;
-    const size_t at = (*used + before + 255) & ~(size_t)255;
+    const size_t at = (*used + before + 511) & ~(size_t)511;
     *used = at + (elements + b->halo_after) * b->elem_bytes + guard;
     return base ? base + at : NULL;
 }
@@ -76,6 +76,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_p
 SPIPE_PRIV_RARE int spipe_priv_is_on_device(const spipe_priv_pipeline_t *p, int i) {
     const spipe_kind_t kind = p->request.desc.buffers[i].kind;
     if (kind == SPIPE_RESIDENT) return 0;
+    if (p->request.desc.buffers[i].on_device) return 1;
     return p->plan.schedule != SPIPE_ZERO_COPY || kind == SPIPE_TEMP;
 }
 

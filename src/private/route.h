@@ -25,8 +25,8 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
     const spipe_priv_array_t *a = &r->arrays[i];
     const int pageable = a->type == SPIPE_PRIV_PAGEABLE;
+    if (b->kind == SPIPE_TEMP || b->on_device) return SPIPE_PRIV_PATH_NONE;
     if (spipe_priv_is_hosted(b)) return SPIPE_PRIV_PATH_STAGED;
-    if (b->kind == SPIPE_TEMP) return SPIPE_PRIV_PATH_NONE;
     if (b->kind == SPIPE_RESIDENT) {
         return b->host && pageable ? SPIPE_PRIV_PATH_STAGED : SPIPE_PRIV_PATH_NONE;
     }
@@ -48,7 +48,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     if (array && b->host && spipe_priv_goes_out(b)) {
         t->out_blocks = pageable && !r->facts.pageable_access;
     }
-    if (t->path[i] != SPIPE_PRIV_PATH_STAGED) return;
+    if (t->path[i] != SPIPE_PRIV_PATH_STAGED && !b->on_device) return;
     t->host_work = 1;
     t->pageable_copies |= plan->pageable_slots && b->kind != SPIPE_RESIDENT;
     t->sequential |= spipe_priv_is_sequential(b);
@@ -56,17 +56,18 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->drains |= spipe_priv_goes_out(b);
 }
 
-/* Where stages read slots in place, or another GPU may need what a source gave, a slot is filled
-   again only when its batch is done. */
+/* Where stages read what was filled in place, or another GPU may need what a source gave, a slot is
+   filled again only when its batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_batch;
-    int i, kept_for_others = 0;
+    int i, until_done = 0;
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
     for (i = 0; i < r->desc.num_buffers; ++i) {
-        kept_for_others |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
+        until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
+        until_done |= r->desc.buffers[i].on_device;
     }
-    if (plan->schedule != SPIPE_ZERO_COPY && !kept_for_others) return;
+    if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
 }
 

@@ -151,6 +151,7 @@ typedef struct spipe_buffer_desc {
     const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
     spipe_priv_caller_t filler; /* private: calls work; NULL of others */
+    int on_device; /* private: 1 = source_at is given the slot's memory on the device */
 } spipe_buffer_desc_t;
 
 typedef struct spipe_stage_desc {

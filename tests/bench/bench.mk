@@ -58,7 +58,7 @@ bench-versus: $(VERSUS) $(VERSUS_SIDES) ## on a GPU: the header of OLD_COMMIT be
 bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
 	$(BUILD)/tests/bench/model
 
-bench-files: $(BUILD)/tests/bench/files ## on a GPU: files beside threads by hand, cached and cold; BENCH_ARGS=--quick, --folder F
+bench-files: $(BUILD)/tests/bench/files $(BUILD)/examples/14_loader ## on a GPU: files beside threads by hand, fio and more; each target met or missed; BENCH_ARGS=--quick, --folder F
 	@$(BUILD)/tests/bench/files $(BENCH_ARGS) || [ $$? = 77 ]
 
 bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once, with and without resources, and by hand; BENCH_ARGS=--quick

@@ -12,12 +12,29 @@
       plain      one thread: read into pageable memory, cudaMemcpy, kernel; its memory kept, or
                  made and freed within the time, as that of a single call is
       mapped     the file mapped into memory, pinned, copied by 4 MiB; with and without the pinning
-    Then from the disk (cold), file to file, and a loop that pulls chunks beside a run. Medians of
-    runs in turn; GB/s are the file's bytes over the time of the whole call.                     */
+    From the disk (cold) also
+      cuFile     spipe_run, the file read by cuFile, where that is there
+      dd, fio    reading alone: dd iflag=direct, and 8 reads of 4 MiB at once, where fio is there
+    Then entropy_map, file to file (--folder, and --tmpfs, by default /dev/shm), a loop that pulls
+    chunks beside a run, the loader of examples/14_loader, and 4 cores. Medians of runs in turn;
+    GB/s are the file's bytes over the time of the whole call. At the end each target, met
+    or missed; the exit status is 1 if one is missed (not with --smoke).                         */
 #include "bench_common.h"
 #include "streampipe_files.h"
+#include "streampipe_kernels.cuh"
 
+#include <math.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
+
+#define main entropy_main
+
+namespace entropy {
+#include "../../examples/entropy_map.cu"
+}
+
+#undef main
 
 enum {
     CHUNK = 4 << 20,
@@ -60,6 +77,23 @@ static cudaError_t keep_stage(const spipe_chunk_t *c, void *user) {
                            cudaMemcpyDeviceToDevice, c->stream);
 }
 
+/* ---- Targets -------------------------------------------------------------------------------- */
+static std::vector<bench_target_t> targets;
+
+static void at_least(const std::string &name, double got, double want) {
+    targets.push_back({name, got, want, 0});
+}
+
+/* Why a target has no row here. */
+static void not_measured(const char *name, const char *why) {
+    targets.push_back({std::string(name) + ": " + why, NAN, NAN, 0});
+}
+
+static int print_targets(size_t bytes) {
+    printf("\ntargets, of a file of %zu MiB where no other size is said\n", bytes / BENCH_MIB);
+    return bench_targets_print(targets, 1);
+}
+
 /* ---- The ways ------------------------------------------------------------------------------- */
 typedef struct world {
     std::string folder, name;
@@ -67,7 +101,9 @@ typedef struct world {
     int cold;                     /* 1 = dropped from the page cache before each run */
     unsigned long long want, got; /* sums of all bytes */
     std::string how;              /* of the last run of streampipe */
+    spipe_file_way_t way;         /* likewise */
     unsigned cores;
+    size_t main_bytes; /* the file that targets are about: 4 GiB */
 } world_t;
 
 static void drop(const world_t *w) {
@@ -109,6 +145,7 @@ static double once(world_t *w, spipe_file_way_t way) {
     const double began = bench_now_ms();
     const spipe_desc_t d = describe(&r, w, way);
     SPIPE_CHECK_RUN(&d, &report);
+    w->way = r.file.way;
     spipe_file_close(&r.file);
     w->got = r.sum;
     w->how = plan_of(&report);
@@ -258,27 +295,100 @@ static double mapped(world_t *w, hand_t *h, double *copies_ms) {
     return took;
 }
 
+/* entropy_map as its user has it, but that CUDA is started: all of its main, without its words. */
+static double entropy_ms(world_t *w) {
+    std::string file = w->name, map = w->name + ".pgm";
+    char program[] = "entropy_map", option[] = "-o";
+    char *argv[] = {program, &file[0], option, &map[0], NULL};
+    const int out = dup(1), err = dup(2), nowhere = open("/dev/null", O_WRONLY);
+    double began;
+    fflush(stdout);
+    (void)dup2(nowhere, 1);
+    (void)dup2(nowhere, 2); /* nor a progress bar */
+    began = bench_now_ms();
+    const int failed = entropy::entropy_main(4, argv);
+    fflush(stdout);
+    const double took = bench_now_ms() - began;
+    (void)dup2(out, 1);
+    (void)dup2(err, 2);
+    close(out);
+    close(err);
+    close(nowhere);
+    (void)remove(map.c_str());
+    w->got = w->want;
+    return failed ? NAN : took;
+}
+
+/* Reading alone, by dd: one read at a time. */
+static double dd_ms(world_t *w) {
+    const std::string dd = "dd if='" + w->name + "' of=/dev/null bs=4M iflag=direct 2>/dev/null";
+    const double began = bench_now_ms();
+    w->got = w->want;
+    return system(dd.c_str()) == 0 ? bench_now_ms() - began : NAN;
+}
+
+/* By fio: 8 reads at once; its own time. */
+static double fio_ms(world_t *w) {
+    const std::string line = bench_first_line(
+        ("fio --name=x --readonly --rw=read --direct=1 --ioengine=libaio --iodepth=8 --bs=" +
+         std::to_string(std::min((size_t)CHUNK, w->bytes)) + " --output-format=terse --filename='" +
+         w->name + "' 2>/dev/null | cut -d ';' -f 7")
+            .c_str());
+    const double kib = atof(line.c_str()); /* a second */
+    w->got = w->want;
+    return kib > 0.0 ? (double)w->bytes / 1.024 / kib : NAN;
+}
+
 /* ---- Tables --------------------------------------------------------------------------------- */
 static double median(std::vector<double> v) {
     std::sort(v.begin(), v.end());
     return v[v.size() / 2];
 }
 
-/* GB/s of some runs; every sum must be the same. */
-template <typename Run>
-static double rate(world_t *w, int times, Run run) {
-    std::vector<double> took;
-    for (int k = 0; k < times; ++k) {
+/* A way, and what its runs took. */
+typedef struct way {
+    std::string name, how;
+    std::function<double()> run;
+    std::vector<double> ms;
+    double gbs;
+} way_t;
+
+/* Runs all ways in turn; every sum must be the same. A way that cannot be measured has NAN. */
+static void measure(world_t *w, std::vector<way_t> &ways, int times) {
+    const size_t n = ways.size();
+    for (size_t k = 0; k < (size_t)times * n; ++k) {
+        way_t &y = ways[(k + k / n) % n];
         if (w->cold) drop(w);
-        took.push_back(run());
-        if (std::isnan(took.back())) return NAN;
+        const double took = y.run();
+        y.ms.push_back(took);
+        if (std::isnan(took)) continue;
         if (w->want == 0) w->want = w->got;
         if (w->got != w->want) {
-            fprintf(stderr, "%s: the sum is %llu, not %llu\n", w->name.c_str(), w->got, w->want);
+            fprintf(stderr, "%s, %s: the sum is %llu, not %llu\n", w->name.c_str(), y.name.c_str(),
+                    w->got, w->want);
             exit(1);
         }
     }
-    return 1e-6 * (double)w->bytes / median(took);
+    for (way_t &y : ways) {
+        const bool failed = std::any_of(y.ms.begin(), y.ms.end(), [](double x) { return x != x; });
+        y.gbs = failed ? NAN : 1e-6 * (double)w->bytes / median(y.ms);
+    }
+}
+
+static double rate_of(const std::vector<way_t> &ways, const char *name) {
+    for (const way_t &y : ways) {
+        if (y.name == name) return y.gbs;
+    }
+    return NAN;
+}
+
+/* Of those whose names begin so. */
+static double best_of(const std::vector<way_t> &ways, const char *begin) {
+    double best = 0.0;
+    for (const way_t &y : ways) {
+        if (y.name.compare(0, strlen(begin), begin) == 0 && y.gbs > best) best = y.gbs;
+    }
+    return best;
 }
 
 static void make_file(world_t *w, size_t bytes) {
@@ -296,43 +406,154 @@ static void make_file(world_t *w, size_t bytes) {
     w->want = 0;
 }
 
-static void print_row(const char *way, double gbs, double best, const char *how) {
-    printf("  %-10s %7.2f GB/s", way, gbs);
-    if (best > 0.0) printf("  %.2f of the best by hand", gbs / best);
-    printf("  %s\n", how);
+static void print_ways(const std::vector<way_t> &ways) {
+    const double best = best_of(ways, "hand");
+    for (const way_t &y : ways) {
+        if (std::isnan(y.gbs)) {
+            printf("  %-10s not here     %s\n", y.name.c_str(), y.how.c_str());
+            continue;
+        }
+        printf("  %-10s %7.2f GB/s", y.name.c_str(), y.gbs);
+        if (y.name.compare(0, 7, "writing") != 0)
+            printf("  %.2f of the best by hand", y.gbs / best);
+        printf("  %s\n", y.how.c_str());
+    }
+    fflush(stdout);
+}
+
+/* What streampipe says of its last run goes behind its row. */
+static std::function<double()> told(world_t *w, std::string *how, std::function<double()> run) {
+    return [=] {
+        const double took = run();
+        *how = w->how;
+        return took;
+    };
+}
+
+static void judge_reading(const world_t *w, const std::vector<way_t> &ways) {
+    const double hand = best_of(ways, "hand"), kept_gbs = rate_of(ways, "kept");
+    const double once_gbs = rate_of(ways, "once");
+    if (w->bytes == BENCH_MIB && !w->cold) {
+        at_least("1 MiB, page cache, once: of read + cudaMemcpy, once",
+                 once_gbs / rate_of(ways, "plain once"), 1.0);
+    }
+    if (w->bytes != w->main_bytes) return;
+    if (w->cold) {
+        const double alone = std::max(best_of(ways, "dd"), best_of(ways, "fio"));
+        at_least("cold, once: of reading by fio, dd or threads by hand",
+                 once_gbs / std::max(hand, alone), 0.95);
+        return;
+    }
+    at_least("page cache through a kernel, kept: of the best by hand", kept_gbs / hand, 0.95);
+    if (hand >= 50.0)
+        at_least("the same, GB/s", kept_gbs, 45.0);
+    else
+        not_measured("the same, GB/s", "threads by hand do not reach 50 here");
+    at_least("entropy_map, the whole program: of the best by hand", rate_of(ways, "entropy") / hand,
+             0.85);
 }
 
 static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
-    std::vector<char> pageable(CHUNK);
+    static std::vector<char> pageable(CHUNK);
+    std::string once_how, kept_how, cufile_how;
+    std::vector<double> copies;
+    std::vector<way_t> ways;
     reader_t r;
-    double best = 0.0, copies = 0.0, gbs;
     printf("%zu KiB, %s\n", w->bytes / 1024, w->cold ? "from the disk" : "page cache");
     for (size_t threads = 1; threads <= hands.size(); threads *= 2) {
-        char way[32];
-        gbs = rate(w, times, [&] { return by_hand(w, hands, threads, w->cold); });
-        snprintf(way, sizeof way, "hand %zu", threads);
-        print_row(way, gbs, 0.0, w->cold ? "O_DIRECT" : "");
-        best = std::max(best, gbs);
+        ways.push_back({"hand " + std::to_string(threads),
+                        w->cold ? "O_DIRECT" : "",
+                        [=, &hands] { return by_hand(w, hands, threads, w->cold); },
+                        {},
+                        0.0});
     }
-    if (!w->cold) {
-        gbs = rate(w, times, [&] { return plain(w, hands[0], &pageable, 0); });
-        print_row("plain", gbs, best, "read + cudaMemcpy");
-        gbs = rate(w, times, [&] { return plain(w, hands[0], &pageable, 1); });
-        print_row("", gbs, best, "with its memory: once");
-        gbs = rate(w, times, [&] { return mapped(w, &hands[0], &copies); });
-        print_row("mapped", gbs, best, "with its pinning");
-        print_row("", 1e-6 * (double)w->bytes / copies, best, "without");
-    }
-    gbs = rate(w, times, [&] { return once(w, SPIPE_FILE_AUTO); });
-    print_row("once", gbs, best, w->how.c_str());
     if (w->cold) drop(w); /* it is asked for when the file is added */
     const spipe_desc_t d = describe(&r, w, SPIPE_FILE_AUTO);
     SPIPE_CHECK(spipe_pipeline_create(&r.p, &d, NULL));
     if (!w->cold) { /* its trial */
         for (int k = 0; k < 24; ++k) (void)kept(w, &r);
     }
-    gbs = rate(w, times, [&] { return kept(w, &r); });
-    print_row("kept", gbs, best, w->how.c_str());
+    ways.push_back(
+        {"once", "", told(w, &once_how, [=] { return once(w, SPIPE_FILE_AUTO); }), {}, 0.0});
+    ways.push_back({"kept", "", told(w, &kept_how, [=, &r] { return kept(w, &r); }), {}, 0.0});
+    if (w->cold) {
+        ways.push_back({"cuFile",
+                        "",
+                        told(w, &cufile_how,
+                             [=] {
+                                 const double took = once(w, SPIPE_FILE_GPU);
+                                 return w->way == SPIPE_FILE_GPU ? took : NAN;
+                             }),
+                        {},
+                        0.0});
+        ways.push_back({"dd", "reading alone", [=] { return dd_ms(w); }, {}, 0.0});
+        ways.push_back({"fio", "reading alone", [=] { return fio_ms(w); }, {}, 0.0});
+    } else {
+        ways.push_back({"plain",
+                        "read + cudaMemcpy",
+                        [=, &hands] { return plain(w, hands[0], &pageable, 0); },
+                        {},
+                        0.0});
+        ways.push_back({"plain once",
+                        "with its memory",
+                        [=, &hands] { return plain(w, hands[0], &pageable, 1); },
+                        {},
+                        0.0});
+        ways.push_back({"mapped",
+                        "with its pinning",
+                        [=, &hands, &copies] {
+                            copies.push_back(0.0);
+                            return mapped(w, &hands[0], &copies.back());
+                        },
+                        {},
+                        0.0});
+        ways.push_back({"entropy",
+                        "entropy_map, its three stages and the map",
+                        [=] { return entropy_ms(w); },
+                        {},
+                        0.0});
+    }
+    measure(w, ways, times);
+    for (way_t &y : ways) {
+        if (y.name == "once") y.how = once_how;
+        if (y.name == "kept") y.how = kept_how;
+        if (y.name == "cuFile") y.how = cufile_how;
+    }
+    print_ways(ways);
+    if (!copies.empty() && !std::isnan(copies[0])) {
+        printf("  mapped     %7.2f GB/s  without its pinning\n",
+               1e-6 * (double)w->bytes / median(copies));
+    }
+    judge_reading(w, ways);
+    SPIPE_CHECK(spipe_pipeline_destroy(r.p));
+    spipe_file_close(&r.file);
+}
+
+/* The same with 4 cores: this thread, and all that are made from now on. */
+static void few_cores_table(world_t *w, std::vector<hand_t> &hands, int times, unsigned cores) {
+    const size_t threads = std::min(hands.size(), (size_t)cores);
+    std::string kept_how;
+    std::vector<way_t> ways;
+    reader_t r;
+    if (!bench_use_cores(cores)) return not_measured("4 cores", "there are fewer");
+    const spipe_desc_t d = describe(&r, w, SPIPE_FILE_AUTO);
+    SPIPE_CHECK(spipe_pipeline_create(&r.p, &d, NULL));
+    for (int k = 0; k < 24; ++k) (void)kept(w, &r);
+    ways.push_back({"hand " + std::to_string(threads),
+                    "",
+                    [=, &hands] { return by_hand(w, hands, threads, 0); },
+                    {},
+                    0.0});
+    ways.push_back({"kept", "", told(w, &kept_how, [=, &r] { return kept(w, &r); }), {}, 0.0});
+    ways.push_back({"entropy", "entropy_map", [=] { return entropy_ms(w); }, {}, 0.0});
+    measure(w, ways, times);
+    ways[1].how = kept_how;
+    printf("%zu KiB, page cache, %u cores\n", w->bytes / 1024, cores);
+    print_ways(ways);
+    const std::string name = std::to_string(cores) + " cores, page cache, ";
+    const double hand = best_of(ways, "hand");
+    at_least(name + "kept: of as many threads by hand", rate_of(ways, "kept") / hand, 0.9);
+    at_least(name + "entropy_map: of the same", rate_of(ways, "entropy") / hand, 0.9);
     SPIPE_CHECK(spipe_pipeline_destroy(r.p));
     spipe_file_close(&r.file);
 }
@@ -357,7 +578,10 @@ static void sweep_table(world_t *w, int times) {
                 d.chunk = k * 1024 / 64;
                 SPIPE_CHECK(spipe_pipeline_create(&r.p, &d, NULL));
                 (void)kept(w, &r);
-                printf(" %6.2f", rate(w, times, [&] { return kept(w, &r); }));
+                std::vector<way_t> ways;
+                ways.push_back({"kept", "", [=, &r] { return kept(w, &r); }, {}, 0.0});
+                measure(w, ways, times);
+                printf(" %6.2f", ways[0].gbs);
                 SPIPE_CHECK(spipe_pipeline_destroy(r.p));
                 spipe_file_close(&r.file);
             }
@@ -387,51 +611,170 @@ static double write_by_hand(world_t *w, size_t threads, const std::string &to) {
     return bench_now_ms() - began;
 }
 
-static void copy_table(world_t *w, std::vector<hand_t> &hands, int times) {
-    const std::string to = w->name + ".out";
-    double reading = 0.0, writing = 0.0, gbs;
-    for (size_t threads = 1; threads <= hands.size(); threads *= 2) {
-        gbs = rate(w, times, [&] { return by_hand(w, hands, threads, 0); });
-        reading = std::max(reading, gbs);
-        (void)remove(to.c_str());
-        gbs = rate(w, times, [&] {
-            (void)remove(to.c_str());
-            return write_by_hand(w, threads, to);
-        });
-        writing = std::max(writing, gbs);
-    }
-    gbs = rate(w, times, [&] {
-        spipe_file_t in, out;
-        spipe_desc_t d = spipe_desc_default();
-        (void)remove(to.c_str());
-        const double began = bench_now_ms();
-        SPIPE_CHECK(spipe_file_open(&in, w->name.c_str(), NULL));
-        SPIPE_CHECK(spipe_file_create(&out, to.c_str(), NULL));
-        spipe_add_file_input(&d, &in, 64);
-        spipe_add_file_output(&d, &out, 64);
-        spipe_add_stage(&d, "keep", keep_stage, NULL);
-        SPIPE_CHECK_RUN(&d, NULL);
-        SPIPE_CHECK(spipe_file_commit(&out, w->bytes, NULL));
-        spipe_file_close(&in);
-        spipe_file_close(&out);
-        w->got = w->want;
-        return bench_now_ms() - began;
-    });
-    (void)remove(to.c_str());
-    printf("%zu KiB, file to file: reading alone %.2f GB/s, writing alone %.2f\n", w->bytes / 1024,
-           reading, writing);
-    printf("  %-10s %7.2f GB/s  %.2f of the slower of both\n", "once", gbs,
-           gbs / std::min(reading, writing));
+static double copy_once(world_t *w, const std::string &to) {
+    spipe_file_t in, out;
+    spipe_report_t report;
+    spipe_desc_t d = spipe_desc_default();
+    const double began = bench_now_ms();
+    SPIPE_CHECK(spipe_file_open(&in, w->name.c_str(), NULL));
+    SPIPE_CHECK(spipe_file_create(&out, to.c_str(), NULL));
+    spipe_add_file_input(&d, &in, 64);
+    spipe_add_file_output(&d, &out, 64);
+    spipe_add_stage(&d, "keep", keep_stage, NULL);
+    SPIPE_CHECK_RUN(&d, &report);
+    SPIPE_CHECK(spipe_file_commit(&out, w->bytes, NULL));
+    spipe_file_close(&in);
+    spipe_file_close(&out);
+    w->got = w->want;
+    w->how = plan_of(&report);
+    return bench_now_ms() - began;
 }
 
-/* A loop that pulls beside a run of the same work: pinned array in, sum of its bytes. */
-static void pull_table(size_t bytes, int times) {
+static void copy_table(world_t *w, std::vector<hand_t> &hands, int times, const char *where) {
+    const std::string to = w->name + ".out";
+    std::string how;
+    std::vector<way_t> ways;
+    for (size_t threads = 1; threads <= hands.size(); threads *= 2) {
+        const std::string number = std::to_string(threads);
+        ways.push_back({"hand " + number,
+                        "reading alone",
+                        [=, &hands] { return by_hand(w, hands, threads, 0); },
+                        {},
+                        0.0});
+        ways.push_back({"writing " + number,
+                        "writing alone",
+                        [=] {
+                            (void)remove(to.c_str());
+                            return write_by_hand(w, threads, to);
+                        },
+                        {},
+                        0.0});
+    }
+    ways.push_back({"once",
+                    "",
+                    told(w, &how,
+                         [=] {
+                             (void)remove(to.c_str());
+                             return copy_once(w, to);
+                         }),
+                    {},
+                    0.0});
+    measure(w, ways, times);
+    ways.back().how = how;
+    (void)remove(to.c_str());
+    printf("%zu KiB, file to file, %s\n", w->bytes / 1024, where);
+    print_ways(ways);
+    const double slower = std::min(best_of(ways, "hand"), best_of(ways, "writing"));
+    printf("  once is %.2f of the slower of reading alone and writing alone\n",
+           rate_of(ways, "once") / slower);
+    if (w->bytes != w->main_bytes) return;
+    at_least(std::string("file -> kernel -> file, ") + where + ": of the slower alone",
+             rate_of(ways, "once") / slower, 0.8);
+}
+
+/* In memory: the largest of the sizes for whose input and output there is room. */
+static void tmpfs_table(const world_t *of, std::vector<hand_t> &hands, int times,
+                        const std::string &folder) {
+    struct statvfs fs;
+    world_t w = *of;
+    size_t room = 0;
+    if (statvfs(folder.c_str(), &fs) == 0) room = (size_t)fs.f_bavail * (size_t)fs.f_frsize;
+    w.name = folder + "/streampipe_bench_files." + std::to_string((long)getpid());
+    w.cold = 0;
+    while (w.main_bytes > BENCH_GIB && room / 5 * 2 < w.main_bytes) w.main_bytes /= 2;
+    if (room / 5 * 2 < w.main_bytes) {
+        return not_measured("file -> kernel -> file, tmpfs", "no room; --tmpfs FOLDER");
+    }
+    make_file(&w, w.main_bytes);
+    copy_table(&w, hands, times, "tmpfs");
+    (void)remove(w.name.c_str());
+}
+
+/* The loader, as its user has it: its table's milliseconds of one worker and of four. */
+static void loader_table(const char *self, int times, unsigned cores) {
+    const std::string path(self), folder = path.substr(0, path.rfind('/') + 1);
+    const std::string loader = folder + "../../examples/14_loader 2>/dev/null";
+    std::vector<double> ratios;
+    for (int k = 0; k < times; ++k) {
+        double one = 0.0, four = 0.0, ms;
+        unsigned workers;
+        char line[128];
+        FILE *from = popen(loader.c_str(), "r");
+        while (from && fgets(line, sizeof line, from)) {
+            if (sscanf(line, "%u workers %lf", &workers, &ms) != 2) continue;
+            if (workers == 1) one = ms;
+            if (workers == 4) four = ms;
+        }
+        if (from) (void)pclose(from);
+        if (four > 0.0) ratios.push_back(one / four);
+    }
+    if (ratios.empty()) return not_measured("loader", "build examples/14_loader");
+    printf("loader, 4 workers: %.2f x one, %u cores\n", median(ratios), cores);
+    at_least("loader, decode-bound, 4 workers: x one worker", median(ratios), 3.5);
+}
+
+/* A stage that takes as long as its copy: it adds up each chunk so many times. The reads are
+   volatile, or once would do. */
+static unsigned rounds = 1;
+
+static __global__ void rounds_kernel(const volatile unsigned *x, size_t n, unsigned num,
+                                     unsigned long long *sum) {
+    const size_t stride = (size_t)gridDim.x * blockDim.x;
+    unsigned long long own = 0;
+    for (unsigned k = 0; k < num; ++k) {
+        for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += stride) {
+            own += x[i];
+        }
+    }
+    for (int k = 16; k > 0; k /= 2) own += __shfl_down_sync(0xffffffffu, own, k);
+    if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+}
+
+static cudaError_t rounds_on(const void *x, size_t n, unsigned long long *sum, cudaStream_t s) {
+    return SPIPE_LAUNCH(rounds_kernel, 1024, BLOCK, 0, s, (const volatile unsigned *)x, n / 4,
+                        rounds, sum);
+}
+
+static cudaError_t rounds_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return rounds_on(c->data[0], c->count * c->elem_bytes[0], SPIPE_BUF(c, 1, unsigned long long),
+                     c->stream);
+}
+
+/* Milliseconds of 64 copies of a chunk, or of 64 kernels on one. */
+static double chunks_ms(hand_t *h, int copies) {
+    double began = 0.0;
+    for (int k = -4; k < 64; ++k) { /* four to warm up */
+        if (k == 0) {
+            SPIPE_CHECK(cudaStreamSynchronize(h->stream));
+            began = bench_now_ms();
+        }
+        if (copies)
+            SPIPE_CHECK(cudaMemcpyAsync(h->device[0], h->pinned[0], CHUNK, cudaMemcpyHostToDevice,
+                                        h->stream));
+        else
+            SPIPE_CHECK(rounds_on(h->device[0], CHUNK, h->sum, h->stream));
+    }
+    SPIPE_CHECK(cudaStreamSynchronize(h->stream));
+    return bench_now_ms() - began;
+}
+
+/* A loop that pulls beside a run of the same work: pinned array in, sum of its numbers; a kernel of
+   1 x the copy. */
+static void pull_table(hand_t *h, size_t bytes, int times, int smoke) {
     bench_array_t x = bench_array_t();
     unsigned long long sums[2] = {0, 0};
     spipe_pipeline_t *runs, *pulls;
     cudaStream_t stream;
     spipe_chunk_t c;
     std::vector<double> run_ms, pull_ms;
+    if (!smoke) {
+        const double copy = chunks_ms(h, 1), one = chunks_ms(h, 0);
+        rounds = 11;
+        const double more = (chunks_ms(h, 0) - one) / 10.0;
+        rounds = copy > one ? 1 + (unsigned)((copy - one) / more + 0.5) : 1;
+        printf("copy %.3f ms a chunk of 4 MiB, kernel %.3f\n", copy / 64.0, chunks_ms(h, 0) / 64.0);
+    }
     SPIPE_CHECK(bench_array_need(&x, bytes, 1));
     SPIPE_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     spipe_desc_t d = spipe_desc_default();
@@ -440,7 +783,7 @@ static void pull_table(size_t bytes, int times) {
     spipe_add_resident(&d, &sums[0], sizeof sums[0], SPIPE_DOWNLOAD);
     spipe_desc_t without = d;
     without.buffers[1].host = &sums[1];
-    spipe_add_stage(&d, "add", add_stage, NULL);
+    spipe_add_stage(&d, "rounds", rounds_stage, NULL);
     SPIPE_CHECK(spipe_pipeline_create(&runs, &d, NULL));
     SPIPE_CHECK(spipe_pipeline_create(&pulls, &without, NULL));
     for (int k = 0; k < 24 + times; ++k) {
@@ -452,64 +795,85 @@ static void pull_table(size_t bytes, int times) {
             SPIPE_CHECK(spipe_next(pulls, stream, &c));
             if (c.count == 0) break;
             c.stream = stream;
-            SPIPE_CHECK(add_stage(&c, NULL));
+            SPIPE_CHECK(rounds_stage(&c, NULL));
             SPIPE_CHECK(spipe_release(pulls, stream));
         }
         if (k >= 24) pull_ms.push_back(bench_now_ms() - began);
     }
     if (sums[0] != sums[1]) exit(1);
+    const double ratio = median(run_ms) / median(pull_ms);
     printf("%zu KiB pinned: run %.2f GB/s, a loop that pulls %.2f, ratio %.3f\n", bytes / 1024,
-           1e-6 * (double)bytes / median(run_ms), 1e-6 * (double)bytes / median(pull_ms),
-           median(run_ms) / median(pull_ms));
+           1e-6 * (double)bytes / median(run_ms), 1e-6 * (double)bytes / median(pull_ms), ratio);
+    at_least("a loop that pulls, kernel of 1 x the copy, pinned: of the run", ratio, 0.97);
     SPIPE_CHECK(spipe_pipeline_destroy(runs));
     SPIPE_CHECK(spipe_pipeline_destroy(pulls));
     SPIPE_CHECK(cudaStreamDestroy(stream));
     bench_array_free(&x);
 }
 
+typedef struct options {
+    int quick, smoke, sweep, cached;
+    std::string tmpfs;
+} options_t;
+
+static options_t parse(int argc, char **argv, world_t *w) {
+    options_t o = {0, 0, 0, 0, "/dev/shm"};
+    w->folder = "/tmp";
+    for (int i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--quick") == 0) o.quick = 1;
+        if (strcmp(argv[i], "--smoke") == 0) o.smoke = 1;
+        if (strcmp(argv[i], "--sweep") == 0) o.sweep = 1;
+        if (strcmp(argv[i], "--cached") == 0) o.cached = 1;
+        if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) w->folder = argv[++i];
+        if (strcmp(argv[i], "--tmpfs") == 0 && i + 1 < argc) o.tmpfs = argv[++i];
+    }
+    return o;
+}
+
+/* All tables of files of one size. */
+static void size_tables(world_t *w, std::vector<hand_t> &hands, const options_t *o, size_t bytes) {
+    int times = bytes >= BENCH_GIB ? 5 : 31;
+    if (o->smoke) times = 1;
+    make_file(w, bytes);
+    w->cold = 0;
+    if (o->sweep) {
+        if (bytes == BENCH_GIB || o->smoke) sweep_table(w, 3);
+        return;
+    }
+    read_table(w, hands, times);
+    if ((bytes < BENCH_GIB && !o->smoke) || o->cached) return;
+    copy_table(w, hands, o->smoke ? 1 : 3, "disk");
+    w->cold = 1;
+    if (bytes <= 4 * BENCH_GIB) read_table(w, hands, o->smoke ? 1 : 3);
+    w->cold = 0;
+}
+
 int main(int argc, char **argv) {
     static const size_t sizes[] = {64 * 1024, BENCH_MIB,     16 * BENCH_MIB, 256 * BENCH_MIB,
-                                   BENCH_GIB, 4 * BENCH_GIB, 8 * BENCH_GIB};
-    int quick = 0, smoke = 0, sweep = 0, cached = 0;
+                                   BENCH_GIB, 8 * BENCH_GIB, 4 * BENCH_GIB};
     world_t w = world_t();
-    w.folder = "/tmp";
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--quick") == 0) quick = 1;
-        if (strcmp(argv[i], "--smoke") == 0) smoke = 1;
-        if (strcmp(argv[i], "--sweep") == 0) sweep = 1;
-        if (strcmp(argv[i], "--cached") == 0) cached = 1;
-        if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) w.folder = argv[++i];
-    }
-    const bench_machine_t machine = bench_machine_or_skip(smoke);
+    const options_t o = parse(argc, argv, &w);
+    const bench_machine_t machine = bench_machine_or_skip(o.smoke);
     bench_machine_print(&machine, stdout);
     w.cores = machine.cores;
+    w.main_bytes = o.smoke ? BENCH_MIB : 4 * BENCH_GIB;
     w.name = w.folder + "/streampipe_bench_files." + std::to_string((long)getpid());
     std::vector<hand_t> hands(std::min(std::max(w.cores, 1u), (unsigned)MOST_THREADS));
     for (hand_t &h : hands) hand_new(&h);
-    size_t most = quick ? 4 * BENCH_GIB : 8 * BENCH_GIB;
-    if (smoke) most = BENCH_MIB;
+    const size_t most = o.quick ? 4 * BENCH_GIB : 8 * BENCH_GIB;
     for (size_t bytes : sizes) {
-        int times = bytes >= BENCH_GIB ? 5 : 15;
-        if (bytes > most) break;
-        if (smoke) times = 1;
-        make_file(&w, bytes);
-        w.cold = 0;
-        if (sweep) {
-            if (bytes == BENCH_GIB || smoke) sweep_table(&w, 3);
-            continue;
-        }
-        read_table(&w, hands, times);
-        if ((bytes < BENCH_GIB && !smoke) || cached) continue;
-        copy_table(&w, hands, times);
-        w.cold = 1;
-        if (bytes <= 4 * BENCH_GIB) read_table(&w, hands, smoke ? 1 : 3);
-        w.cold = 0;
+        if (bytes > (o.smoke ? BENCH_MIB : most)) continue;
+        size_tables(&w, hands, &o, bytes);
     }
-    if (smoke)
-        pull_table(BENCH_MIB, 1);
-    else if (!sweep)
-        pull_table(512 * BENCH_MIB, 15);
+    const int few = o.smoke ? 1 : 3;
+    if (!o.sweep && !o.cached) {
+        tmpfs_table(&w, hands, few, o.tmpfs);
+        pull_table(&hands[0], o.smoke ? BENCH_MIB : 512 * BENCH_MIB, 5 * few, o.smoke);
+        loader_table(argv[0], few, w.cores);
+    }
+    if (!o.sweep) few_cores_table(&w, hands, few, o.smoke ? 1 : 4); /* it stays so */
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
-    return 0;
+    const int missed = o.sweep ? 0 : print_targets(w.main_bytes);
+    return missed && !o.smoke ? 1 : 0;
 }

@@ -25,6 +25,13 @@ done
 test "$(value "$dir/zeros.out")" = 0.0000; ok $? "a file of zeros has entropy 0"
 awk "BEGIN { exit !($(value "$dir/random.out") > 7.9) }"; ok $? "a file of random bytes has close to 8"
 ! grep -q "MiB/s" "$dir/random.err"; ok $? "no progress bar when it is no terminal"
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
+    script -qec "$map $dir/random" /dev/null >"$dir/tty" </dev/null
+    tr '\r' '\n' <"$dir/tty" | grep -q 'MiB/s \[########################################\]'
+    ok $? "a progress bar, full at the end, on a terminal"
+else
+    skip "a progress bar on a terminal" "there is no script of util-linux"
+fi
 
 # The picture: header, size, and a pixel a block.
 size=$(stat -c %s "$dir/random") blocks=$(((mib * 1048576 + 12345 + 4095) / 4096))
@@ -52,6 +59,13 @@ for b in 64 1000 65536 1048576; do
     "$map" "$dir/code" --block $b --check >/dev/null 2>&1 || good=1
 done
 ok $good "blocks of 64, 1000, 65536 and 1048576 bytes"
+
+# Files of the system's: one has no length, one says another than it has.
+good=0
+for f in /proc/self/status /sys/class/net/lo/mtu; do
+    [ ! -r $f ] || "$map" $f >"$dir/n.out" 2>&1 || good=1
+done
+ok $good "files of /proc and /sys are read"
 
 # Bad input: a sentence on stderr, a non-zero exit, and no map that looks whole.
 refused() { # RULE WORD ARGS...
@@ -84,6 +98,13 @@ refused "an unknown option" "usage" "$dir/code" --frobnicate
 "$map" "$dir/code" -o "$dir/old.pgm" >/dev/null && cp "$dir/old.pgm" "$dir/keep.pgm"
 "$map" "$dir/none" -o "$dir/old.pgm" >/dev/null 2>&1
 cmp -s "$dir/old.pgm" "$dir/keep.pgm"; ok $? "a failed run leaves an older map as it was"
+
+"$map" "$dir/code" >/dev/full 2>"$dir/err"
+test $? -ne 0 && grep -q "standard output" "$dir/err"
+ok $? "facts that cannot be printed: $(head -n 1 "$dir/err")"
+(trap '' XFSZ && ulimit -f 1 && exec "$map" "$dir/code" --block 64 -o "$dir/bad.pgm" >/dev/null 2>"$dir/err")
+test $? -ne 0 && grep -q "bad.pgm at byte" "$dir/err" && test ! -e "$dir/bad.pgm" && ! ls "$dir" | grep -q part
+ok $? "a map that may not become so long: $(head -n 1 "$dir/err")"
 
 # A map in the place of the file that it is of would destroy that file.
 cp "$dir/code" "$dir/same" && ln -s same "$dir/link" && ln "$dir/same" "$dir/hard"

@@ -97,8 +97,7 @@ static void make(scene_t *s, unsigned number, int kind) {
     s->number = number;
     s->kind = kind;
     make_sizes(s);
-    /* one that is read in order has the length that is read */
-    s->way = (spipe_file_way_t)pick(kind == CUT ? 3 : 4);
+    s->way = (spipe_file_way_t)pick(4);
     s->out_way = one_in(4) ? SPIPE_FILE_ORDERED : SPIPE_FILE_AUTO;
     s->kept = one_in(3) && s->way != SPIPE_FILE_ORDERED && s->out_way != SPIPE_FILE_ORDERED;
     s->devices = !s->kept && one_in(3) ? 2 + (int)pick(2) : 0;
