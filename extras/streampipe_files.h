@@ -941,8 +941,8 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
     if (!file->part) return cudaSuccess;
     if (bytes > file->bytes) bytes = file->bytes;
     failed = ftruncate(file->fd, (off_t)bytes);
-#if !defined(                                                                                      \
-    _WIN32) /* a file system that writes later, as NFS, says at a close what it could not */
+#if !defined(_WIN32)
+    /* A file system that writes later, as NFS, says at a close what it could not. */
     if (!failed) failed = close(dup(file->fd));
 #endif
     if (!failed && file->nameless) failed = spipe_priv_file_name(file);
