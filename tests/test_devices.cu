@@ -946,6 +946,20 @@ static void test_not_ready(void) {
     }
 }
 
+/* The second half of the chunks wait until the GPU that failed has left the run. */
+static std::atomic<int> has_left;
+
+static void note_left(int place, int last) {
+    (void)place;
+    if (last) has_left = 1;
+}
+
+static cudaError_t trap_then_wait(const spipe_chunk_t *c, void *user) {
+    const cudaError_t e = trap_stage(c, user);
+    while (e == cudaSuccess && c->index >= 100 && !has_left) std::this_thread::yield();
+    return e;
+}
+
 /* A GPU fails, others do its chunks; then the progress callback stops the run. */
 static void test_stop_after_failure(void) {
     pipe_array_t x = pipe_array_new(20000, PIPE_PINNED), y = pipe_array_new(20000, PIPE_PINNED);
@@ -958,6 +972,11 @@ static void test_stop_after_failure(void) {
     t.from = 5;
     t.num = 1;
     describe_trap(&d, x, y, &t, 0);
+    spipe_priv_hooks_t hooks = *spipe_priv_devices_hooks();
+    hooks.turn = note_left;
+    has_left = 0;
+    d.hooks = &hooks;
+    d.stages[0].fn = trap_then_wait;
     d.depth = 2;
     d.progress = watch_progress;
     d.progress_user = &w;
