@@ -67,6 +67,15 @@ bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once, with
 bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: what the planner's costs are fitted to, rings and runs beside each other; 2 minutes
 	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
 
+# liburing is used where it is installed.
+ifneq ($(wildcard /usr/include/liburing.h),)
+$(BUILD)/tests/bench/direct_reads.c.o: CFLAGS += -DWITH_URING
+$(BUILD)/tests/bench/direct_reads: LIBS = -luring
+endif
+FOLDER ?= build
+bench-direct: $(BUILD)/tests/bench/direct_reads ## FOLDER=build: with no GPU: reads past the page cache, through a block, straight, by io_uring
+	@$(BUILD)/tests/bench/direct_reads $(FOLDER) $(BENCH_ARGS)
+
 bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
 	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
 
