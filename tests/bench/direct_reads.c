@@ -1,8 +1,8 @@
 /*  direct_reads.c -- how fast is a file read past the page cache? No GPU, nothing of the library.
 
     usage: direct_reads FOLDER [MIB [RUNS]]        make bench-direct FOLDER=/mnt/disk
-    Writes a file of MIB MiB (1024) into FOLDER and reads it with 1 to 16 reads at once, by three ways
-    in turn; a table of GB/s and, in brackets, seconds of CPU time a GB, medians of RUNS (5).
+    Writes a file of MIB MiB (1024) into FOLDER and reads it with 1 to 16 reads at once, by three
+    ways in turn; a table of GB/s and, in brackets, seconds of CPU time a GB, medians of RUNS (5).
       block      threads read into a block of 1 MiB each, and copy from there
       straight   threads read straight into memory of their own
       io_uring   one thread has as many reads under way, where liburing is installed              */

@@ -24,7 +24,7 @@ static void *test_dlsym(void *library, const char *name);
 #include <atomic>
 
 #if defined(__SANITIZE_THREAD__)
-/* A stream whose destroying was made to fail keeps its thread: that is hostcuda's, and asked for. */
+/* A stream whose destroying was made to fail keeps its thread, as asked for. */
 extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
 #endif
 
