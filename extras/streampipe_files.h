@@ -369,7 +369,7 @@ SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
 /* Reads n bytes at a place past the page cache: straight to where they belong, if memory and place
    lie alike within what the device reads; else by whole pages into a block and from there, as at
    both ends. What the device does not give, as at the end of the file, is left to the page cache.
-   Straight takes half of the CPU time: up to 2.3 x as fast (tests/bench/NOTES.md). */
+   Straight takes half of the CPU time or less (tests/bench/NOTES.md). */
 SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to, size_t n,
                                                   size_t at) {
     const size_t align = f->align, most = SPIPE_PRIV_FILE_DIRECT_READ;
