@@ -236,7 +236,7 @@ static void test_made(void) {
     tap_ok(spipe_devices_resources_create(&r, NULL, 0, &l, &f) == cudaErrorInvalidValue && !r, "%s",
            f.message);
     l = spipe_resources_limits_default();
-    l.device_bytes = (size_t)1 << 60;
+    l.device_bytes = SIZE_MAX - SIZE_MAX / 16;
     tap_ok(spipe_devices_resources_create(&r, NULL, 0, &l, &f) == cudaErrorMemoryAllocation && !r &&
                num_alive() == alive,
            "%s", f.message);

@@ -525,6 +525,7 @@ static void make_all(int print) {
 #if SPIPE_PRIV_ASAN
         if (m->make == past_the_end) continue; /* which it finds by itself */
 #endif
+        if (m->make == size_of_pointer && sizeof(void *) == sizeof(float)) continue; /* right */
         e = m->make(&f);
         if (!print)
             tap_ok((e == m->error || (OLDER && m->make == bad_launch)) && f.error == e &&

@@ -857,7 +857,7 @@ static void test_refused(void) {
     l.device_bytes = 0;
     tap_ok(spipe_resources_create(&none, &l, &f) == cudaErrorInvalidValue && !none, "%s",
            f.message);
-    l.device_bytes = (size_t)1 << 60;
+    l.device_bytes = SIZE_MAX - SIZE_MAX / 16;
     tap_ok(spipe_resources_create(&none, &l, &f) == cudaErrorMemoryAllocation && !none, "%s",
            f.message);
     memset((void *)&l, 0, sizeof l);
