@@ -471,7 +471,7 @@ static void test_more_data(void) {
         scene_t less = random_scene((int)(pipe_random() % 3), (int)(pipe_random() % 2)), more;
         const double most = sizeof(size_t) < 8 ? 3e7 : 1e9; /* 64 times as many fit into size_t */
         const double bytes = random_scale(1e5, most);
-        less.request.facts.memory_bytes = (size_t)140e9;
+        less.request.facts.memory_bytes = (size_t)spipe_priv_min(140e9, (double)(SIZE_MAX / 2));
         more = less;
         scene_count(&less, bytes);
         scene_count(&more, bytes * random_scale(1.1, 64.0));
@@ -499,7 +499,7 @@ static void test_pageable_slots(void) {
         r->desc.num_buffers = 0;
         (void)spipe_add_source_at(&r->desc, no_source_at, NULL, 4);
         memset((void *)r->arrays, 0, sizeof r->arrays);
-        r->facts.memory_bytes = (size_t)140e9;
+        r->facts.memory_bytes = (size_t)spipe_priv_min(140e9, (double)(SIZE_MAX / 2));
         for (bytes = 1e3; bytes < 1e9; bytes *= 2.0) {
             scene_count(&s, bytes);
             scene_plan(&s);
