@@ -232,7 +232,7 @@ enum {
 
 static const fault_t *user_fault;       /* its k-th call of this function fails, or NULL */
 static int user_function, user_starves; /* and then there is no memory left */
-static int user_captured;               /* a checked run calls that stage again */
+static std::atomic<int> user_captured;  /* a checked run calls that stage again */
 static std::atomic<long> user_calls[PROGRESS + 1];
 static std::atomic<int> user_gone; /* a source or a sink has failed: it is not called again */
 static fuzz_world_t *world;
