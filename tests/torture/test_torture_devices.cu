@@ -252,7 +252,7 @@ static cudaError_t stage(const spipe_chunk_t *c, void *user) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (!user_fails(STAGES + number)) return fuzz_run_stage(c, user);
     (void)cudaStreamIsCapturing(c->stream, &status);
-    user_captured = status != cudaStreamCaptureStatusNone;
+    if (status != cudaStreamCaptureStatusNone) user_captured = 1;
     if (user_fault->lasts) return user_fault->error; /* on several GPUs at once */
     world->refused_stage = number;
     world->refused_chunk = c->index;
