@@ -2,7 +2,7 @@
     of a run at once or on none, given back by a GPU that fails; no run waits for another's part.
 
     With one GPU there, it is listed three times, and the resources are of that one. */
-#include "pipe_common.h"
+#include "resources_common.h"
 #include "streampipe_devices.h"
 
 #include <atomic>
@@ -16,7 +16,7 @@
 #endif
 
 enum {
-    COUNT = 40000,
+    COUNT = RESOURCES_COUNT,
     CHUNK = 500,
     THREADS = 6,
     LITTLE = 64 << 10
@@ -25,24 +25,6 @@ enum {
 static int devices[3], num_there;
 
 /* ---- A run ---------------------------------------------------------------------------------- */
-typedef enum kind {
-    PAGEABLE,
-    PINNED,
-    HOSTED,
-    RESIDENT,
-    NUM_KINDS
-} kind_t;
-
-static const char *const kind_names[] = {"pageable", "pinned", "source and sink", "resident"};
-
-static __global__ void add_kernel(const unsigned *x, unsigned *y, size_t n, size_t first,
-                                  unsigned *sum) {
-    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    y[i] = 3 * x[i] + (unsigned)(first + i);
-    if (sum) atomicAdd(sum, x[i]);
-}
-
 /* What one thread runs, and what its stage does beside its work. */
 typedef struct world {
     spipe_desc_t d;
@@ -63,7 +45,7 @@ static cudaError_t add(const spipe_chunk_t *c, void *user) {
     SPIPE_TRY(cudaGetDevice(&device));
     if (device == w->fails_on) return cudaErrorNotSupported;
     if (w->during && w->called.exchange(1) == 0) w->during(w);
-    return SPIPE_LAUNCH(add_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+    return SPIPE_LAUNCH(resources_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
                         SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count,
                         c->first, w->kind == RESIDENT ? SPIPE_BUF(c, 2, unsigned) : NULL);
 }
@@ -93,16 +75,7 @@ static void world_new(world_t *w, spipe_resources_t *r, kind_t kind) {
     memset((void *)w, 0, sizeof *w);
     w->kind = kind;
     w->fails_on = -1;
-    if (kind == PINNED) {
-        SPIPE_CHECK(spipe_pinned_alloc((void **)&w->x, COUNT * 4));
-        SPIPE_CHECK(spipe_pinned_alloc((void **)&w->y, COUNT * 4));
-    } else {
-        w->x = (unsigned *)malloc(COUNT * 4);
-        w->y = (unsigned *)malloc(COUNT * 4);
-        if (!w->x || !w->y) exit(99);
-    }
-    for (size_t i = 0; i < COUNT; ++i) w->x[i] = (unsigned)(i * 2654435761u) + 1u;
-    memset(w->y, 0xA5, COUNT * 4);
+    resources_arrays_new(kind, &w->x, &w->y);
     w->d = spipe_desc_default();
     w->d.resources = r;
     w->d.chunk = CHUNK;
@@ -128,26 +101,12 @@ static void wants_all(world_t *w, int parts) {
     w->d.depth = 2;
 }
 
-static void world_free(world_t *w) {
-    if (w->kind == PINNED) {
-        SPIPE_CHECK(spipe_pinned_free(w->x));
-        SPIPE_CHECK(spipe_pinned_free(w->y));
-        return;
-    }
-    free(w->x);
-    free(w->y);
-}
+static void world_free(world_t *w) { resources_arrays_free(w->kind, w->x, w->y); }
 
 /* Whether the output is right, and poisons it for the next run. */
 static int right(world_t *w) {
-    unsigned sum = 0;
-    size_t wrong = 0;
-    for (size_t i = 0; i < COUNT; ++i) {
-        wrong += w->y[i] != 3 * w->x[i] + (unsigned)i;
-        sum += w->x[i];
-    }
-    if (w->kind == RESIDENT) wrong += w->sum != sum;
-    memset(w->y, 0xA5, COUNT * 4);
+    size_t wrong = resources_wrong(w->x, w->y, COUNT);
+    if (w->kind == RESIDENT) wrong += w->sum != resources_sum(w->x, COUNT);
     w->sum = 0;
     w->taken = 0;
     w->called = 0;

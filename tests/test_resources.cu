@@ -1,6 +1,6 @@
 /*  test_resources.cu -- what runs share: results are those of runs without, nothing is set up
     twice, memory is had in turn, and every refusal is in words. */
-#include "pipe_common.h"
+#include "resources_common.h"
 
 #include <atomic>
 #include <stdexcept>
@@ -12,17 +12,9 @@
 #endif
 
 enum {
-    COUNT = 40000,
+    COUNT = RESOURCES_COUNT,
     THREADS = 6
 };
-
-static __global__ void add_kernel(const unsigned *x, unsigned *y, size_t n, size_t first,
-                                  unsigned *sum) {
-    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    y[i] = 3 * x[i] + (unsigned)(first + i);
-    if (sum) atomicAdd(sum, x[i]);
-}
 
 /* What one thread runs: a description, its arrays, and what a stage does beside its work. */
 typedef struct world {
@@ -44,7 +36,7 @@ static cudaError_t add(const spipe_chunk_t *c, void *user) {
     if (c->index == w->fail_at && w->throws) throw std::runtime_error("the stage gave up");
     if (c->index == w->fail_at) return spipe_chunk_fail(c, "the stage gave up");
     if (c->index == 0 && w->during) w->during(w);
-    return SPIPE_LAUNCH(add_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+    return SPIPE_LAUNCH(resources_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
                         SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count,
                         c->first, w->resident ? SPIPE_BUF(c, 2, unsigned) : NULL);
 }
@@ -62,32 +54,12 @@ static cudaError_t take_at(const void *src, size_t first, size_t count, void *us
     return cudaSuccess;
 }
 
-typedef enum kind {
-    PAGEABLE,
-    PINNED,
-    HOSTED,
-    RESIDENT,
-    NUM_KINDS
-} kind_t;
-
-static const char *const kind_names[] = {"pageable", "pinned", "source and sink", "resident"};
-
 static void world_new(world_t *w, spipe_resources_t *r, kind_t kind, size_t count) {
-    size_t i;
     memset((void *)w, 0, sizeof *w);
     w->count = count;
     w->fail_at = SIZE_MAX;
     w->resident = kind == RESIDENT;
-    if (kind == PINNED) {
-        SPIPE_CHECK(spipe_pinned_alloc((void **)&w->x, COUNT * 4));
-        SPIPE_CHECK(spipe_pinned_alloc((void **)&w->y, COUNT * 4));
-    } else {
-        w->x = (unsigned *)malloc(COUNT * 4);
-        w->y = (unsigned *)malloc(COUNT * 4);
-        if (!w->x || !w->y) exit(99);
-    }
-    for (i = 0; i < COUNT; ++i) w->x[i] = (unsigned)(i * 2654435761u) + 1u;
-    memset(w->y, 0xA5, COUNT * 4);
+    resources_arrays_new(kind, &w->x, &w->y);
     w->d = spipe_desc_default();
     w->d.resources = r;
     if (kind == HOSTED) {
@@ -105,27 +77,12 @@ static void world_new(world_t *w, spipe_resources_t *r, kind_t kind, size_t coun
 
 static int pinned_is(const world_t *w) { return w->d.buffers[0].kind == SPIPE_INPUT; }
 
-static void world_free(world_t *w, kind_t kind) {
-    if (kind == PINNED) {
-        SPIPE_CHECK(spipe_pinned_free(w->x));
-        SPIPE_CHECK(spipe_pinned_free(w->y));
-        return;
-    }
-    free(w->x);
-    free(w->y);
-}
+static void world_free(world_t *w, kind_t kind) { resources_arrays_free(kind, w->x, w->y); }
 
 /* Whether the output is right, and poisons it for the next run. */
 static int right(world_t *w) {
-    unsigned sum = 0;
-    size_t i, wrong = 0;
-    for (i = 0; i < w->count; ++i) {
-        wrong += w->y[i] != 3 * w->x[i] + (unsigned)i;
-        sum += w->x[i];
-    }
-    for (; i < COUNT; ++i) wrong += w->y[i] != 0xA5A5A5A5u;
-    if (w->resident) wrong += w->sum != sum;
-    memset(w->y, 0xA5, COUNT * 4);
+    size_t wrong = resources_wrong(w->x, w->y, w->count);
+    if (w->resident) wrong += w->sum != resources_sum(w->x, w->count);
     w->sum = 0;
     w->taken = 0;
     return wrong == 0;
