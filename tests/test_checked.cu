@@ -208,6 +208,38 @@ static void test_waiting(spipe_schedule_t schedule) {
            spipe_schedule_name(schedule));
 }
 
+/* Any other error is the stage's own, also if it comes once: it is not called again. */
+static int once_calls;
+
+static __global__ void nothing() {}
+
+static cudaError_t failing_once_stage(const spipe_chunk_t *c, void *user) {
+    return once_calls++ == 0 ? cudaErrorNotSupported : twice_stage(c, user);
+}
+
+static cudaError_t launching_wrong_once_stage(const spipe_chunk_t *c, void *user) {
+    if (once_calls++ > 0) return twice_stage(c, user);
+    (void)SPIPE_LAUNCH(nothing, 1, 4096, 0, c->stream); /* more threads than a block can have */
+    return cudaSuccess;
+}
+
+static void test_once(spipe_schedule_t schedule) {
+    static const spipe_stage_fn stages[] = {failing_once_stage, launching_wrong_once_stage};
+    int k;
+    for (k = 0; k < 2; ++k) {
+        world_t w;
+        cudaError_t e;
+        world_new(&w, schedule, 0);
+        w.d.stages[0].fn = stages[k];
+        once_calls = 0;
+        e = run(&w, 0);
+        (void)cudaGetLastError();
+        tap_ok(
+            e != cudaSuccess && once_calls == 1 && names(&w.r, "'twice'", 0, "failed at chunk 0"),
+            "%s, an error that comes once: %s", spipe_schedule_name(schedule), w.r.failure.message);
+    }
+}
+
 /* What a stage that promised to be replayable enqueues: for each member that differs between two
    runs, a replay would have been wrong. */
 typedef struct work {
@@ -364,6 +396,7 @@ int main(void) {
         test_right(schedules[s]);
         test_streams(schedules[s]);
         test_waiting(schedules[s]);
+        test_once(schedules[s]);
         test_replayable(schedules[s], table);
         test_past(schedules[s]);
         test_host_past(schedules[s]);

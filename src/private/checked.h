@@ -195,6 +195,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     return e;
 }
 
+/* Whether a stage failed because its stream is captured: CUDA says so, or the capture broke. */
+SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t captured) {
+    return captured != cudaSuccess ||
+           (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread);
+}
+
 /* The first chunk: the stage is called while its stream is captured, which shows whether it uses
    it. One that does what cannot be captured is called again, without. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
@@ -203,7 +209,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
     const spipe_chunk_t *c = &at->slot->view;
     cudaGraph_t graph = NULL;
-    cudaError_t e, captured;
+    cudaError_t e, left, captured;
     if (cudaStreamBeginCapture(op->stream, cudaStreamCaptureModeRelaxed) != cudaSuccess) {
         (void)cudaGetLastError();
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
@@ -211,15 +217,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    if (e == cudaSuccess && left != p->run.stale_error) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
-    if (p->note.error != cudaSuccess) {
-        if (graph) (void)cudaGraphDestroy(graph);
-        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
-    }
-    if (e != cudaSuccess || captured != cudaSuccess) {
+    if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, captured)) {
         (void)cudaGetLastError();
         if (graph) (void)cudaGraphDestroy(graph);
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
+    }
+    if (e != cudaSuccess || p->note.error != cudaSuccess) {
+        if (graph) (void)cudaGraphDestroy(graph);
+        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
     }
     e = spipe_priv_run_captured(p, op, at, graph);
     spipe_priv_keep_error(&e, cudaGraphDestroy(graph));

@@ -232,7 +232,6 @@ enum {
 
 static const fault_t *user_fault;       /* its k-th call of this function fails, or NULL */
 static int user_function, user_starves; /* and then there is no memory left */
-static std::atomic<int> user_captured;  /* a checked run calls that stage again */
 static std::atomic<long> user_calls[PROGRESS + 1];
 static std::atomic<int> user_gone; /* a source or a sink has failed: it is not called again */
 static fuzz_world_t *world;
@@ -249,10 +248,7 @@ static int user_fails(int function) {
 
 static cudaError_t stage(const spipe_chunk_t *c, void *user) {
     const int number = ((const fuzz_part_t *)user)->number;
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (!user_fails(STAGES + number)) return fuzz_run_stage(c, user);
-    (void)cudaStreamIsCapturing(c->stream, &status);
-    if (status != cudaStreamCaptureStatusNone) user_captured = 1;
     if (user_fault->lasts) return user_fault->error; /* on several GPUs at once */
     world->refused_stage = number;
     world->refused_chunk = c->index;
@@ -334,9 +330,8 @@ static void describe(spipe_desc_t *d, const devices_case_t *c, fuzz_world_t *w) 
 /* ---- one attempt --------------------------------------------------------------------------- */
 /* Faults that several GPUs may take without a word, beside those that one may. */
 static int may_pass_here(const devices_case_t *c, const fault_t &f) {
-    if (f.sort == FAULT_USER && user_captured) return 1;
     if (f.sort != FAULT_CALL) return may_pass(f);
-    return may_pass(f) || may_pass_checked(f, c->c.checked) ||
+    return may_pass(f) ||
            f.what == "cudaEventSynchronize" || /* for a free slot: the streams wait anyway */
            (f.what == "cudaPointerGetAttributes" && c->c.staging == T_REGISTER); /* then staged */
 }
@@ -466,7 +461,6 @@ enum {
 static cudaError_t run(const spipe_desc_t *d, const fault_t &f, spipe_report_t *r) {
     int i;
     user_fault = f.sort == FAULT_USER ? &f : NULL;
-    user_captured = 0;
     for (std::atomic<long> &calls : user_calls) calls = 0;
     user_gone = 0;
     told = 0;

@@ -86,11 +86,6 @@ static int may_pass(const fault_t &f) {
     return 0;
 }
 
-/* A checked run captures the first chunk's stages; one that fails then is called again, without. */
-static int may_pass_checked(const fault_t &f, int checked) {
-    return checked && f.sort == FAULT_CALL && f.what == "cudaLaunchKernelExC";
-}
-
 /* What a failed one of these keeps is the one thing that may be left over. */
 static int frees(const fault_t &f) {
     return f.sort == FAULT_CALL &&
