@@ -4445,6 +4445,20 @@ typedef struct spipe_priv_pull {
     size_t issued, taken, released;
 } spipe_priv_pull_t;
 
+/* lent: a pipeline as one of those that share resources. */
+typedef struct spipe_priv_lent {
+    int attached;      /* 1 = the resources count it among their pipelines */
+    int entered;       /* 1 = it has checked in, and not out: a run is under way */
+    int stays;         /* 1 = it never checks out: enqueued runs may be under way at any time */
+    uintptr_t thread;  /* that has the run */
+    int ended;         /* 1 = that thread has ended, in the middle of the run */
+    int holds_off;     /* 1 = that thread may not be cancelled before the run has checked out; */
+    int cancels;       /* what pthread_setcancelstate is given then */
+    uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
+                          else 0 */
+    struct spipe_priv_pipeline *next_holder; /* in the list of those that have memory */
+} spipe_priv_lent_t;
+
 /* A pipeline. Each member belongs to the file named like it. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -4458,18 +4472,9 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self;                        /* of a kept pipeline: where it was made */
-    int in_use;                              /* 1 = a call is at work on it; under sync's lock */
-    int attached;                            /* 1 = the provider counts it */
-    uintptr_t thread;                        /* that has it run, of those below; */
-    uintptr_t starter;                       /* of a part on one of several GPUs: who waits for all
-                                                parts; else 0 */
-    struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
-    int entered;                             /* 1 = between the provider's enter and leave */
-    int ended;                               /* 1 = its thread has, in the middle of the run */
-    int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
-    int cancels;   /* what to let it then */
-    int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    const void *self; /* of a kept pipeline: where it was made */
+    int in_use;       /* 1 = a call is at work on it; under sync's lock */
+    spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
@@ -4893,15 +4898,15 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_
 
 /* Takes part in what is shared, until check_out; may wait for others. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
-    if (p->entered || !p->provider) return cudaSuccess;
+    if (p->lent.entered || !p->provider) return cudaSuccess;
     SPIPE_TRY(p->provider->enter(p));
-    p->entered = 1;
+    p->lent.entered = 1;
     return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
-    if (!p->provider || !p->entered || p->stays) return;
-    p->entered = 0;
+    if (!p->provider || !p->lent.entered || p->lent.stays) return;
+    p->lent.entered = 0;
     p->provider->leave(p);
 }
 
@@ -7534,6 +7539,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     return e;
 }
 
+/* Whether a stage failed because its stream is captured: CUDA says so, or the capture broke. */
+SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t captured) {
+    return captured != cudaSuccess ||
+           (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread);
+}
+
 /* The first chunk: the stage is called while its stream is captured, which shows whether it uses
    it. One that does what cannot be captured is called again, without. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
@@ -7542,7 +7553,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
     const spipe_chunk_t *c = &at->slot->view;
     cudaGraph_t graph = NULL;
-    cudaError_t e, captured;
+    cudaError_t e, left, captured;
     if (cudaStreamBeginCapture(op->stream, cudaStreamCaptureModeRelaxed) != cudaSuccess) {
         (void)cudaGetLastError();
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
@@ -7550,15 +7561,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
+    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    if (e == cudaSuccess && left != p->run.stale_error) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
-    if (p->note.error != cudaSuccess) {
-        if (graph) (void)cudaGraphDestroy(graph);
-        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
-    }
-    if (e != cudaSuccess || captured != cudaSuccess) {
+    if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, captured)) {
         (void)cudaGetLastError();
         if (graph) (void)cudaGraphDestroy(graph);
         return spipe_priv_call_stage(p, at->batch, op->stage, c);
+    }
+    if (e != cudaSuccess || p->note.error != cudaSuccess) {
+        if (graph) (void)cudaGraphDestroy(graph);
+        return spipe_priv_stage_failed(p, e, at->batch, op->stage, c);
     }
     e = spipe_priv_run_captured(p, op, at, graph);
     spipe_priv_keep_error(&e, cudaGraphDestroy(graph));
@@ -8771,7 +8784,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
     e = spipe_priv_pick_up(p);
-    if (p->entered && !p->stays && p->provider)
+    if (p->lent.entered && !p->lent.stays && p->provider)
         p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
@@ -9039,7 +9052,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* streams end faster after it */
     spipe_priv_end_streams(p, &e);
-    p->stays = 0;
+    p->lent.stays = 0;
     spipe_priv_check_out(p);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));
@@ -9840,8 +9853,8 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_pipeline_t **at = &r->holders;
-    while (*at && *at != p) at = &(*at)->next_holder;
-    if (*at) *at = p->next_holder;
+    while (*at && *at != p) at = &(*at)->lent.next_holder;
+    if (*at) *at = p->lent.next_holder;
     spipe_priv_wake(r->lending.sync);
 }
 
@@ -9883,8 +9896,8 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uint
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
     do {
-        for (h = s->holders; h; h = h->next_holder) {
-            if (h->thread == thread && h->starter) return h->starter;
+        for (h = s->holders; h; h = h->lent.next_holder) {
+            if (h->lent.thread == thread && h->lent.starter) return h->lent.starter;
         }
         s = s->others;
     } while (s != r);
@@ -9895,10 +9908,10 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uint
    part of a run in its stage. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_needs(const spipe_resources_t *r, const spipe_priv_pipeline_t *h,
                                      uintptr_t thread) {
-    while (h->thread != thread) {
+    while (h->lent.thread != thread) {
         thread = spipe_priv_starter_of(r, thread);
         if (!thread) return 0;
-        if (h->starter == thread) return 1;
+        if (h->lent.starter == thread) return 1;
     }
     return 1;
 }
@@ -9923,8 +9936,8 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
     do {
-        for (h = s->holders; h; h = h->next_holder) {
-            if (h->thread == thread) return 1;
+        for (h = s->holders; h; h = h->lent.next_holder) {
+            if (h->lent.thread == thread) return 1;
         }
         s = s->others;
     } while (s != r);
@@ -9936,7 +9949,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
    other. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && (h->ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->next_holder;
+    while (h && (h->lent.ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->lent.next_holder;
     return h != NULL;
 }
 
@@ -9955,7 +9968,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
     }
-    while (h && !h->ended) h = h->next_holder;
+    while (h && !h->lent.ended) h = h->lent.next_holder;
     if (h) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
                                  "a thread has ended in the middle of a run, which has the memory; "
@@ -10029,13 +10042,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *p
    there is none. Called with the lock held. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *const *parts,
                                                        size_t num) {
-    const uintptr_t starter = parts[0]->starter;
+    const uintptr_t starter = parts[0]->lent.starter;
     spipe_priv_waiter_t me[SPIPE_MAX_DEVICES];
     cudaError_t e;
     size_t k;
     for (k = 0; k < num; ++k) {
         me[k].run = me;
-        me[k].thread = starter ? starter : parts[0]->thread;
+        me[k].thread = starter ? starter : parts[0]->lent.thread;
         spipe_priv_queue_up(spipe_priv_resources_of(&parts[k]->request.desc), &me[k],
                             parts[0]->request.desc.priority);
     }
@@ -10043,9 +10056,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *co
     for (k = 0; k < num; ++k) {
         spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
         spipe_priv_step_out(r, &me[k]);
-        if (e != cudaSuccess || parts[k]->stays) continue;
-        parts[k]->ended = 0;
-        parts[k]->next_holder = r->holders;
+        if (e != cudaSuccess || parts[k]->lent.stays) continue;
+        parts[k]->lent.ended = 0;
+        parts[k]->lent.next_holder = r->holders;
         r->holders = parts[k];
     }
     return e;
@@ -10089,7 +10102,8 @@ SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_priv_pipeline_t *h;
     if (!spipe_priv_lends(r)) return; /* in a process that was forked */
     spipe_priv_lock(r->lending.sync);
-    for (h = r->holders; h; h = h->next_holder) h->ended |= h->thread == spipe_priv_this_thread();
+    for (h = r->holders; h; h = h->lent.next_holder)
+        h->lent.ended |= h->lent.thread == spipe_priv_this_thread();
     spipe_priv_wake(r->lending.sync);
     spipe_priv_unlock(r->lending.sync);
 }
@@ -10120,7 +10134,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
     if (!r->has_key) return;
     spipe_priv_lock(r->lending.sync);
     h = r->holders;
-    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
+    while (h && h->lent.thread != spipe_priv_this_thread()) h = h->lent.next_holder;
     (void)pthread_setspecific(r->key, h ? r : NULL);
     spipe_priv_unlock(r->lending.sync);
 #endif
@@ -10130,10 +10144,10 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
-    p->thread = spipe_priv_this_thread();
-    p->ended = 0;
+    p->lent.thread = spipe_priv_this_thread();
+    p->lent.ended = 0;
     spipe_priv_unlock(r->lending.sync);
-    p->holds_off = 0; /* that was of the other one */
+    p->lent.holds_off = 0; /* that was of the other one */
     spipe_priv_note_end(r);
 }
 
@@ -10198,7 +10212,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     if (device == 0 && pinned == 0) return e;
     m->device_bytes = device;
     m->pinned_bytes = pinned;
-    p->thread = spipe_priv_this_thread();
+    p->lent.thread = spipe_priv_this_thread();
     if (pinned > r->pinned.bytes && !own) {
         m->refused = pinned;
         spipe_priv_lock(r->lending.sync);
@@ -10224,7 +10238,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
     const cudaError_t e = spipe_priv_free_apart(m);
-    if (p->entered && spipe_priv_has_memory(m)) {
+    if (p->lent.entered && spipe_priv_has_memory(m)) {
         spipe_priv_lock(r->lending.sync);
         spipe_priv_give_both(p);
         spipe_priv_unlock(r->lending.sync);
@@ -10252,20 +10266,20 @@ SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int share
 
 /* Its thread may be cancelled again; not from another thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
-    const int ends = p->holds_off && p->thread == spipe_priv_this_thread();
-    p->holds_off = 0;
-    if (ends) spipe_priv_let_cancel(p->cancels);
+    const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
+    p->lent.holds_off = 0;
+    if (ends) spipe_priv_let_cancel(p->lent.cancels);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
-    p->cancels = spipe_priv_hold_off_cancel();
-    p->holds_off = 1;
-    p->thread = spipe_priv_this_thread();
+    p->lent.cancels = spipe_priv_hold_off_cancel();
+    p->lent.holds_off = 1;
+    p->lent.thread = spipe_priv_this_thread();
     spipe_priv_lock(r->lending.sync);
-    if (!p->attached) ++r->num_pipelines;
-    p->attached = 1;
+    if (!p->lent.attached) ++r->num_pipelines;
+    p->lent.attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
@@ -10291,7 +10305,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
 /* Nobody waits for the memory of a pipeline that keeps it. */
 SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    p->stays = 1;
+    p->lent.stays = 1;
     spipe_priv_lock(r->lending.sync);
     spipe_priv_no_holder(p);
     spipe_priv_unlock(r->lending.sync);
@@ -10304,7 +10318,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
-    if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
+    if (p->lent.stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
     if (2 * runs <= 3 * planned && 3 * runs >= 2 * planned) return 0;
     if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
     p->request.runs = runs;
@@ -10358,7 +10372,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
         spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
     }
     spipe_priv_lock(l->sync);
-    if (p->attached) --r->num_pipelines;
+    if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
 }
 
@@ -10412,7 +10426,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_prio
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (p->lent.thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }

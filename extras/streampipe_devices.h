@@ -692,7 +692,7 @@ SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_pri
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
     cudaError_t e;
-    p->starter = p->thread != t->starter ? t->starter : 0;
+    p->lent.starter = p->lent.thread != t->starter ? t->starter : 0;
     spipe_priv_lock(t->sync);
     t->parts[t->num_parts++] = p;
     ++t->num_arrived;

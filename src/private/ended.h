@@ -9,7 +9,8 @@ SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_priv_pipeline_t *h;
     if (!spipe_priv_lends(r)) return; /* in a process that was forked */
     spipe_priv_lock(r->lending.sync);
-    for (h = r->holders; h; h = h->next_holder) h->ended |= h->thread == spipe_priv_this_thread();
+    for (h = r->holders; h; h = h->lent.next_holder)
+        h->lent.ended |= h->lent.thread == spipe_priv_this_thread();
     spipe_priv_wake(r->lending.sync);
     spipe_priv_unlock(r->lending.sync);
 }
@@ -40,7 +41,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
     if (!r->has_key) return;
     spipe_priv_lock(r->lending.sync);
     h = r->holders;
-    while (h && h->thread != spipe_priv_this_thread()) h = h->next_holder;
+    while (h && h->lent.thread != spipe_priv_this_thread()) h = h->lent.next_holder;
     (void)pthread_setspecific(r->key, h ? r : NULL);
     spipe_priv_unlock(r->lending.sync);
 #endif
@@ -50,9 +51,9 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
-    p->thread = spipe_priv_this_thread();
-    p->ended = 0;
+    p->lent.thread = spipe_priv_this_thread();
+    p->lent.ended = 0;
     spipe_priv_unlock(r->lending.sync);
-    p->holds_off = 0; /* that was of the other one */
+    p->lent.holds_off = 0; /* that was of the other one */
     spipe_priv_note_end(r);
 }

@@ -58,7 +58,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
     if (device == 0 && pinned == 0) return e;
     m->device_bytes = device;
     m->pinned_bytes = pinned;
-    p->thread = spipe_priv_this_thread();
+    p->lent.thread = spipe_priv_this_thread();
     if (pinned > r->pinned.bytes && !own) {
         m->refused = pinned;
         spipe_priv_lock(r->lending.sync);
@@ -84,7 +84,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
     const cudaError_t e = spipe_priv_free_apart(m);
-    if (p->entered && spipe_priv_has_memory(m)) {
+    if (p->lent.entered && spipe_priv_has_memory(m)) {
         spipe_priv_lock(r->lending.sync);
         spipe_priv_give_both(p);
         spipe_priv_unlock(r->lending.sync);
@@ -112,20 +112,20 @@ SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int share
 
 /* Its thread may be cancelled again; not from another thread. */
 SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
-    const int ends = p->holds_off && p->thread == spipe_priv_this_thread();
-    p->holds_off = 0;
-    if (ends) spipe_priv_let_cancel(p->cancels);
+    const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
+    p->lent.holds_off = 0;
+    if (ends) spipe_priv_let_cancel(p->lent.cancels);
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
-    p->cancels = spipe_priv_hold_off_cancel();
-    p->holds_off = 1;
-    p->thread = spipe_priv_this_thread();
+    p->lent.cancels = spipe_priv_hold_off_cancel();
+    p->lent.holds_off = 1;
+    p->lent.thread = spipe_priv_this_thread();
     spipe_priv_lock(r->lending.sync);
-    if (!p->attached) ++r->num_pipelines;
-    p->attached = 1;
+    if (!p->lent.attached) ++r->num_pipelines;
+    p->lent.attached = 1;
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
@@ -151,7 +151,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
 /* Nobody waits for the memory of a pipeline that keeps it. */
 SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    p->stays = 1;
+    p->lent.stays = 1;
     spipe_priv_lock(r->lending.sync);
     spipe_priv_no_holder(p);
     spipe_priv_unlock(r->lending.sync);
@@ -164,7 +164,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
-    if (p->stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
+    if (p->lent.stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
     if (2 * runs <= 3 * planned && 3 * runs >= 2 * planned) return 0;
     if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
     p->request.runs = runs;
@@ -218,7 +218,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
         spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
     }
     spipe_priv_lock(l->sync);
-    if (p->attached) --r->num_pipelines;
+    if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
 }
 
@@ -272,7 +272,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_prio
 
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (p->lent.thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }

@@ -124,8 +124,8 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_pipeline_t **at = &r->holders;
-    while (*at && *at != p) at = &(*at)->next_holder;
-    if (*at) *at = p->next_holder;
+    while (*at && *at != p) at = &(*at)->lent.next_holder;
+    if (*at) *at = p->lent.next_holder;
     spipe_priv_wake(r->lending.sync);
 }
 
@@ -167,8 +167,8 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uint
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
     do {
-        for (h = s->holders; h; h = h->next_holder) {
-            if (h->thread == thread && h->starter) return h->starter;
+        for (h = s->holders; h; h = h->lent.next_holder) {
+            if (h->lent.thread == thread && h->lent.starter) return h->lent.starter;
         }
         s = s->others;
     } while (s != r);
@@ -179,10 +179,10 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uint
    part of a run in its stage. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_needs(const spipe_resources_t *r, const spipe_priv_pipeline_t *h,
                                      uintptr_t thread) {
-    while (h->thread != thread) {
+    while (h->lent.thread != thread) {
         thread = spipe_priv_starter_of(r, thread);
         if (!thread) return 0;
-        if (h->starter == thread) return 1;
+        if (h->lent.starter == thread) return 1;
     }
     return 1;
 }
@@ -207,8 +207,8 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
     do {
-        for (h = s->holders; h; h = h->next_holder) {
-            if (h->thread == thread) return 1;
+        for (h = s->holders; h; h = h->lent.next_holder) {
+            if (h->lent.thread == thread) return 1;
         }
         s = s->others;
     } while (s != r);
@@ -220,7 +220,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
    other. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
-    while (h && (h->ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->next_holder;
+    while (h && (h->lent.ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->lent.next_holder;
     return h != NULL;
 }
 
@@ -239,7 +239,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
                                  "device, %zu of %zu pinned; leave no_wait 0 to wait for them",
                                  r->device.used, r->device.bytes, r->pinned.used, r->pinned.bytes);
     }
-    while (h && !h->ended) h = h->next_holder;
+    while (h && !h->lent.ended) h = h->lent.next_holder;
     if (h) {
         return spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
                                  "a thread has ended in the middle of a run, which has the memory; "
@@ -313,13 +313,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *p
    there is none. Called with the lock held. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *const *parts,
                                                        size_t num) {
-    const uintptr_t starter = parts[0]->starter;
+    const uintptr_t starter = parts[0]->lent.starter;
     spipe_priv_waiter_t me[SPIPE_MAX_DEVICES];
     cudaError_t e;
     size_t k;
     for (k = 0; k < num; ++k) {
         me[k].run = me;
-        me[k].thread = starter ? starter : parts[0]->thread;
+        me[k].thread = starter ? starter : parts[0]->lent.thread;
         spipe_priv_queue_up(spipe_priv_resources_of(&parts[k]->request.desc), &me[k],
                             parts[0]->request.desc.priority);
     }
@@ -327,9 +327,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *co
     for (k = 0; k < num; ++k) {
         spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
         spipe_priv_step_out(r, &me[k]);
-        if (e != cudaSuccess || parts[k]->stays) continue;
-        parts[k]->ended = 0;
-        parts[k]->next_holder = r->holders;
+        if (e != cudaSuccess || parts[k]->lent.stays) continue;
+        parts[k]->lent.ended = 0;
+        parts[k]->lent.next_holder = r->holders;
         r->holders = parts[k];
     }
     return e;

@@ -10,7 +10,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
     spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* streams end faster after it */
     spipe_priv_end_streams(p, &e);
-    p->stays = 0;
+    p->lent.stays = 0;
     spipe_priv_check_out(p);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         spipe_priv_keep_error(&e, spipe_priv_unregister(&p->request, i));

@@ -324,6 +324,20 @@ typedef struct spipe_priv_pull {
     size_t issued, taken, released;
 } spipe_priv_pull_t;
 
+/* lent: a pipeline as one of those that share resources. */
+typedef struct spipe_priv_lent {
+    int attached;      /* 1 = the resources count it among their pipelines */
+    int entered;       /* 1 = it has checked in, and not out: a run is under way */
+    int stays;         /* 1 = it never checks out: enqueued runs may be under way at any time */
+    uintptr_t thread;  /* that has the run */
+    int ended;         /* 1 = that thread has ended, in the middle of the run */
+    int holds_off;     /* 1 = that thread may not be cancelled before the run has checked out; */
+    int cancels;       /* what pthread_setcancelstate is given then */
+    uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
+                          else 0 */
+    struct spipe_priv_pipeline *next_holder; /* in the list of those that have memory */
+} spipe_priv_lent_t;
+
 /* A pipeline. Each member belongs to the file named like it. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
@@ -337,18 +351,9 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self;                        /* of a kept pipeline: where it was made */
-    int in_use;                              /* 1 = a call is at work on it; under sync's lock */
-    int attached;                            /* 1 = the provider counts it */
-    uintptr_t thread;                        /* that has it run, of those below; */
-    uintptr_t starter;                       /* of a part on one of several GPUs: who waits for all
-                                                parts; else 0 */
-    struct spipe_priv_pipeline *next_holder; /* of resources' memory, that will give it back */
-    int entered;                             /* 1 = between the provider's enter and leave */
-    int ended;                               /* 1 = its thread has, in the middle of the run */
-    int holds_off; /* 1 = its thread may not be cancelled until it leaves; */
-    int cancels;   /* what to let it then */
-    int stays;     /* 1 = it does not leave any more: enqueued runs may be under way at any time */
+    const void *self; /* of a kept pipeline: where it was made */
+    int in_use;       /* 1 = a call is at work on it; under sync's lock */
+    spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
     const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */

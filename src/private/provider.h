@@ -8,14 +8,14 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_
 
 /* Takes part in what is shared, until check_out; may wait for others. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
-    if (p->entered || !p->provider) return cudaSuccess;
+    if (p->lent.entered || !p->provider) return cudaSuccess;
     SPIPE_TRY(p->provider->enter(p));
-    p->entered = 1;
+    p->lent.entered = 1;
     return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_check_out(spipe_priv_pipeline_t *p) {
-    if (!p->provider || !p->entered || p->stays) return;
-    p->entered = 0;
+    if (!p->provider || !p->lent.entered || p->lent.stays) return;
+    p->lent.entered = 0;
     p->provider->leave(p);
 }
