@@ -260,7 +260,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     (void)cudaEventSynchronize(p->memory.slots[(issued - 1) % p->plan.depth].in_done);
 }
 
-/* Whether a run gives others their turn: those of its own or a higher priority. */
+/* Whether there are runs that this one must give a turn: those of its own or a higher priority. */
 SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_priority_t priority) {
     size_t active = 0;
     int k;
