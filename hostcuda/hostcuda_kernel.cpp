@@ -670,7 +670,7 @@ cudaError_t launch(const cudaLaunchConfig_t &c, const void *func, void **args) {
     const StreamP s = find_stream(c.stream);
     if (!s || s->device != self.device) return cudaErrorInvalidResourceHandle;
     const cudaError_t e = check_launch(current().profile, k, c);
-    if (e != cudaSuccess) return e;
+    if (e != cudaSuccess) return s->capture ? invalidate(*s->capture, e) : e; /* as on an H100 */
     if (!k.sizes.empty() && !args) return cudaErrorInvalidValue;
     const OpP op = new_op(*s, HOSTCUDA_KERNEL);
     for (unsigned i = 0; i < c.numAttrs; ++i)

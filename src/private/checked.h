@@ -195,10 +195,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     return e;
 }
 
-/* Whether a stage failed because its stream is captured: CUDA says so, or the capture broke. */
-SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t captured) {
-    return captured != cudaSuccess ||
-           (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread);
+SPIPE_PRIV_RARE int spipe_priv_of_capture(cudaError_t e) {
+    return e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread;
+}
+
+/* Whether a stage failed because its stream is captured: e is what it returned, left what it left
+   behind in CUDA, captured how the capture ended. Where CUDA has an error, that one tells: a wrong
+   launch is the stage's own, though it breaks the capture, too. */
+SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t left,
+                                               cudaError_t captured) {
+    if (left != cudaSuccess) return spipe_priv_of_capture(left);
+    return captured != cudaSuccess || spipe_priv_of_capture(e);
 }
 
 /* The first chunk: the stage is called while its stream is captured, which shows whether it uses
@@ -218,9 +225,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
     left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
-    if (e == cudaSuccess && left != p->run.stale_error) e = left;
+    if (left == p->run.stale_error) left = cudaSuccess;
+    if (e == cudaSuccess) e = left;
     captured = cudaStreamEndCapture(op->stream, &graph);
-    if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, captured)) {
+    if (p->note.error == cudaSuccess && spipe_priv_is_uncapturable(e, left, captured)) {
         (void)cudaGetLastError();
         if (graph) (void)cudaGraphDestroy(graph);
         return spipe_priv_call_stage(p, at->batch, op->stage, c);

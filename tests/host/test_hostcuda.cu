@@ -499,6 +499,14 @@ static void test_capture_refusals() {
             "no synchronisation in a capture");
     REFUSED(end(), cudaErrorStreamCaptureInvalidated, "it spoils it");
     begin();
+    cudaLaunchConfig_t large = {};
+    large.gridDim = 1;
+    large.blockDim = 4096;
+    large.stream = k.a;
+    REFUSED(cudaLaunchKernelEx(&large, add_one, (int *)k.dev), cudaErrorInvalidValue,
+            "no launch of too large a block");
+    REFUSED(end(), cudaErrorStreamCaptureInvalidated, "it spoils it, too");
+    begin();
     REFUSED(cudaMalloc(&p, 10), cudaErrorStreamCaptureUnsupported, "no allocation");
     (void)end();
     begin();
