@@ -6,7 +6,8 @@
 
        set-up + the time of one batch through all engines + (n - 1) x the busiest engine's time
 
-   and no more than depth batches may be under way at once. */
+   and no more than depth batches may be under way at once: each of those beyond depth takes at
+   least the time of one batch through all engines / depth. */
 
 /* One way of doing the work: what the planner varies, what the law says, what runs measured. */
 typedef struct spipe_priv_way {
@@ -32,6 +33,7 @@ typedef struct spipe_priv_engines {
     double wakes;       /* of a batch's threads, where they were parked */
     double saved;       /* of the ends, where the caller helps: nobody has to be woken */
     double busiest;
+    double slots; /* what a batch takes that waits for a slot, where that is longer */
 } spipe_priv_engines_t;
 
 SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
@@ -132,7 +134,7 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     const double elements = spipe_priv_real(w->count) / n;
     const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
     spipe_priv_engines_t e;
-    double limit;
+    double limit; /* one batch through all engines, in a long run: threads are awake */
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
     e.kernel = w->kernel_s / n + 0.5 * c->launch_s * w->num_stages; /* two kernel streams */
@@ -141,14 +143,13 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes; /* in a long run threads are awake */
+    limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes;
     if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
     if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
         limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     }
-    limit /= spipe_priv_real(y->depth);
-    if (spipe_priv_real(y->depth) < n) e.busiest = spipe_priv_max(e.busiest, limit);
-    if (y->schedule == SPIPE_SERIAL) e.busiest = spipe_priv_latency(c, w, &e);
+    e.slots = spipe_priv_max(e.busiest, limit / spipe_priv_real(y->depth));
+    if (y->schedule == SPIPE_SERIAL) e.busiest = e.slots = spipe_priv_latency(c, w, &e);
     return e;
 }
 
@@ -209,6 +210,8 @@ SPIPE_PRIV_RARE double spipe_priv_predict_zero_copy(const spipe_costs_t *c,
 SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            const spipe_priv_way_t *y) {
     const int direct = y->staging == SPIPE_STAGING_DIRECT && !(w->flags & SPIPE_PRIV_PAGE_TABLES);
+    const double n = spipe_priv_num_batches(w, y);
+    const double at_once = spipe_priv_min(n, spipe_priv_real(y->depth));
     spipe_priv_engines_t e;
     if (w->count == 0) return 0.0;
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
@@ -216,8 +219,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_p
     }
     if (direct || y->pageable_slots) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
-    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) +
-           (spipe_priv_num_batches(w, y) - 1.0) * e.busiest;
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) + (at_once - 1.0) * e.busiest +
+           (n - at_once) * e.slots;
 }
 
 /* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
