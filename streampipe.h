@@ -947,8 +947,8 @@ typedef struct spipe_run_plan {
     int pageable_slots;      /* 1 = the slots of sources and sinks are in pageable memory */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */
-    double kernel_ms;        /* of all kernels together, assumed or measured */
-    int kernel_known;        /* 1 = kernel_ms was measured by an earlier run */
+    double kernel_ms;        /* of all kernels together: assumed, or at most */
+    int kernel_known;        /* 1 = an earlier run left them no more than kernel_ms */
     int num_candidates;      /* ways that were compared */
     const char *why_chunk;   /* constant sentences */
     const char *why_schedule;
@@ -3485,6 +3485,26 @@ SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const sp
     return low;
 }
 
+/* The same of the rates at which a thread fills and drains slots: costs with which the law agrees
+   with a measured run of work whose kernels take no longer than its copies. */
+SPIPE_PRIV_OFTEN spipe_costs_t spipe_priv_solve_host(const spipe_costs_t *c,
+                                                     const spipe_priv_work_t *w,
+                                                     const spipe_priv_way_t *y, double measured_s) {
+    spipe_costs_t trial = *c;
+    double low = 0.0, high = 1.0; /* of the rates in the table */
+    int i;
+    for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
+        const double share = 0.5 * (low + high);
+        trial.fill = share * c->fill;
+        trial.drain = share * c->drain;
+        if (spipe_priv_predict(&trial, w, y) > measured_s)
+            low = share;
+        else
+            high = share;
+    }
+    return trial;
+}
+
 /* ---- src/private/slots.h ---- */
 /* ---- 11 plan: chunks, threads, slots --------------------------------------------------------
    How large a chunk of some bytes is, how many threads there may be, and how many slots they need.
@@ -3567,13 +3587,15 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
-   The others are left to the calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only, or
+   all but one that read a file, say, which no table tells the time of. The others are left to the
+   calling thread and the stages. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
     size_t most;
     if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
+    if (!both && (w->flags & SPIPE_PRIV_POSITIONED)) return w->cpus - 1;
     if (!both) return w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
     most = w->cpus - w->cpus / SPIPE_PRIV_SPARE_CPUS;
     return most - most % 2;
@@ -4116,7 +4138,7 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     fprintf(to, "%s\n", plan->caller_helps ? ", and the calling thread" : "");
     fprintf(to,
             "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
-            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",
+            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "at most" : "assumed",
             plan->costs, plan->num_candidates);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }
@@ -8340,18 +8362,15 @@ SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_
     t->current = k;
 }
 
-/* Lists the candidates again, now with the measured kernel time. New candidates must fit into the
-   memory that the pipeline has already; times measured before are kept. */
-SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
-    spipe_priv_trial_t *t = &p->trial;
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+/* Lists ways with these costs and this work that fit into the memory that the pipeline has. */
+SPIPE_PRIV_RARE size_t spipe_priv_list_fitting(const spipe_priv_pipeline_t *p,
+                                               const spipe_costs_t *costs,
+                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways) {
     spipe_priv_planner_t planner;
     size_t num, k;
-    memset((void *)ways, 0, sizeof ways);
     memset(&planner, 0, sizeof planner);
-    planner.costs = &p->request.costs;
-    planner.work = &w;
+    planner.costs = costs;
+    planner.work = w;
     planner.desc = &p->request.desc;
     planner.best = ways;
     planner.capacity = SPIPE_PRIV_CANDIDATES;
@@ -8366,7 +8385,32 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     for (k = 1; k < num; ++k) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
     }
-    t->num = k;
+    return k;
+}
+
+/* Lists the candidates again after a run that took so many seconds. If that is longer than the
+   copies explain, either the kernels or the host's threads took the rest: the best of each
+   explanation is a candidate. Times measured before are kept. */
+SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p, double took) {
+    spipe_priv_trial_t *t = &p->trial;
+    const spipe_priv_way_t ran = t->ways[t->current];
+    spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], others[SPIPE_PRIV_CANDIDATES];
+    spipe_costs_t slower;
+    size_t k;
+    memset((void *)ways, 0, sizeof ways);
+    memset((void *)others, 0, sizeof others);
+    t->num = spipe_priv_list_fitting(p, &p->request.costs, &w, ways);
+    if (ran.fill_threads + ran.drain_threads > 0 && t->kernel_s > 0.0) {
+        w.kernel_s = 0.0;
+        slower = spipe_priv_solve_host(&p->request.costs, &w, &ran, took);
+        (void)spipe_priv_list_fitting(p, &slower, &w, others);
+        for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &others[0]); ++k) continue;
+        if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
+        if (k == t->num) --k;
+        for (; k > 1; --k) ways[k] = ways[k - 1]; /* second, as the last may have to go */
+        if (k == 1) ways[1] = others[0];
+    }
     spipe_priv_keep_measured(t, ways);
 }
 
@@ -8386,7 +8430,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     kernel = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
     if (t->kernel_s >= 0.0 && kernel >= t->kernel_s) return;
     t->kernel_s = kernel;
-    spipe_priv_list_again(p);
+    spipe_priv_list_again(p, took);
 }
 
 /* ---- src/private/report.h ---- */

@@ -660,6 +660,55 @@ static void test_solve(void) {
            shows);
 }
 
+/* A run that took longer than its copies explain: the kernels took the rest, or the host's threads
+   are slower than the table says. Then the best way for slower threads is a candidate, too. */
+static void test_slow_host(void) {
+    int k, good = 1, compared = 0, more = 0;
+    pipe_seed = 11u;
+    for (k = 0; k < 600 && good; ++k) {
+        const scene_t s = random_scene(1 + (int)(pipe_random() % 2), 1);
+        const spipe_priv_way_t ran = s.ways[0];
+        spipe_priv_pipeline_t *p;
+        spipe_costs_t slower = s.request.costs;
+        spipe_priv_work_t w = spipe_priv_request_work(&s.request, 0.0);
+        double took, least = 1e9;
+        size_t j, threads = 0;
+        if (ran.fill_threads + ran.drain_threads == 0) continue;
+        slower.fill /= 3.0;
+        slower.drain /= 3.0;
+        took = spipe_priv_predict(&slower, &w, &ran);
+        p = (spipe_priv_pipeline_t *)calloc(1, sizeof *p);
+        if (!p) exit(99);
+        p->request = s.request;
+        p->trial.num = 1;
+        p->trial.ways[0] = ran;
+        p->trial.kernel_s = spipe_priv_solve_kernel(&s.request.costs, &w, &ran, took);
+        if (p->trial.kernel_s > 0.01 * took) {
+            spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+            memset((void *)ways, 0, sizeof ways);
+            slower = spipe_priv_solve_host(&s.request.costs, &w, &ran, took);
+            (void)spipe_priv_list_fitting(p, &slower, &w, ways);
+            spipe_priv_list_again(p, took);
+            for (j = 0; j < p->trial.num; ++j) {
+                const spipe_priv_way_t *y = &p->trial.ways[j];
+                least = spipe_priv_min(least, spipe_priv_predict(&slower, &w, y));
+                if (threads < y->fill_threads + y->drain_threads)
+                    threads = y->fill_threads + y->drain_threads;
+            }
+            ++compared;
+            more += threads > ran.fill_threads + ran.drain_threads;
+            good &= least <= 1.001 * spipe_priv_predict(&slower, &w, &ways[0]);
+            good &= spipe_priv_same_way(&p->trial.ways[p->trial.current], &ran);
+            if (!good) tell("the way for a slow host is no candidate", &s);
+        }
+        free(p);
+    }
+    tap_ok(good && compared > 50 && more > compared / 4,
+           "a host slower than the table: the best way for it is a candidate (%d works, %d with "
+           "more threads)",
+           compared, more);
+}
+
 /* A work with so many runs beside each other. */
 static scene_t beside(const scene_t *alone, size_t runs) {
     scene_t s = *alone;
@@ -705,6 +754,7 @@ int main(void) {
     test_faster_link();
     test_better_machine();
     test_solve();
+    test_slow_host();
     test_beside(0, "pinned");
     test_beside(1, "pageable");
     test_beside(2, "some of each");

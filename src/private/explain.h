@@ -110,7 +110,7 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
     fprintf(to, "%s\n", plan->caller_helps ? ", and the calling thread" : "");
     fprintf(to,
             "  time      %.3f ms predicted, kernels %.3f ms %s; costs of %s; %d ways compared\n",
-            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "as measured" : "assumed",
+            plan->predicted_ms, plan->kernel_ms, plan->kernel_known ? "at most" : "assumed",
             plan->costs, plan->num_candidates);
     return ferror(to) ? cudaErrorOperatingSystem : cudaSuccess;
 }

@@ -238,3 +238,23 @@ SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const sp
     }
     return low;
 }
+
+/* The same of the rates at which a thread fills and drains slots: costs with which the law agrees
+   with a measured run of work whose kernels take no longer than its copies. */
+SPIPE_PRIV_OFTEN spipe_costs_t spipe_priv_solve_host(const spipe_costs_t *c,
+                                                     const spipe_priv_work_t *w,
+                                                     const spipe_priv_way_t *y, double measured_s) {
+    spipe_costs_t trial = *c;
+    double low = 0.0, high = 1.0; /* of the rates in the table */
+    int i;
+    for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
+        const double share = 0.5 * (low + high);
+        trial.fill = share * c->fill;
+        trial.drain = share * c->drain;
+        if (spipe_priv_predict(&trial, w, y) > measured_s)
+            low = share;
+        else
+            high = share;
+    }
+    return trial;
+}

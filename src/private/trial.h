@@ -225,18 +225,15 @@ SPIPE_PRIV_RARE void spipe_priv_keep_measured(spipe_priv_trial_t *t, spipe_priv_
     t->current = k;
 }
 
-/* Lists the candidates again, now with the measured kernel time. New candidates must fit into the
-   memory that the pipeline has already; times measured before are kept. */
-SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
-    spipe_priv_trial_t *t = &p->trial;
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
-    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
+/* Lists ways with these costs and this work that fit into the memory that the pipeline has. */
+SPIPE_PRIV_RARE size_t spipe_priv_list_fitting(const spipe_priv_pipeline_t *p,
+                                               const spipe_costs_t *costs,
+                                               const spipe_priv_work_t *w, spipe_priv_way_t *ways) {
     spipe_priv_planner_t planner;
     size_t num, k;
-    memset((void *)ways, 0, sizeof ways);
     memset(&planner, 0, sizeof planner);
-    planner.costs = &p->request.costs;
-    planner.work = &w;
+    planner.costs = costs;
+    planner.work = w;
     planner.desc = &p->request.desc;
     planner.best = ways;
     planner.capacity = SPIPE_PRIV_CANDIDATES;
@@ -251,7 +248,32 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p) {
     for (k = 1; k < num; ++k) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
     }
-    t->num = k;
+    return k;
+}
+
+/* Lists the candidates again after a run that took so many seconds. If that is longer than the
+   copies explain, either the kernels or the host's threads took the rest: the best of each
+   explanation is a candidate. Times measured before are kept. */
+SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p, double took) {
+    spipe_priv_trial_t *t = &p->trial;
+    const spipe_priv_way_t ran = t->ways[t->current];
+    spipe_priv_work_t w = spipe_priv_request_work(&p->request, t->kernel_s);
+    spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES], others[SPIPE_PRIV_CANDIDATES];
+    spipe_costs_t slower;
+    size_t k;
+    memset((void *)ways, 0, sizeof ways);
+    memset((void *)others, 0, sizeof others);
+    t->num = spipe_priv_list_fitting(p, &p->request.costs, &w, ways);
+    if (ran.fill_threads + ran.drain_threads > 0 && t->kernel_s > 0.0) {
+        w.kernel_s = 0.0;
+        slower = spipe_priv_solve_host(&p->request.costs, &w, &ran, took);
+        (void)spipe_priv_list_fitting(p, &slower, &w, others);
+        for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &others[0]); ++k) continue;
+        if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
+        if (k == t->num) --k;
+        for (; k > 1; --k) ways[k] = ways[k - 1]; /* second, as the last may have to go */
+        if (k == 1) ways[1] = others[0];
+    }
     spipe_priv_keep_measured(t, ways);
 }
 
@@ -271,5 +293,5 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     kernel = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
     if (t->kernel_s >= 0.0 && kernel >= t->kernel_s) return;
     t->kernel_s = kernel;
-    spipe_priv_list_again(p);
+    spipe_priv_list_again(p, took);
 }
