@@ -1,7 +1,7 @@
 /*  many.cu -- many threads run at once: streampipe with resources that they share, without, and by
     hand; a small run beside large ones; what a run takes to set up.
 
-    usage: many [--quick] [--only rates|latency|setup] [--threads N] [--smoke]
+    usage: many [--quick] [--only rates|latency|setup] [--work "kept, pinned"] [--threads N] [--smoke]
     At the end each target with what came out of it; 1 if one was missed (not with --smoke).
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
@@ -161,7 +161,8 @@ static void drop_arrays(std::vector<hand_t> *hands) {
 
 typedef struct options {
     int quick, smoke;
-    size_t threads; /* 0 = 1 to 64 */
+    const char *work; /* the only rates to measure; NULL = all */
+    size_t threads;   /* 0 = 1 to 64 */
     double seconds;
     int rounds;
 } options_t;
@@ -197,8 +198,9 @@ static void judge_rate(const job_t *j, size_t threads, const char *name, const d
                        is[SHARED] / rate_of_one(j, 1), 0.95, 0});
 }
 
+static const char *const how[] = {"once", "kept"}, *const memory[] = {"pageable", "pinned"};
+
 static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, size_t threads) {
-    static const char *const how[] = {"once", "kept"}, *const memory[] = {"pageable", "pinned"};
     std::vector<double> rates[NUM_WAYS];
     double is[NUM_WAYS];
     char name[64];
@@ -225,6 +227,8 @@ static void rate_table(std::vector<hand_t> *hands, const options_t *o, spipe_res
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int pinned = 1; pinned >= 0; --pinned) {
         for (int kept = 1; kept >= 0; --kept) {
+            const std::string work = std::string(how[kept]) + ", " + memory[pinned];
+            if (o->work && work != o->work) continue;
             for (size_t bytes : all) {
                 if (o->quick && bytes != 4 * BENCH_MIB && bytes != 64 * BENCH_MIB) continue;
                 if (o->smoke && bytes != 256 * BENCH_KIB) continue;
@@ -346,7 +350,7 @@ static void setup_table(std::vector<hand_t> *hands, const options_t *o) {
 }
 
 int main(int argc, char **argv) {
-    options_t o = {0, 0, 0, 0.5, 3};
+    options_t o = {0, 0, NULL, 0, 0.5, 3};
     const char *only = "";
     spipe_resources_limits_t l = spipe_resources_limits_default();
     spipe_resources_t *r;
@@ -354,10 +358,11 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--quick") == 0) o.quick = 1;
         if (strcmp(argv[i], "--smoke") == 0) o.smoke = 1;
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
+        if (strcmp(argv[i], "--work") == 0 && i + 1 < argc) o.work = argv[++i];
         if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) o.threads = (size_t)atoi(argv[++i]);
     }
     if (o.quick) o.seconds = 0.3;
-    if (o.smoke) o = {0, 1, 0, 0.02, 1};
+    if (o.smoke) o = {0, 1, o.work, 0, 0.02, 1};
     const bench_machine_t machine = bench_machine_or_skip(o.smoke);
     std::vector<hand_t> hands(o.smoke ? 5 : 64);
     for (hand_t &h : hands) h = hand_t();
