@@ -25,7 +25,8 @@ typedef struct spipe_priv_way {
 
 /* Seconds of each engine for one batch. */
 typedef struct spipe_priv_engines {
-    double in, out; /* copy engines */
+    double in, out; /* copy engines, both busy */
+    double alone;   /* both together, one after the other: the first copy in, the last out */
     double kernel;
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
@@ -78,6 +79,8 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     const double shared = spipe_priv_min(in, out);
     e->in = in > 0.0 ? both + (in - shared) / c->link_in + c->copy_s * w->copies[0] : 0.0;
     e->out = out > 0.0 ? both + (out - shared) / c->link_out + c->copy_s * w->copies[1] : 0.0;
+    e->alone = in / c->link_in + out / c->link_out;
+    e->alone += c->copy_s * (w->copies[0] + w->copies[1]);
 }
 
 /* Seconds for which a staged byte takes the host memory. What the cache does not hold of the rings
@@ -119,12 +122,11 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
 }
 
-/* One batch's time through all engines: what the first one takes, and what limits the slots. */
+/* One batch's time through all engines, with so many seconds of its copies. */
 SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                          const spipe_priv_engines_t *e) {
+                                          const spipe_priv_engines_t *e, double copies) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
-    return e->fill + e->in + e->kernel + c->launch_s * w->num_stages + e->out + e->drain + links -
-           e->saved;
+    return e->fill + copies + e->kernel + c->launch_s * w->num_stages + e->drain + links - e->saved;
 }
 
 SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
@@ -143,13 +145,13 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, &e) + e.saved - e.wakes;
+    limit = spipe_priv_latency(c, w, &e, e.in + e.out) + e.saved - e.wakes;
     if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
     if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
         limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     }
     e.slots = spipe_priv_max(e.busiest, limit / spipe_priv_real(y->depth));
-    if (y->schedule == SPIPE_SERIAL) e.busiest = e.slots = spipe_priv_latency(c, w, &e);
+    if (y->schedule == SPIPE_SERIAL) e.slots = spipe_priv_latency(c, w, &e, e.alone);
     return e;
 }
 
@@ -161,6 +163,7 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (w->flags & SPIPE_PRIV_PAID) return 0.0;
+    if (y->chunk * y->batch >= w->count) s -= SPIPE_PRIV_ONE_BATCH * c->setup_s;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     if (y->staging == SPIPE_STAGING_REGISTER) {
@@ -219,8 +222,8 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_p
     }
     if (direct || y->pageable_slots) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
-    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e) + (at_once - 1.0) * e.busiest +
-           (n - at_once) * e.slots;
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e, e.alone) +
+           (at_once - 1.0) * e.busiest + (n - at_once) * e.slots;
 }
 
 /* The kernels' time that makes the law agree with a measured run; 0 where copies explain it. */
