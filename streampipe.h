@@ -3078,7 +3078,19 @@ enum {
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
+struct spipe_priv_work;
 struct spipe_priv_way;
+
+/* What a run may use of the machine that it is on. */
+typedef struct spipe_priv_machine {
+    size_t cpus;
+    double cache;  /* bytes of the last-level cache; 0 = not known */
+    double memory; /* bytes of device memory that slots may take */
+    size_t runs;   /* that share the machine, with this one; 0 = not known */
+    /* What a way takes beside them, or NULL; in beside.h. */
+    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
+                     const struct spipe_priv_way *y, double alone);
+} spipe_priv_machine_t;
 
 /* Bytes are of one element unless said otherwise. */
 typedef struct spipe_priv_work {
@@ -3095,14 +3107,8 @@ typedef struct spipe_priv_work {
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
     size_t host_calls;                /* of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
-    size_t cpus;
-    double cache;    /* bytes of the last-level cache; 0 = not known */
-    double memory;   /* bytes of device memory that slots may take */
-    double kernel_s; /* of all kernels for the whole */
-    size_t runs;     /* that share the machine, with this one; 0 = not known */
-    /* What a way takes beside them, or NULL; in beside.h. */
-    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
-                     const struct spipe_priv_way *y, double alone);
+    double kernel_s;      /* of all kernels for the whole */
+    spipe_priv_machine_t machine;
 } spipe_priv_work_t;
 
 SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
@@ -3231,8 +3237,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.num_segments = spipe_priv_num_segments(d);
     w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
-    w.cpus = cpus;
-    w.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
+    w.machine.cpus = cpus;
+    w.machine.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
@@ -3335,7 +3341,7 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            double rings) {
     const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    double missed = (rings / w->cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
     missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
     return (1.0 - missed) / c->memory + missed / c->memory_uncached;
 }
@@ -3348,7 +3354,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
+    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
@@ -3537,8 +3543,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t par
    staging threads, or half of the CPUs, as staging waits where host stages take longest. */
 SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
-    const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
-    size_t most = w->cpus > staging + half ? w->cpus - staging : half;
+    const size_t staging = y->fill_threads + y->drain_threads;
+    const size_t cpus = w->machine.cpus, half = (cpus + 1) / 2;
+    size_t most = cpus > staging + half ? cpus - staging : half;
     if (d->threads != SPIPE_AUTO) most = d->threads;
     return most < w->host_calls ? most : w->host_calls;
 }
@@ -3597,11 +3604,12 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    const size_t cpus = w->machine.cpus;
     size_t most;
-    if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
-    if (!both && (w->flags & SPIPE_PRIV_POSITIONED)) return w->cpus - 1;
-    if (!both) return w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
-    most = w->cpus - w->cpus / SPIPE_PRIV_SPARE_CPUS;
+    if (cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
+    if (!both && (w->flags & SPIPE_PRIV_POSITIONED)) return cpus - 1;
+    if (!both) return cpus - cpus / SPIPE_PRIV_FEW_CPUS;
+    most = cpus - cpus / SPIPE_PRIV_SPARE_CPUS;
     return most - most % 2;
 }
 
@@ -3611,7 +3619,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
     if (!(w->flags & SPIPE_PRIV_SPLIT)) {
-        return w->beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
     }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
@@ -3658,7 +3666,7 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
     const double halos = in_place ? 0.0 : spipe_priv_real(y->depth) * p->work->halo;
     const double device = slots * (in_place ? p->work->temps : p->work->held) + halos;
-    if (device > p->work->memory) return 0;
+    if (device > p->work->machine.memory) return 0;
     if (p->device_bytes > 0 && device > spipe_priv_real(p->device_bytes)) return 0;
     if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
     return spipe_priv_ring_bytes(p->work, y) <= spipe_priv_real(p->pinned_bytes);
@@ -3669,8 +3677,8 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     size_t k = 0;
     y->predicted_s = spipe_priv_predict(p->costs, p->work, y);
-    if (p->work->beside) {
-        y->predicted_s = p->work->beside(p->work, p->costs, y, y->predicted_s);
+    if (p->work->machine.beside) {
+        y->predicted_s = p->work->machine.beside(p->work, p->costs, y, y->predicted_s);
     }
     if (!spipe_priv_fits(p, y)) y->predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;
@@ -3940,7 +3948,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
     const spipe_priv_way_t best = p->best[0];
     const double least = spipe_priv_least_time(p, *y);
     const size_t num = p->num;
-    if (num == p->capacity && !w->beside && least >= best.predicted_s) return;
+    if (num == p->capacity && !w->machine.beside && least >= best.predicted_s) return;
     if (p->capacity == 1) p->num = 0; /* so that its own best is looked at closely */
     p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
     spipe_priv_consider_chunks(p, *y);
@@ -4045,10 +4053,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT)
         return "the whole: CUDA would wait between chunks";
-    if (whole && !w->beside)
+    if (whole && !w->machine.beside)
         return "the whole: for so little, overlapping costs more than it saves";
-    return w->beside ? "beside other runs, which overlap this one"
-                     : "balances per-copy overhead (and halos) against pipeline fill and drain";
+    return w->machine.beside
+               ? "beside other runs, which overlap this one"
+               : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
 /* NULL: the report knows how many chunks there were, and says what overlapped. */
@@ -5044,12 +5053,12 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
     if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
-    if (r->device_limit > 0 && w.memory > spipe_priv_real(r->device_limit)) {
-        w.memory = spipe_priv_real(r->device_limit);
+    if (r->device_limit > 0 && w.machine.memory > spipe_priv_real(r->device_limit)) {
+        w.machine.memory = spipe_priv_real(r->device_limit);
     }
-    w.cache = spipe_priv_real(r->cache);
-    w.runs = r->runs;
-    w.beside = r->beside;
+    w.machine.cache = spipe_priv_real(r->cache);
+    w.machine.runs = r->runs;
+    w.machine.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }
@@ -9748,8 +9757,8 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
 SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;
-    const size_t taken = threads > 0 ? w->runs : 0;
-    return copying / spipe_priv_real(w->cpus > taken ? w->cpus - taken : 1);
+    const size_t taken = threads > 0 ? w->machine.runs : 0;
+    return copying / spipe_priv_real(w->machine.cpus > taken ? w->machine.cpus - taken : 1);
 }
 
 /* Seconds for which a run takes what it shares: the link, the kernels, the host's memory, the
@@ -9758,7 +9767,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const double staged = count * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
-    const double rings = spipe_priv_real(w->runs) * spipe_priv_ring_bytes(w, y);
+    const double rings = spipe_priv_real(w->machine.runs) * spipe_priv_ring_bytes(w, y);
     spipe_priv_engines_t e;
     double longest;
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
@@ -9779,7 +9788,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
    ways for which that is equal the one that takes the least alone is the best. */
 SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
                                          const spipe_priv_way_t *y, double alone) {
-    const double runs = spipe_priv_real(w->runs);
+    const double runs = spipe_priv_real(w->machine.runs);
     const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
     if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
     return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +

@@ -8,7 +8,8 @@ enum {
     CHUNK = 100
 };
 
-#define OLDER (CUDART_VERSION < 13000) /* refuses launches with another error */
+#define OLDER              (CUDART_VERSION < 13000) /* refuses launches with another error */
+#define POINTER_IS_AS_LONG (sizeof(void *) == sizeof(float)) /* as an element: 32 bits */
 
 static float x[N], y[N];
 static double wide[N];
@@ -525,7 +526,7 @@ static void make_all(int print) {
 #if SPIPE_PRIV_ASAN
         if (m->make == past_the_end) continue; /* which it finds by itself */
 #endif
-        if (m->make == size_of_pointer && sizeof(void *) == sizeof(float)) continue; /* right */
+        if (m->make == size_of_pointer && POINTER_IS_AS_LONG) continue; /* right there */
         e = m->make(&f);
         if (!print)
             tap_ok((e == m->error || (OLDER && m->make == bad_launch)) && f.error == e &&
@@ -548,8 +549,11 @@ static void compare(void) {
 #elif OLDER
     tap_skip("docs/MISTAKES.md is what these mistakes print", "it has CUDA 13's words");
 #else
-    tap_ok(strcmp(kept, out_text) == 0,
-           "docs/MISTAKES.md is what these mistakes print (make mistakes)");
+    if (POINTER_IS_AS_LONG)
+        tap_skip("docs/MISTAKES.md is what these mistakes print", "with 32 bits one is none");
+    else
+        tap_ok(strcmp(kept, out_text) == 0,
+               "docs/MISTAKES.md is what these mistakes print (make mistakes)");
 #endif
 }
 

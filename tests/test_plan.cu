@@ -80,7 +80,7 @@ static void scene_plan(scene_t *s) {
     s->work = spipe_priv_request_work(r, 0.0);
     s->work.kernel_s =
         s->kernel_share * (double)s->work.count * spipe_priv_busier(&s->work) / r->costs.link_both;
-    s->work.cache = s->cache;
+    s->work.machine.cache = s->cache;
     s->num = spipe_priv_request_plan(r, &s->work, s->ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1,
                                      &s->plan);
 }
@@ -116,11 +116,12 @@ static scene_t random_scene(int pageable, int kept) {
 
 static void tell(const char *what, const scene_t *s) {
     const spipe_priv_work_t *w = &s->work;
+    const spipe_priv_machine_t *m = &w->machine;
     const spipe_priv_way_t *y = &s->ways[0];
     tap_note("%s: %s, %s, %zu elements, in %g out %g (pageable %g %g), kernels %g ms, %zu CPUs, "
              "cache %g: %s staging %d, chunk %zu x %zu, depth %zu, threads %zu+%zu%s%s, %g ms",
              what, s->request.costs.name, s->request.kept ? "kept" : "one-shot", w->count, w->in,
-             w->out, w->pageable_in, w->pageable_out, 1e3 * w->kernel_s, w->cpus, w->cache,
+             w->out, w->pageable_in, w->pageable_out, 1e3 * w->kernel_s, m->cpus, m->cache,
              spipe_schedule_name(y->schedule), (int)y->staging, y->chunk, y->batch, y->depth,
              y->fill_threads, y->drain_threads, y->caller_helps ? "+caller" : "",
              y->replay ? ", replayed" : "", 1e3 * y->predicted_s);
@@ -200,7 +201,7 @@ static void grid_chunks(grid_t *g, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = &g->scene->work;
     const double element = spipe_priv_busier(w), total = (double)w->count * element;
     const double most = total < SPIPE_PRIV_MOST_CHUNK ? total : (double)SPIPE_PRIV_MOST_CHUNK;
-    const int coarse = spipe_priv_is_staged(w, &y) && w->cpus > 16;
+    const int coarse = spipe_priv_is_staged(w, &y) && w->machine.cpus > 16;
     double bytes;
     size_t parts;
     for (parts = 1; parts <= SPIPE_PRIV_MAX_PARTS; ++parts) {
@@ -732,7 +733,9 @@ static void test_beside(int pageable, const char *name) {
         good &= z->predicted_s >= alone && two.ways[0].predicted_s >= alone;
         good &= z->predicted_s >= two.ways[0].predicted_s;
         good &= more.ways[0].predicted_s >= z->predicted_s;
-        good &= s.work.cpus > 16 || z->fill_threads + z->drain_threads == 0; /* a CPU a run */
+        if (s.work.machine.cpus <= 16) { /* a CPU a run */
+            good &= z->fill_threads + z->drain_threads == 0;
+        }
         if (!good) tell("alone", &s);
         if (!good) tell("beside 15", &many);
         fewer += z->fill_threads + z->drain_threads < y->fill_threads + y->drain_threads;

@@ -368,7 +368,7 @@ static void test_chunks(void) {
     tap_cause(&b, SPIPE_CAUSE_SMALL_CHUNKS, "copies of 16.0 KiB are too small",
               "chunks that are too small are named");
     b = new_bench(PIPE_PINNED);
-    if (sizeof(size_t) < 8) b.d.count = N / 4; /* a chunk is below 4 MiB there */
+    if (sizeof(size_t) < 8) b.d.count = N / 8; /* chunks of 2 MiB: they are below 4 MiB there */
     b.d.chunk = b.d.count / 2;
     tap_cause(&b, SPIPE_CAUSE_LARGE_CHUNKS, "only the first or the last of 2 chunks",
               "chunks that are too large are named");

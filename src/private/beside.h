@@ -6,8 +6,8 @@
 SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;
-    const size_t taken = threads > 0 ? w->runs : 0;
-    return copying / spipe_priv_real(w->cpus > taken ? w->cpus - taken : 1);
+    const size_t taken = threads > 0 ? w->machine.runs : 0;
+    return copying / spipe_priv_real(w->machine.cpus > taken ? w->machine.cpus - taken : 1);
 }
 
 /* Seconds for which a run takes what it shares: the link, the kernels, the host's memory, the
@@ -16,7 +16,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const double staged = count * (spipe_priv_filled(w, y) + spipe_priv_drained(w, y));
-    const double rings = spipe_priv_real(w->runs) * spipe_priv_ring_bytes(w, y);
+    const double rings = spipe_priv_real(w->machine.runs) * spipe_priv_ring_bytes(w, y);
     spipe_priv_engines_t e;
     double longest;
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
@@ -37,7 +37,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
    ways for which that is equal the one that takes the least alone is the best. */
 SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
                                          const spipe_priv_way_t *y, double alone) {
-    const double runs = spipe_priv_real(w->runs);
+    const double runs = spipe_priv_real(w->machine.runs);
     const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
     if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
     return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +

@@ -12,10 +12,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT)
         return "the whole: CUDA would wait between chunks";
-    if (whole && !w->beside)
+    if (whole && !w->machine.beside)
         return "the whole: for so little, overlapping costs more than it saves";
-    return w->beside ? "beside other runs, which overlap this one"
-                     : "balances per-copy overhead (and halos) against pipeline fill and drain";
+    return w->machine.beside
+               ? "beside other runs, which overlap this one"
+               : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
 /* NULL: the report knows how many chunks there were, and says what overlapped. */

@@ -41,7 +41,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
     const spipe_priv_way_t best = p->best[0];
     const double least = spipe_priv_least_time(p, *y);
     const size_t num = p->num;
-    if (num == p->capacity && !w->beside && least >= best.predicted_s) return;
+    if (num == p->capacity && !w->machine.beside && least >= best.predicted_s) return;
     if (p->capacity == 1) p->num = 0; /* so that its own best is looked at closely */
     p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
     spipe_priv_consider_chunks(p, *y);

@@ -88,7 +88,7 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            double rings) {
     const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    double missed = (rings / w->cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
     missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
     return (1.0 - missed) / c->memory + missed / c->memory_uncached;
 }
@@ -101,7 +101,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->cache;
+    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;

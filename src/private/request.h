@@ -101,12 +101,12 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_request_work(const spipe_priv_reque
     if (!r->may_register || r->pin_refusals > 0) w.flags &= ~(unsigned)SPIPE_PRIV_MAY_REGISTER;
     if (r->pin_refusals > 0) w.flags |= SPIPE_PRIV_FEW_PINS;
     if (spipe_priv_no_pins(r)) w.flags |= SPIPE_PRIV_NO_PINS;
-    if (r->device_limit > 0 && w.memory > spipe_priv_real(r->device_limit)) {
-        w.memory = spipe_priv_real(r->device_limit);
+    if (r->device_limit > 0 && w.machine.memory > spipe_priv_real(r->device_limit)) {
+        w.machine.memory = spipe_priv_real(r->device_limit);
     }
-    w.cache = spipe_priv_real(r->cache);
-    w.runs = r->runs;
-    w.beside = r->beside;
+    w.machine.cache = spipe_priv_real(r->cache);
+    w.machine.runs = r->runs;
+    w.machine.beside = r->beside;
     w.kernel_s = kernel_s >= 0.0 ? kernel_s : spipe_priv_assumed_kernel(&r->costs, &w);
     return w;
 }

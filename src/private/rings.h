@@ -38,7 +38,7 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
     const int in_place = y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(p->work, y);
     const double halos = in_place ? 0.0 : spipe_priv_real(y->depth) * p->work->halo;
     const double device = slots * (in_place ? p->work->temps : p->work->held) + halos;
-    if (device > p->work->memory) return 0;
+    if (device > p->work->machine.memory) return 0;
     if (p->device_bytes > 0 && device > spipe_priv_real(p->device_bytes)) return 0;
     if (p->pinned_bytes == 0 || y->pageable_slots) return 1;
     return spipe_priv_ring_bytes(p->work, y) <= spipe_priv_real(p->pinned_bytes);
@@ -49,8 +49,8 @@ SPIPE_PRIV_RARE int spipe_priv_fits(const spipe_priv_planner_t *p, const spipe_p
 SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     size_t k = 0;
     y->predicted_s = spipe_priv_predict(p->costs, p->work, y);
-    if (p->work->beside) {
-        y->predicted_s = p->work->beside(p->work, p->costs, y, y->predicted_s);
+    if (p->work->machine.beside) {
+        y->predicted_s = p->work->machine.beside(p->work, p->costs, y, y->predicted_s);
     }
     if (!spipe_priv_fits(p, y)) y->predicted_s += SPIPE_PRIV_DOES_NOT_FIT;
     ++p->num_compared;

@@ -25,8 +25,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t par
    staging threads, or half of the CPUs, as staging waits where host stages take longest. */
 SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
-    const size_t staging = y->fill_threads + y->drain_threads, half = (w->cpus + 1) / 2;
-    size_t most = w->cpus > staging + half ? w->cpus - staging : half;
+    const size_t staging = y->fill_threads + y->drain_threads;
+    const size_t cpus = w->machine.cpus, half = (cpus + 1) / 2;
+    size_t most = cpus > staging + half ? cpus - staging : half;
     if (d->threads != SPIPE_AUTO) most = d->threads;
     return most < w->host_calls ? most : w->host_calls;
 }
@@ -85,11 +86,12 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    const size_t cpus = w->machine.cpus;
     size_t most;
-    if (w->cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
-    if (!both && (w->flags & SPIPE_PRIV_POSITIONED)) return w->cpus - 1;
-    if (!both) return w->cpus - w->cpus / SPIPE_PRIV_FEW_CPUS;
-    most = w->cpus - w->cpus / SPIPE_PRIV_SPARE_CPUS;
+    if (cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
+    if (!both && (w->flags & SPIPE_PRIV_POSITIONED)) return cpus - 1;
+    if (!both) return cpus - cpus / SPIPE_PRIV_FEW_CPUS;
+    most = cpus - cpus / SPIPE_PRIV_SPARE_CPUS;
     return most - most % 2;
 }
 
@@ -99,7 +101,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
     if (!(w->flags & SPIPE_PRIV_SPLIT)) {
-        return w->beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
     }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);

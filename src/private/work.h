@@ -32,7 +32,19 @@ enum {
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
+struct spipe_priv_work;
 struct spipe_priv_way;
+
+/* What a run may use of the machine that it is on. */
+typedef struct spipe_priv_machine {
+    size_t cpus;
+    double cache;  /* bytes of the last-level cache; 0 = not known */
+    double memory; /* bytes of device memory that slots may take */
+    size_t runs;   /* that share the machine, with this one; 0 = not known */
+    /* What a way takes beside them, or NULL; in beside.h. */
+    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
+                     const struct spipe_priv_way *y, double alone);
+} spipe_priv_machine_t;
 
 /* Bytes are of one element unless said otherwise. */
 typedef struct spipe_priv_work {
@@ -49,14 +61,8 @@ typedef struct spipe_priv_work {
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
     size_t host_calls;                /* of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
-    size_t cpus;
-    double cache;    /* bytes of the last-level cache; 0 = not known */
-    double memory;   /* bytes of device memory that slots may take */
-    double kernel_s; /* of all kernels for the whole */
-    size_t runs;     /* that share the machine, with this one; 0 = not known */
-    /* What a way takes beside them, or NULL; in beside.h. */
-    double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
-                     const struct spipe_priv_way *y, double alone);
+    double kernel_s;      /* of all kernels for the whole */
+    spipe_priv_machine_t machine;
 } spipe_priv_work_t;
 
 SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
@@ -185,8 +191,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     w.num_segments = spipe_priv_num_segments(d);
     w.host_calls = spipe_priv_host_calls(d);
     w.zero_copy_passes = d->num_stages;
-    w.cpus = cpus;
-    w.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
+    w.machine.cpus = cpus;
+    w.machine.memory = SPIPE_PRIV_MEMORY_SHARE * spipe_priv_real(facts->memory_bytes);
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
