@@ -134,8 +134,8 @@ static cudaError_t launch_all(const job_t *j, const float *in, float *out, float
 
 static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
     const busy_t *b = (const busy_t *)user;
-    return launch(b, SPIPE_BUF(c, b->from, const float), SPIPE_BUF(c, b->to, float), c->count,
-                  c->stream);
+    return launch(b, SPIPE_BUF_ROW(c, b->from, const float, b->floats), SPIPE_BUF(c, b->to, float),
+                  c->count, c->stream);
 }
 
 static job_t job_of(const work_t *w) {

@@ -61,8 +61,9 @@ bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts bes
 bench-files: $(BUILD)/tests/bench/files $(BUILD)/examples/14_loader ## on a GPU: files beside threads by hand, fio and more; each target met or missed; BENCH_ARGS=--quick, --folder F
 	@$(BUILD)/tests/bench/files $(BENCH_ARGS) || [ $$? = 77 ]
 
-bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once, with and without resources, and by hand; BENCH_ARGS=--quick
-	@$(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ]
+bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once: with resources and without, by hand, by PyTorch; BENCH_ARGS=--quick
+	@failed=0; $(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; \
+	python3 -B tests/bench/peers/torch_threads.py $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; exit $$failed
 
 bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: what the planner's costs are fitted to, rings and runs beside each other; 2 minutes
 	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]

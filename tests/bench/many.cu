@@ -6,7 +6,7 @@
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
     arrays of its own, and every output is compared. GB/s: both directions together, the median of
-    the rounds; the ways take turns.                                                             */
+    the rounds; the ways take turns. peers/torch_threads.py measures PyTorch with the same work. */
 #include "bench_common.h"
 
 #include <atomic>

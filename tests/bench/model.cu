@@ -34,8 +34,8 @@ static cudaError_t launch(const busy_t *b, const float *in, float *out, size_t n
 
 static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
     const busy_t *b = (const busy_t *)user;
-    return launch(b, SPIPE_BUF(c, b->from, const float), SPIPE_BUF(c, b->to, float), c->count,
-                  c->stream);
+    return launch(b, SPIPE_BUF_ROW(c, b->from, const float, b->floats), SPIPE_BUF(c, b->to, float),
+                  c->count, c->stream);
 }
 
 /* ---- What the model is told ------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-"""What both peers share: medians, random order, sweeps, and the table.
+"""What the peers share: medians, random order, sweeps, and the table.
 
 The work is bench.cu's: 512 MiB of floats in, one kernel as long as the pinned copy in, 512 MiB out.
 A peer gives the variants as functions that start with nothing queued and return when all is done.
