@@ -126,7 +126,7 @@ enum {
     0.90                             /* of reading and writing one after another: parts of zero-copy
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved by a ring of one batch: it waits for none */
+#define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */

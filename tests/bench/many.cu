@@ -1,7 +1,8 @@
 /*  many.cu -- many threads run at once: streampipe with resources that they share, without, and by
     hand; a small run beside large ones; what a run takes to set up.
 
-    usage: many [--quick] [--only rates|latency|setup] [--work "kept, pinned"] [--threads N] [--smoke]
+    usage: many [--quick] [--only rates|latency|setup] [--threads N] [--smoke]
+                [--work "kept, pinned"]   rates of this work alone
     At the end each target with what came out of it; 1 if one was missed (not with --smoke).
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
