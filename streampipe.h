@@ -7860,21 +7860,23 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t f
     op = p->program.ops + spipe_priv_locate(p, batch, &at) * p->program.num_ops;
     end = at.count > 0 ? op + last : op;
     for (op += first; op < end; ++op) {
-        if (op->wait && batch >= op->since) e = cudaStreamWaitEvent(op->stream, op->wait, 0);
-        if (e == cudaSuccess && op->what != SPIPE_PRIV_OP_NONE) {
-            if (op->what == SPIPE_PRIV_OP_COPY) {
-                e = spipe_priv_issue_copy(p, op, &at);
-            } else if (op->what == SPIPE_PRIV_OP_CALL) {
-                e = spipe_priv_issue_call(p, op, &at);
-            } else {
-                e = spipe_priv_issue_watched(p, op, &at);
-                if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
-                op += op->num; /* the last of several copies has what is recorded after them */
-            }
+        if (op->wait && batch >= op->since) {
+            e = cudaStreamWaitEvent(op->stream, op->wait, 0);
+            if (e != cudaSuccess) break;
+        }
+        if (op->what == SPIPE_PRIV_OP_COPY) {
+            e = spipe_priv_issue_copy(p, op, &at);
+        } else if (op->what == SPIPE_PRIV_OP_CALL) {
+            e = spipe_priv_issue_call(p, op, &at);
+        } else if (op->what != SPIPE_PRIV_OP_NONE) {
+            e = spipe_priv_issue_watched(p, op, &at);
+            if (e == cudaSuccess && at.count == 0) break; /* the sources have ended */
+            op += op->num; /* the last of several copies has what is recorded after them */
         }
         if (e == cudaSuccess && op->done) e = cudaEventRecord(op->done, op->stream);
-        if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
+        if (e != cudaSuccess) break;
     }
+    if (e != cudaSuccess) return spipe_priv_issue_failed(p, op, batch, e);
     if (at.count == 0) return spipe_priv_issue_end(p, batch);
     return cudaSuccess;
 }
