@@ -226,15 +226,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                              bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
 }
 
-/* Allocates both arenas. From 16 MiB on the pinned one is a whole number of huge pages: touching
-   and pinning a rest in pages of 4 KiB took about 1 ms (H100 and H200, 2026-11-24). */
+/* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a
+   rest in pages of 4 KiB took up to 1 ms (H100 and H200, 2026-11-24), unless it is a small one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                        size_t pinned) {
-    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
+    const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE, rest = pinned % huge;
     spipe_priv_memory_t *m = &p->memory;
     cudaError_t e = cudaSuccess;
     if (p->provider) return p->provider->arenas(p, device, pinned);
-    if (pinned / huge >= SPIPE_PRIV_MANY_PAGES) pinned += (huge - pinned % huge) % huge;
+    if (pinned > huge && rest > huge / SPIPE_PRIV_SMALL_REST) pinned += huge - rest;
     if (device > 0) e = cudaMalloc((void **)&m->device, device);
     if (e != cudaSuccess) return spipe_priv_no_memory(p, e, device, "device", "");
     m->device_bytes = device;
