@@ -9640,6 +9640,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     return NULL;
 }
 
+/* Starts one, without the lock: that takes as long as hundreds of calls that only need the lock. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -9647,12 +9648,7 @@ SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lendi
     spipe_priv_cond_create(&t->work);
     spipe_priv_cond_create(&t->done);
     t->thread = spipe_priv_thread_start(spipe_priv_lent_main, t);
-    if (t->thread) {
-        t->next = l->all;
-        l->all = t;
-        ++l->num_threads;
-        return t;
-    }
+    if (t->thread) return t;
     spipe_priv_cond_destroy(&t->work);
     spipe_priv_cond_destroy(&t->done);
     free(t);
@@ -9662,13 +9658,20 @@ SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lendi
 /* Has a function run on an idle thread, or a new one; NULL: none can be had. */
 SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
                                              void *arg) {
-    spipe_priv_lent_thread_t *t;
+    spipe_priv_lent_thread_t *t, *made = NULL;
     spipe_priv_lock(l->sync);
     t = l->idle;
-    if (t)
-        l->idle = t->next_idle;
-    else
-        t = spipe_priv_new_thread(l);
+    if (t) l->idle = t->next_idle;
+    if (!t) {
+        spipe_priv_unlock(l->sync);
+        t = made = spipe_priv_new_thread(l);
+        spipe_priv_lock(l->sync);
+    }
+    if (made) {
+        made->next = l->all;
+        l->all = made;
+        ++l->num_threads;
+    }
     if (t) {
         t->arg = arg;
         t->fn = fn;
