@@ -1,9 +1,11 @@
 /*  sweep.cu -- what the rows of the planner's costs are fitted to: rings of pageable memory by
-    chunk, slots and threads; and ways to run from 16 threads at once.
+    chunk, slots and threads; chunks of pinned memory; and ways to run from 16 threads at once.
 
-    usage: sweep [--only rings|beside] [--smoke]
+    usage: sweep [--only rings|chunks|beside] [--smoke]
     rings    512 MiB and 2 GiB of pageable memory through a kernel that takes little, kept: ms, the
              median of the runs; then one-shot runs, and what of them is set-up.
+    chunks   1 to 16 MiB of pinned memory, one and three stages, once and kept: ms, the median of
+             the runs, in 1 to 16 chunks and as the library plans; and what the law says.
     beside   4 and 64 MiB each way, kept, from one thread and from 16: GB/s in and out of all of
              them, with resources, by each of some ways; first by hand and as the library plans. */
 #include "bench_common.h"
@@ -109,6 +111,85 @@ static void rings(const options_t *o) {
     ring_table((float *)x.at, (float *)y.at, less / sizeof(float));
     if (!o->smoke) ring_table((float *)x.at, (float *)y.at, most / sizeof(float));
     once_table((float *)x.at, (float *)y.at, less / sizeof(float));
+    bench_array_free(&x);
+    bench_array_free(&y);
+}
+
+/* ---- Chunks ---------------------------------------------------------------------------------- */
+SPIPE_MAP_STAGE(first_stage, scale, float, float)
+
+static cudaError_t more_stage(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(scale, spipe_blocks(c->count, 256), 256, 0, c->stream,
+                        SPIPE_BUF(c, 1, const float), SPIPE_BUF(c, 1, float), c->count);
+}
+
+/* One way to divide the whole: parts, or 0 = as the library plans. */
+typedef struct part {
+    size_t parts;
+    spipe_desc_t d;
+    spipe_pipeline_t *kept;
+    spipe_report_t r;
+    std::vector<double> ms;
+} part_t;
+
+static void chunk_row(float *x, float *y, size_t n, int stages, int kept, int runs) {
+    std::vector<part_t> ways;
+    for (size_t parts : {0, 1, 2, 3, 4, 5, 6, 8, 12, 16}) {
+        part_t w = part_t();
+        w.parts = parts;
+        w.d = spipe_desc_default();
+        w.d.count = n;
+        if (parts > 0) w.d.chunk = ((n - 1) / parts / 32 + 1) * 32;
+        if (parts > 0) w.d.depth = std::min(parts, (size_t)4); /* given, so chunks are no batches */
+        spipe_add_input(&w.d, x, sizeof *x);
+        spipe_add_output(&w.d, y, sizeof *y);
+        spipe_add_stage(&w.d, "first", first_stage, NULL);
+        if (stages > 1) spipe_add_stage(&w.d, "second", more_stage, NULL);
+        if (stages > 2) spipe_add_stage(&w.d, "third", more_stage, NULL);
+        ways.push_back(w);
+    }
+    for (part_t &w : ways) {
+        if (kept) SPIPE_CHECK(spipe_pipeline_create(&w.kept, &w.d, NULL));
+        for (int k = 0; kept && k < 24; ++k) SPIPE_CHECK(spipe_pipeline_run(w.kept, NULL));
+    }
+    for (int k = 0; k < runs; ++k) {
+        for (part_t &w : ways) {
+            const double began = bench_now_ms();
+            if (kept)
+                SPIPE_CHECK(spipe_pipeline_run(w.kept, &w.r));
+            else
+                SPIPE_CHECK_RUN(&w.d, &w.r);
+            w.ms.push_back(bench_now_ms() - began);
+        }
+    }
+    printf("| %.0f MiB, %s, %d | %.0f KiB |", mib_of(n), kept ? "kept" : "once", stages,
+           1024.0 * mib_of(ways[0].r.chunk));
+    for (part_t &w : ways) {
+        printf(" %.3f (%.3f) |", bench_median(w.ms), w.r.predicted_ms);
+        SPIPE_CHECK(spipe_pipeline_destroy(w.kept));
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void chunks(const options_t *o) {
+    const size_t most = o->smoke ? BENCH_MIB : 16 * BENCH_MIB;
+    bench_array_t x = bench_array_t(), y = bench_array_t();
+    SPIPE_CHECK(bench_array_need(&x, most, 1));
+    SPIPE_CHECK(bench_array_need(&y, most, 1));
+    printf("\nPinned, ms (and as predicted), by chunks of the whole:\n\n"
+           "| each way, stages | planned chunk | planned | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 12 | 16 |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int kept = 0; kept < 2; ++kept) {
+        for (size_t mib : {1, 2, 4, 16}) {
+            if (mib * BENCH_MIB > most) continue;
+            for (int stages : {1, 3}) {
+                chunk_row((float *)x.at, (float *)y.at, mib * BENCH_MIB / sizeof(float), stages,
+                          kept, o->smoke ? 2 : 41);
+            }
+        }
+    }
     bench_array_free(&x);
     bench_array_free(&y);
 }
@@ -276,6 +357,7 @@ int main(int argc, char **argv) {
     const bench_machine_t machine = bench_machine_or_skip(o.smoke);
     bench_machine_print(&machine, stdout);
     if (o.only.empty() || o.only == "rings") rings(&o);
+    if (o.only.empty() || o.only == "chunks") chunks(&o);
     if (o.only.empty() || o.only == "beside") beside(&o);
     return 0;
 }
