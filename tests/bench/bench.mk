@@ -6,13 +6,30 @@
 BENCHES := bench async_sample multicopy_sample
 BENCHED := $(addprefix $(BUILD)/tests/bench/,$(BENCHES) kernels)
 
-bench: $(BENCHED) ## measure on a GPU: against the bound, hand-written schedules, PyTorch, CuPy
+# CUDASTF is in no toolkit: CCCL_HOME is where the sources of NVIDIA/cccl are (3.4.2 was tried). They
+# come by -I: nvcc looks into its own, older ones before what comes by -isystem.
+STF :=
+ifneq ($(and $(CCCL_HOME),$(filter cuda,$(BACKEND))),)
+STF := $(BUILD)/tests/bench/peers/stf_pipeline
+$(STF).cu.o: NVFLAGS += --expt-relaxed-constexpr --extended-lambda \
+    $(addprefix -I$(CCCL_HOME)/,cudax/include libcudacxx/include cub thrust)
+$(STF): LIBS = -lcuda
+-include $(addsuffix .cu.d,$(STF))
+endif
+
+bench: $(BENCHED) $(STF) ## measure on a GPU: against the bound, hand-written schedules, PyTorch, CuPy, CUDASTF (CCCL_HOME=)
 	@mkdir -p build/bench; failed=0; \
 	for b in $(BENCHES); do \
 	    $(BUILD)/tests/bench/$$b --targets $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; done; \
 	$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1; \
-	for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
-	exit $$failed
+	$(peers) exit $$failed
+
+bench-peers: $(STF) ## of make bench, only the other libraries: PyTorch, CuPy, CUDASTF; under 2 minutes
+	@failed=0; $(peers) exit $$failed
+peers = for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
+	$(stf) || [ $$? = 77 ] || failed=1;
+stf   = $(if $(and $(STF),$(filter yes,$(CAN_RUN))),$(STF),echo "CUDASTF is left out: \
+	$(if $(STF),$(NO_GPU),it needs BACKEND=cuda CCCL_HOME=FOLDER with the sources of NVIDIA/cccl)")
 
 # The runtime as a library of its own, so that its instructions can be told from streampipe.h's.
 $(BUILD)/tests/bench/steps: CUDART = shared
