@@ -2640,7 +2640,10 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
+#define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
+#define SPIPE_PRIV_LESS_KERNEL                                                                     \
+    0.2                               /* of a run: the candidates are listed again if it leaves the
+                                         kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
 #define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
@@ -8431,7 +8434,8 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p, double took
     spipe_priv_keep_measured(t, ways);
 }
 
-/* After a run that went well: notes what it took. */
+/* After a run that went well: notes what it took. The first runs of a process are slow, and what
+   they leave for the kernels is too much: one soon after that leaves clearly less counts, too. */
 SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_way_t *way = &t->ways[t->current];
@@ -8441,11 +8445,11 @@ SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     if (t->num == 0 || t->over || p->request.desc.timeline) return;
     if (way->tries == 0 || took < way->best_s) way->best_s = took;
     ++way->tries;
-    ++t->num_runs;
-    if (t->num_runs > 2) return;
+    if (++t->num_runs > SPIPE_PRIV_CANDIDATES) return;
     w = spipe_priv_request_work(&p->request, 0.0);
     kernel = spipe_priv_solve_kernel(&p->request.costs, &w, way, took);
     if (t->kernel_s >= 0.0 && kernel >= t->kernel_s) return;
+    if (t->num_runs > 2 && t->kernel_s - kernel < SPIPE_PRIV_LESS_KERNEL * took) return;
     t->kernel_s = kernel;
     spipe_priv_list_again(p, took);
 }

@@ -112,7 +112,10 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_THREAD_COST    0.004 /* of staged_s that each staging thread adds to it */
+#define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
+#define SPIPE_PRIV_LESS_KERNEL                                                                     \
+    0.2                               /* of a run: the candidates are listed again if it leaves the
+                                         kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
 #define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
