@@ -297,8 +297,10 @@ static void check_failure(scene_t *s, cudaError_t e, const spipe_file_t *out,
     const char *why = "it became shorter while it was read";
     char text[400];
     if (s->kind != CUT) why = strerror(sys->bad_errno[writing]);
-    /* of several GPUs the one is told that failed first */
-    const size_t told = s->devices ? told_byte(f->message) : sys->least.load();
+    /* Of several GPUs the one is told that failed first, of chunks with a halo the first that failed:
+       where that is the byte is another read's. */
+    const int shared = s->devices || s->before + s->after > 0;
+    const size_t told = shared ? told_byte(f->message) : sys->least.load();
     if (!told_fits(s, told, f->chunk)) complain(s, "byte %zu: %s", told, f->message);
     snprintf(text, sizeof text, "%s %s at byte %zu: %s", writing ? "writing" : "reading",
              writing ? out_name : in_name, told, why);
