@@ -323,6 +323,7 @@ struct Thread {
     bool unmodelled = false; /* its calls take no modelled time */
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::map<int, StreamP> streams; /* cudaStreamPerThread, by device */
+    std::condition_variable woken;  /* when an operation that it waits for is done */
     ~Thread();
 };
 #ifdef _WIN32

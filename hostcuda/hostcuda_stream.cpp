@@ -30,10 +30,9 @@ StreamP find_stream(cudaStream_t handle) {
 /* Only those who wait for an operation are woken at its end: with one condition for all, each of
  * many streams would wake for each operation of the others. */
 void wait_real(Lock &lock, Op &op) {
-    thread_local std::condition_variable woken;
     if (op.done) return;
-    op.sleepers.push_back(&woken);
-    while (!op.done) woken.wait(lock);
+    op.sleepers.push_back(&self.woken);
+    while (!op.done) self.woken.wait(lock);
 }
 
 static void sleep_a_little(unsigned seed) {
