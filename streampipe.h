@@ -1185,8 +1185,8 @@ typedef struct spipe_resources_in_use {
     was enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
 
     A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
-    of a loop that takes chunks, those who wait for the memory are told; another thread may go on
-    with the loop, or end it. A stage must not end its thread.
+    of a loop that takes chunks, those who wait for the memory are told (not with MinGW, where they
+    wait); another thread may go on with the loop, or end it. A stage must not end its thread.
 
     For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
@@ -10174,7 +10174,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
    A thread may end in the middle of a loop that takes chunks, and its run keeps memory then. A key
    whose destructor the system calls at a thread's end tells, so that nobody waits for that. */
 
-#if !defined(SPIPE_NO_THREADS)
+/* With MinGW ends are not seen: its pthread_key_delete takes the lock of keys and then that of
+   threads, a thread that ends takes them the other way round, so both may wait for ever. */
+#if !defined(SPIPE_NO_THREADS) && !defined(_WIN32)
+#define SPIPE_PRIV_SEES_ENDS
+#endif
+
+#if defined(SPIPE_PRIV_SEES_ENDS)
 /* The calling thread ends and has runs that have memory. */
 SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_resources_t *r = (spipe_resources_t *)arg;
@@ -10190,15 +10196,15 @@ SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
 
 /* Where there is no key left, ends are not seen. */
 SPIPE_PRIV_RARE void spipe_priv_watch_ends(spipe_resources_t *r) {
-#if defined(SPIPE_NO_THREADS)
-    r->has_key = 0;
-#else
+#if defined(SPIPE_PRIV_SEES_ENDS)
     r->has_key = pthread_key_create(&r->key, spipe_priv_thread_ends) == 0;
+#else
+    r->has_key = 0;
 #endif
 }
 
 SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
-#if !defined(SPIPE_NO_THREADS)
+#if defined(SPIPE_PRIV_SEES_ENDS)
     if (r->has_key) (void)pthread_key_delete(r->key);
 #endif
     r->has_key = 0;
@@ -10206,9 +10212,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
 
 /* Whether the calling thread's end is of interest: while it has runs that have memory. */
 SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
-#if defined(SPIPE_NO_THREADS)
-    (void)r;
-#else
+#if defined(SPIPE_PRIV_SEES_ENDS)
     const spipe_priv_pipeline_t *h;
     if (!r->has_key) return;
     spipe_priv_lock(r->lending.sync);
@@ -10216,6 +10220,8 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
     while (h && h->lent.thread != spipe_priv_this_thread()) h = h->lent.next_holder;
     (void)pthread_setspecific(r->key, h ? r : NULL);
     spipe_priv_unlock(r->lending.sync);
+#else
+    (void)r;
 #endif
 }
 

@@ -7,10 +7,12 @@
 
 #include <atomic>
 #include <pthread.h>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
+#if !defined(_WIN32)
+#include <sys/wait.h>
+#endif
 #if defined(__HOSTCUDA__)
 #include "hostcuda.h"
 #endif
@@ -428,6 +430,9 @@ static void test_refused(void) {
 }
 
 static void test_fork(void) {
+#if defined(_WIN32)
+    tap_skip("a forked process is told that it cannot use them", "no fork here");
+#else
     spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
     int status = -1;
     world_t w;
@@ -443,6 +448,7 @@ static void test_fork(void) {
     tap_ok(status == 0 && right(&w), "a forked process is told that it cannot use them");
     world_free(&w);
     resources_end(r);
+#endif
 }
 
 /* ---- Waiting -------------------------------------------------------------------------------- */

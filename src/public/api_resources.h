@@ -43,8 +43,8 @@ typedef struct spipe_resources_in_use {
     was enqueued keeps its memory and its plan until it is destroyed; nobody waits for that.
 
     A thread that is cancelled (pthread_cancel) ends when its run has. Where one ends in the middle
-    of a loop that takes chunks, those who wait for the memory are told; another thread may go on
-    with the loop, or end it. A stage must not end its thread.
+    of a loop that takes chunks, those who wait for the memory are told (not with MinGW, where they
+    wait); another thread may go on with the loop, or end it. A stage must not end its thread.
 
     For several GPUs there is spipe_devices_resources_create (streampipe_devices.h).
 
