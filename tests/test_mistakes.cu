@@ -223,14 +223,15 @@ static cudaError_t useless_array(spipe_failure_t *f) {
 
 static cudaError_t partly_pinned(spipe_failure_t *f) {
     spipe_desc_t d = good();
-    float *pinned;
+    float *pinned, *room;
     cudaError_t e;
     SPIPE_CHECK(spipe_pinned_alloc((void **)&pinned, sizeof x));
     d.buffers[0].host = pinned;
     d.count = 1 << 20; /* where the array has a thousand */
-    d.buffers[1].host = malloc(d.count * sizeof(float));
+    room = (float *)malloc(2 * d.count * sizeof(float));
+    d.buffers[1].host = room + d.count; /* not within a million elements of the pinned array */
     e = run(&d, f);
-    free(d.buffers[1].host);
+    free(room);
     SPIPE_CHECK(spipe_pinned_free(pinned));
     return e;
 }

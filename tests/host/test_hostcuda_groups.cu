@@ -121,6 +121,9 @@ static void test_asserts() {
     cudaLaunchKernelEx(&c, must_be_less, done, 64);
     tap_ok(cudaDeviceSynchronize() == cudaSuccess && *done == 64,
            "an assert that holds does nothing");
+#ifndef __GLIBC__
+    tap_skip("one that fails ends the kernel, not the program", "it needs glibc's assert");
+#else
     cudaLaunchKernelEx(&c, must_be_less, done, 40);
     tap_ok(cudaDeviceSynchronize() == cudaErrorAssert,
            "one that fails ends the kernel, not the program");
@@ -129,6 +132,7 @@ static void test_asserts() {
     tap_ok(cudaGetLastError() == cudaErrorAssert && cudaGetLastError() == cudaErrorAssert,
            "the error stays");
     cudaDeviceReset();
+#endif
     cudaLaunchKernelEx(&c, trapped);
     tap_ok(cudaDeviceSynchronize() == cudaErrorLaunchFailure,
            "__trap: an unspecified launch failure");
