@@ -4,9 +4,9 @@
 #include <string.h>
 
 /* The library's allocations, counted; the one whose turn it is fails. */
-static long due, made;
+static long due, num_made;
 
-static int fails(void) { return ++made == due; }
+static int fails(void) { return ++num_made == due; }
 
 static void *short_malloc(size_t bytes) { return fails() ? NULL : malloc(bytes); }
 
@@ -147,9 +147,9 @@ static void test(const char *name, cudaError_t (*work)(void)) {
     for (;; ++k) {
         const int alive = hostcuda_leaks(NULL);
         due = k;
-        made = 0;
+        num_made = 0;
         const cudaError_t e = work();
-        if (made < k) { /* there was no k-th */
+        if (num_made < k) { /* there was no k-th */
             wrong += e != cudaSuccess;
             break;
         }
