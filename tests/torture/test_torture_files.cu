@@ -297,8 +297,8 @@ static void check_failure(scene_t *s, cudaError_t e, const spipe_file_t *out,
     const char *why = "it became shorter while it was read";
     char text[400];
     if (s->kind != CUT) why = strerror(sys->bad_errno[writing]);
-    /* Of several GPUs the one is told that failed first, of chunks with a halo the first that failed:
-       where that is the byte is another read's. */
+    /* Of several GPUs the one is told that failed first; of two chunks that both need the byte,
+       because of a halo, the first one's read. */
     const int shared = s->devices || s->before + s->after > 0;
     const size_t told = shared ? told_byte(f->message) : sys->least.load();
     if (!told_fits(s, told, f->chunk)) complain(s, "byte %zu: %s", told, f->message);
