@@ -3285,6 +3285,7 @@ typedef struct spipe_priv_engines {
     double in, out; /* copy engines, both busy */
     double alone;   /* both together, one after the other: the first copy in, the last out */
     double kernel;
+    double launches;    /* what those of all chunks of a batch add to a chain of engines */
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
     double issue;       /* the calling thread */
@@ -3380,10 +3381,10 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
 }
 
 /* One batch's time through all engines, with so many seconds of its copies. */
-SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                          const spipe_priv_engines_t *e, double copies) {
+SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_engines_t *e,
+                                          double copies) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
-    return e->fill + copies + e->kernel + c->launch_s * w->num_stages + e->drain + links - e->saved;
+    return e->fill + copies + e->kernel + e->launches + e->drain + links - e->saved;
 }
 
 SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
@@ -3396,19 +3397,20 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     double limit; /* one batch through all engines, in a long run: threads are awake */
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
-    e.kernel = w->kernel_s / n + 0.5 * c->launch_s * w->num_stages; /* two kernel streams */
+    e.launches = c->launch_s * w->num_stages * spipe_priv_real(y->batch);
+    e.kernel = w->kernel_s / n + 0.5 * e.launches; /* two kernel streams */
     e.issue = c->call_s *
               (y->replay ? 1.0 : calls + spipe_priv_real((y->batch - 1) * (size_t)w->num_stages));
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
     e.busiest = spipe_priv_max(e.busiest, e.staging);
-    limit = spipe_priv_latency(c, w, &e, e.in + e.out) + e.saved - e.wakes;
+    limit = spipe_priv_latency(c, &e, e.in + e.out) + e.saved - e.wakes;
     if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
     if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
         limit += c->wake_s * spipe_priv_real(y->fill_threads + y->drain_threads);
     }
     e.slots = spipe_priv_max(e.busiest, limit / spipe_priv_real(y->depth));
-    if (y->schedule == SPIPE_SERIAL) e.slots = spipe_priv_latency(c, w, &e, e.alone);
+    if (y->schedule == SPIPE_SERIAL) e.slots = spipe_priv_latency(c, &e, e.alone);
     return e;
 }
 
@@ -3479,7 +3481,7 @@ SPIPE_PRIV_OFTEN double spipe_priv_predict(const spipe_costs_t *c, const spipe_p
     }
     if (direct || y->pageable_slots) return spipe_priv_predict_direct(c, w, y);
     e = spipe_priv_engines_of(c, w, y);
-    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, w, &e, e.alone) +
+    return spipe_priv_setup(c, w, y) + spipe_priv_latency(c, &e, e.alone) +
            (at_once - 1.0) * e.busiest + (n - at_once) * e.slots;
 }
 
@@ -3941,7 +3943,7 @@ SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spip
     rest = spipe_priv_real(w->count) - spipe_priv_real(y.chunk);
     rest *= spipe_priv_max(w->in / p->costs->link_in, w->out / p->costs->link_out);
     if (!(w->flags & SPIPE_PRIV_PAID)) rest -= SPIPE_PRIV_ONE_BATCH * p->costs->setup_s;
-    return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, w, &e, e.alone) + rest;
+    return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, &e, e.alone) + rest;
 }
 
 /* Considers rings with a way to stage unless the least that they can take is longer than the best

@@ -14,8 +14,8 @@
                   urgent  p50 0.503 ms, p95 0.637, p99 0.844
                   others  p50 1.103 ms, p95 2.309, p99 2.447
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.288 ms, p95 0.621, p99 0.661
-                  others  p50 0.375 ms, p95 0.668, p99 0.668
+                  urgent  p50 0.250 ms, p95 0.523, p99 0.639
+                  others  p50 0.401 ms, p95 0.610, p99 0.663
                 at most 2176 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "ex_common.h"

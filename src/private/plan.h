@@ -30,7 +30,7 @@ SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spip
     rest = spipe_priv_real(w->count) - spipe_priv_real(y.chunk);
     rest *= spipe_priv_max(w->in / p->costs->link_in, w->out / p->costs->link_out);
     if (!(w->flags & SPIPE_PRIV_PAID)) rest -= SPIPE_PRIV_ONE_BATCH * p->costs->setup_s;
-    return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, w, &e, e.alone) + rest;
+    return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, &e, e.alone) + rest;
 }
 
 /* Considers rings with a way to stage unless the least that they can take is longer than the best
