@@ -947,8 +947,8 @@ typedef struct spipe_run_plan {
     int pageable_slots;      /* 1 = the slots of sources and sinks are in pageable memory */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */
-    double kernel_ms;        /* of all kernels together: assumed, or at most */
-    int kernel_known;        /* 1 = an earlier run left them no more than kernel_ms */
+    double kernel_ms;        /* of all kernels: assumed, or the most they can take */
+    int kernel_known;        /* 1 = an earlier run showed that they take no more */
     int num_candidates;      /* ways that were compared */
     const char *why_chunk;   /* constant sentences */
     const char *why_schedule;
@@ -2632,8 +2632,8 @@ enum {
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
-    SPIPE_PRIV_SMALL_REST = 8,          /* a ring's last huge page, if less than one part of so many
-                                           is needed, is pages of 4 KiB */
+    SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
+                                           part of so many of its last huge page */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
     SPIPE_PRIV_ARENA_SLACK =
@@ -3604,9 +3604,9 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only, or
-   all but one that read a file, say, which no table tells the time of. The others are left to the
-   calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
+   The others are left to the calling thread and the stages. Positioned sources may have all CPUs
+   but one: the table of costs does not know how fast they are. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
@@ -7588,9 +7588,9 @@ SPIPE_PRIV_RARE int spipe_priv_of_capture(cudaError_t e) {
     return e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread;
 }
 
-/* Whether a stage failed because its stream is captured: e is what it returned, left what it left
-   behind in CUDA, captured how the capture ended. Where CUDA has an error, that one tells: a wrong
-   launch is the stage's own, though it breaks the capture, too. */
+/* Whether a stage failed because its stream is captured. e: what the stage returned; left: CUDA's
+   last error after it; captured: what cudaStreamEndCapture returned. CUDA's last error decides if
+   there is one: a wrong launch is the stage's own error, although it breaks the capture, too. */
 SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t left,
                                                cudaError_t captured) {
     if (left != cudaSuccess) return spipe_priv_of_capture(left);
@@ -9646,7 +9646,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     return NULL;
 }
 
-/* Starts one, without the lock: that takes as long as hundreds of calls that only need the lock. */
+/* Starts a thread. Called without the lock, as starting takes long and other runs need the lock. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
     if (!t) return NULL;

@@ -199,9 +199,9 @@ SPIPE_PRIV_RARE int spipe_priv_of_capture(cudaError_t e) {
     return e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread;
 }
 
-/* Whether a stage failed because its stream is captured: e is what it returned, left what it left
-   behind in CUDA, captured how the capture ended. Where CUDA has an error, that one tells: a wrong
-   launch is the stage's own, though it breaks the capture, too. */
+/* Whether a stage failed because its stream is captured. e: what the stage returned; left: CUDA's
+   last error after it; captured: what cudaStreamEndCapture returned. CUDA's last error decides if
+   there is one: a wrong launch is the stage's own error, although it breaks the capture, too. */
 SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t left,
                                                cudaError_t captured) {
     if (left != cudaSuccess) return spipe_priv_of_capture(left);

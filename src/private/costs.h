@@ -104,8 +104,8 @@ enum {
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
-    SPIPE_PRIV_SMALL_REST = 8,          /* a ring's last huge page, if less than one part of so many
-                                           is needed, is pages of 4 KiB */
+    SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
+                                           part of so many of its last huge page */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
     SPIPE_PRIV_ARENA_SLACK =

@@ -71,7 +71,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     return NULL;
 }
 
-/* Starts one, without the lock: that takes as long as hundreds of calls that only need the lock. */
+/* Starts a thread. Called without the lock, as starting takes long and other runs need the lock. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
     if (!t) return NULL;

@@ -80,9 +80,9 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
 }
 
-/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only, or
-   all but one that read a file, say, which no table tells the time of. The others are left to the
-   calling thread and the stages. */
+/* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
+   The others are left to the calling thread and the stages. Positioned sources may have all CPUs
+   but one: the table of costs does not know how fast they are. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;

@@ -14,8 +14,8 @@ typedef struct spipe_run_plan {
     int pageable_slots;      /* 1 = the slots of sources and sinks are in pageable memory */
     int replay;              /* 1 = the run is replayed as a CUDA graph */
     double predicted_ms;     /* by the law, set-up included for a one-shot run */
-    double kernel_ms;        /* of all kernels together: assumed, or at most */
-    int kernel_known;        /* 1 = an earlier run left them no more than kernel_ms */
+    double kernel_ms;        /* of all kernels: assumed, or the most they can take */
+    int kernel_known;        /* 1 = an earlier run showed that they take no more */
     int num_candidates;      /* ways that were compared */
     const char *why_chunk;   /* constant sentences */
     const char *why_schedule;
