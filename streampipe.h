@@ -5136,6 +5136,15 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
     return spipe_priv_position(p, batch) * p->plan.batch;
 }
 
+/* Chunks in so many batches; where there are several in one, the total is known. */
+SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
+    const size_t n = batches * p->plan.batch;
+    size_t all;
+    if (p->plan.batch == 1) return batches;
+    all = p->run.total / p->plan.chunk + (p->run.total % p->plan.chunk != 0);
+    return n < all ? n : all;
+}
+
 /* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
    and a later one may still be at an earlier batch. note: of a function of the user's, or NULL. The
    batches before one that such a function failed at are brought to their end, and of several that
@@ -5209,13 +5218,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
     const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
-    const size_t after = batch + 2 * p->plan.depth;
-    if (!p->run.positions) batch = (after < end ? after : end) - 1;
+    size_t after = batch + 2 * p->plan.depth;
+    if (after > end) after = end;
+    if (p->run.positions) after = spipe_priv_position(p, batch) + 1;
     return spipe_priv_fail(p, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
-                           spipe_priv_chunk_index(p, first),
-                           spipe_priv_chunk_index(p, batch) + p->plan.batch - 1,
+                           spipe_priv_chunk_index(p, first), spipe_priv_chunks(p, after) - 1,
                            cudaGetErrorString(e));
 }
 
@@ -6334,13 +6343,16 @@ SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 
-/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
+/* 1 = what goes before an event of batch number *polled has ended; -1 = with an error, and so has
+   the run. That number is read again for the error: while a thread that asks is held up, others go
+   on, and CUDA returns an error of the GPU for any event. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
-                                          size_t batch) {
+                                          const size_t *polled) {
     const cudaError_t e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
+    (void)spipe_priv_check_step(p, e, -1, spipe_priv_locked_get(p, polled),
+                                "a stage or copy (a checked run tells which)");
     return -1;
 }
 
@@ -6383,7 +6395,7 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= spipe_priv_locked_get(p, issued)) return 0;
     if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
-    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, batch) == 0) return 0;
+    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
     spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }
@@ -7150,7 +7162,7 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
         return spipe_priv_locked_get(p, &slot->whole) > batch;
     }
-    return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
+    return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
 /* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
@@ -7243,14 +7255,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
     return spipe_priv_fail_between(p, e, p->run.at.issued_out);
-}
-
-/* Chunks in so many batches. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
-    const size_t chunk = p->plan.chunk;
-    const size_t all = p->run.total / chunk + (p->run.total % chunk != 0);
-    if (p->plan.batch > 1 && batches * p->plan.batch > all) return all;
-    return batches * p->plan.batch;
 }
 
 /* The events of a checkpoint; there are as many checkpoints at once as there are events for. */

@@ -11,6 +11,15 @@ SPIPE_API size_t spipe_priv_chunk_index(const spipe_priv_pipeline_t *p, size_t b
     return spipe_priv_position(p, batch) * p->plan.batch;
 }
 
+/* Chunks in so many batches; where there are several in one, the total is known. */
+SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
+    const size_t n = batches * p->plan.batch;
+    size_t all;
+    if (p->plan.batch == 1) return batches;
+    all = p->run.total / p->plan.chunk + (p->run.total % p->plan.chunk != 0);
+    return n < all ? n : all;
+}
+
 /* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
    and a later one may still be at an earlier batch. note: of a function of the user's, or NULL. The
    batches before one that such a function failed at are brought to their end, and of several that
@@ -84,13 +93,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
     const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
-    const size_t after = batch + 2 * p->plan.depth;
-    if (!p->run.positions) batch = (after < end ? after : end) - 1;
+    size_t after = batch + 2 * p->plan.depth;
+    if (after > end) after = end;
+    if (p->run.positions) after = spipe_priv_position(p, batch) + 1;
     return spipe_priv_fail(p, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
-                           spipe_priv_chunk_index(p, first),
-                           spipe_priv_chunk_index(p, batch) + p->plan.batch - 1,
+                           spipe_priv_chunk_index(p, first), spipe_priv_chunks(p, after) - 1,
                            cudaGetErrorString(e));
 }
 

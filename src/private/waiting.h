@@ -10,7 +10,7 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
         return spipe_priv_locked_get(p, &slot->whole) > batch;
     }
-    return spipe_priv_poll_event(p, slot->out_done, batch) > 0;
+    return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
 /* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
@@ -103,14 +103,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
     return spipe_priv_fail_between(p, e, p->run.at.issued_out);
-}
-
-/* Chunks in so many batches. */
-SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t batches) {
-    const size_t chunk = p->plan.chunk;
-    const size_t all = p->run.total / chunk + (p->run.total % chunk != 0);
-    if (p->plan.batch > 1 && batches * p->plan.batch > all) return all;
-    return batches * p->plan.batch;
 }
 
 /* The events of a checkpoint; there are as many checkpoints at once as there are events for. */

@@ -39,13 +39,16 @@ SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 
-/* 1 = what goes before an event of a batch has ended; -1 = with an error, and so has the run. */
+/* 1 = what goes before an event of batch number *polled has ended; -1 = with an error, and so has
+   the run. That number is read again for the error: while a thread that asks is held up, others go
+   on, and CUDA returns an error of the GPU for any event. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
-                                          size_t batch) {
+                                          const size_t *polled) {
     const cudaError_t e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, batch, "a stage or copy (a checked run tells which)");
+    (void)spipe_priv_check_step(p, e, -1, spipe_priv_locked_get(p, polled),
+                                "a stage or copy (a checked run tells which)");
     return -1;
 }
 
@@ -88,7 +91,7 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= spipe_priv_locked_get(p, issued)) return 0;
     if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
-    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, batch) == 0) return 0;
+    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
     spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }

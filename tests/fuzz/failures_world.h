@@ -59,6 +59,42 @@ typedef struct fails_world {
         }                                                                                          \
     } while (0)
 
+/* ---- threads that are held up -------------------------------------------------------------- */
+enum {
+    FAILS_HELD_EVERY = 64, /* questions, of which one is held up */
+    FAILS_HELD = 6,        /* at most so many in a run */
+    FAILS_HELD_NAPS = 100, /* of 0.2 ms, at most, until the flag is raised */
+    FAILS_HELD_ASKS = 1000
+};
+
+static struct {
+    const int *flag; /* of the run that may fail; NULL = nobody is held up */
+    unsigned asked, from;
+} fails_held;
+
+static inline void fails_nap(void) {
+    const struct timespec pause = {0, 200000};
+    nanosleep(&pause, NULL);
+}
+
+/* A thread that is about to ask is held up until the error is there, and may be the first to meet
+   it. */
+static inline cudaError_t fails_query(cudaEvent_t event) {
+    const int *flag = __atomic_load_n(&fails_held.flag, __ATOMIC_SEQ_CST);
+    const unsigned n = __atomic_fetch_add(&fails_held.asked, 1, __ATOMIC_SEQ_CST);
+    cudaError_t e = cudaSuccess;
+    int i;
+    if (!flag || n % FAILS_HELD_EVERY != fails_held.from || n / FAILS_HELD_EVERY >= FAILS_HELD) {
+        return cudaEventQuery(event);
+    }
+    for (i = 0; i < FAILS_HELD_NAPS && !__atomic_load_n(flag, __ATOMIC_SEQ_CST); ++i) fails_nap();
+    for (i = 0; i < FAILS_HELD_ASKS && (e == cudaSuccess || e == cudaErrorNotReady); ++i) {
+        if (e == cudaErrorNotReady) (void)cudaGetLastError(); /* only the last answer stays */
+        e = cudaEventQuery(event);
+    }
+    return e;
+}
+
 /* ---- the stages ---------------------------------------------------------------------------- */
 /* y = x + z + 1 and also = 3 x, byte by byte; or it fails. */
 static __global__ void fails_kernel(const unsigned char *x, const unsigned char *z,

@@ -61,7 +61,9 @@ static inline void fails_check_range(const fails_world_t *w, const spipe_failure
                                      int settled) {
     const fails_scene_t *s = &w->s;
     const size_t begun = (w->begun + w->r.batch - 1) / w->r.batch,
-                 ahead = begun + (2 + (size_t)w->r.breadth) * w->r.depth;
+                 ahead = begun + (2 + (size_t)w->r.breadth) * w->r.depth,
+                 group = w->r.bad / w->r.depth * w->r.depth,
+                 copied = w->r.breadth ? group + w->r.depth - 1 : w->r.bad; /* in, so far */
     const char *range = strstr(f->message, "in one of the chunks ");
     size_t from = SIZE_MAX, to = 0;
     FAILS_CHECK(w, range && sscanf(range, "in one of the chunks %zu to %zu", &from, &to) == 2,
@@ -78,7 +80,7 @@ static inline void fails_check_range(const fails_world_t *w, const spipe_failure
     FAILS_CHECK(w, s->open_ended || to < s->num_chunks, "of %zu chunks: %s", s->num_chunks,
                 f->message);
     if (!s->prompt || s->open_ended) return;
-    FAILS_CHECK(w, to + 1 <= fails_chunks(w, w->r.bad + 2 * w->r.depth), "prompt: %s", f->message);
+    FAILS_CHECK(w, to + 1 <= fails_chunks(w, copied + 2 * w->r.depth), "prompt: %s", f->message);
 }
 
 static inline void fails_check_failed(const fails_world_t *w, cudaError_t e,
@@ -173,11 +175,6 @@ __attribute__((no_sanitize_thread, noinline))
 static size_t
 fails_completed(const spipe_priv_pipeline_t *p) {
     return *(const volatile size_t *)&p->run.at.completed;
-}
-
-static inline void fails_nap(void) {
-    const struct timespec pause = {0, 200000};
-    nanosleep(&pause, NULL);
 }
 
 /* Raises the flag when the host gets no further, and has seen what it can. */
@@ -280,6 +277,9 @@ static inline void fails_run_once(fails_world_t *w, spipe_pipeline_t *p, const s
 #if defined(__HOSTCUDA__)
     hostcuda_set_prompt_errors(w->s.prompt);
 #endif
+    fails_held.asked = 0;
+    fails_held.from = w->s.salt % FAILS_HELD_EVERY;
+    __atomic_store_n(&fails_held.flag, raises && w->s.watched ? &w->flag : NULL, __ATOMIC_SEQ_CST);
     if (raises && pthread_create(&raiser, NULL, fails_raise, w) != 0) exit(99);
     if (!p)
         e = spipe_run(d, &r);
