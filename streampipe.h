@@ -2157,13 +2157,21 @@ struct spipe_priv_pipeline;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
+/* What became of reading the sources for a batch. */
+typedef enum spipe_priv_reading {
+    SPIPE_PRIV_READ_OK,
+    SPIPE_PRIV_NOT_READ,
+    SPIPE_PRIV_READ_FAILED
+} spipe_priv_reading_t;
+
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Takes the place of spipe_run (several GPUs). */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
-    /* Several GPUs: position in the whole of the next batch that this GPU does; with have > 0 the
-       outcome of reading the sources of the newest one (spipe_priv_reading_t). */
-    size_t (*next_batch)(struct spipe_priv_pipeline *p, int have);
+    /* Several GPUs: position in the whole of the next batch that this GPU does. */
+    size_t (*next_batch)(struct spipe_priv_pipeline *p);
+    /* And what became of reading the sources for it. */
+    void (*batch_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
     void *user;
     /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
@@ -6940,18 +6948,12 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
         (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
     }
-    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p, 0);
+    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
     p->run.at.num_positions = batch + 1;
 }
 
-/* What became of reading the sources for a batch, for those who share them. */
-enum {
-    SPIPE_PRIV_READ_OK = 1,
-    SPIPE_PRIV_NOT_READ,
-    SPIPE_PRIV_READ_FAILED
-};
-
-SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source, size_t batch) {
+SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
+                                                             size_t batch) {
     spipe_priv_at_t at;
     if (source < 0) return SPIPE_PRIV_READ_OK;
     if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
@@ -6966,12 +6968,12 @@ SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source
 SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
     const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
-    int outcome;
+    spipe_priv_reading_t outcome;
     if (!shared && source < 0) return;
     spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
     if (shared) spipe_priv_take_position(p, batch);
     outcome = spipe_priv_read_sources(p, source, batch);
-    if (shared) (void)p->request.desc.hooks->next_batch(p, outcome);
+    if (shared) p->request.desc.hooks->batch_read(p, outcome);
     spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
 }
 

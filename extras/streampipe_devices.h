@@ -148,7 +148,18 @@ typedef struct spipe_priv_part {
     int number;
 } spipe_priv_part_t;
 
-/* One GPU of a run. Fields not marked "lock" are used by its own thread only. */
+/* What a member does in its round. All but the saved data is under the lock. */
+typedef struct spipe_priv_team_round {
+    spipe_priv_list_t chunks; /* taken in this round, in order */
+    size_t reported;          /* how many of them its progress callback reported as complete */
+    size_t refused; /* 1 + the chunk that could not be given to its sink any more; 0 = none */
+    int closed;     /* 1 = it gets no more chunks */
+    int reading;    /* 1 = it is reading the sources */
+    spipe_priv_saved_t *saved; /* source data of the chunk being read; NULL = ask the sources */
+    size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
+} spipe_priv_team_round_t;
+
+/* One GPU of a run. Members not marked "lock" are used by its own thread only. */
 typedef struct spipe_priv_member {
     struct spipe_priv_team *team;
     int place, device;
@@ -156,53 +167,91 @@ typedef struct spipe_priv_member {
     spipe_priv_hooks_t hooks;
     spipe_priv_pipeline_t *p;
     spipe_report_t report;
-    spipe_priv_list_t chunks; /* lock; the chunks taken in this round, in order */
-    size_t done;              /* lock; chunks completed in earlier rounds, */
-    size_t reported;          /* lock; and in this one, as reported by its progress callback */
-    int closed, reading, running, failed; /* lock */
-    size_t refused; /* lock; 1 + the chunk that could not be given to its sink any more; 0 = none */
+    spipe_priv_team_round_t round;
+    size_t done;         /* lock; chunks completed in earlier rounds */
+    int running, failed; /* lock */
+    int arrived;         /* lock; its set-up has failed, or knows what memory it wants */
     size_t bytes_in, bytes_out;
-    spipe_priv_saved_t *saved; /* source data of the chunk being read; NULL = ask the sources */
-    size_t saved_at[SPIPE_MAX_BUFFERS]; /* elements of it read so far */
     spipe_priv_part_t parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     void *copies[SPIPE_MAX_BUFFERS]; /* its copies of downloaded resident buffers */
     spipe_resources_t *resources;    /* of its device, or NULL */
-    int arrived; /* lock; its set-up has failed, or knows what memory it wants */
 } spipe_priv_member_t;
+
+/* The chunks of the whole, and who may still have them. */
+typedef struct spipe_priv_dealt {
+    size_t elems;               /* elements per chunk */
+    size_t next;                /* the next chunk that nobody has had */
+    size_t num;                 /* SIZE_MAX = not known yet */
+    size_t first_lost;          /* the first chunk that could not be returned; SIZE_MAX = none */
+    spipe_priv_list_t returned; /* chunks taken but not completed, to be done by another GPU */
+} spipe_priv_dealt_t;
+
+/* Sources, which are read once, and sinks, which are called in order. */
+typedef struct spipe_priv_in_turn {
+    int has_source, has_sink;
+    int reading;                    /* 1 = a member is reading the sources */
+    size_t total;                   /* elements that the sources gave, once they have ended */
+    spipe_priv_saved_t *saved;      /* source data of returned chunks */
+    size_t sunk[SPIPE_MAX_BUFFERS]; /* the chunk whose turn it is at each sink */
+} spipe_priv_in_turn_t;
+
+/* How many members there are, and how far they have come. */
+typedef struct spipe_priv_counts {
+    int expected; /* that have a thread */
+    int arrived;  /* that know what memory they want, or want none */
+    int ready;    /* that are set up, or have failed to be */
+    int running;  /* that are in a round */
+    int alive;    /* that have not failed */
+} spipe_priv_counts_t;
+
+/* Why members get no more chunks. */
+typedef struct spipe_priv_ending {
+    int may_retry; /* 1 = another GPU may do the chunks of one that failed */
+    int halted;    /* 1 = none in this round, because sinks need a returned one */
+    int closed;    /* 1 = none are given out any more */
+    int stopped;   /* 1 = the progress callback stopped the run */
+    int over;      /* 1 = a chunk is lost, so the run fails */
+} spipe_priv_ending_t;
+
+/* The memory of resources, which is taken for all members at once. */
+typedef struct spipe_priv_gathering {
+    spipe_priv_pipeline_t *parts[SPIPE_MAX_DEVICES]; /* that want some */
+    int num_parts;
+    int taking, taken;   /* a member takes it for all of them; it has done so */
+    cudaError_t without; /* why there was none */
+    size_t beside;       /* runs that were under way on the same resources */
+} spipe_priv_gathering_t;
+
+/* Downloaded resident buffers, combined. */
+typedef struct spipe_priv_reduced {
+    int any;                     /* 1 = there are some */
+    int merged;                  /* 1 = a round's values have been added */
+    void *at[SPIPE_MAX_BUFFERS]; /* NULL = the buffer is none of these */
+} spipe_priv_reduced_t;
+
+/* How the run went. */
+typedef struct spipe_priv_outcome {
+    double began, wall_ms, setup_ms;
+    spipe_failure_t failure; /* the first one */
+    spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
+    void *thrown;            /* a C++ exception of the user's, or NULL */
+} spipe_priv_outcome_t;
 
 /* What the GPUs of a run share. Everything that changes during the run is under the lock. */
 typedef struct spipe_priv_team {
     spipe_desc_t d;
     spipe_priv_sync_t *sync;
-    int num, num_expected, num_ready, num_running, num_alive;
-    size_t chunk_elems;         /* elements per chunk */
-    size_t next;                /* the next chunk that nobody has had */
-    size_t num_chunks;          /* SIZE_MAX = not known yet */
-    spipe_priv_list_t returned; /* chunks taken but not completed, to be done by another GPU */
-    spipe_priv_saved_t *saved;  /* their source data */
-    size_t first_lost;          /* the first chunk that could not be returned; SIZE_MAX = none */
-    size_t total;               /* elements that the sources gave, once they have ended */
-    int has_source, has_sink, reduces;
-    int may_retry;                   /* 1 = another GPU may do the chunks of one that failed */
-    int closed;                      /* 1 = no more chunks are given out */
-    int stopped;                     /* 1 = the progress callback stopped the run */
-    int halted;                      /* 1 = none in this round, because sinks need a returned one */
-    int over;                        /* 1 = a chunk is lost, so the run fails */
-    int reading;                     /* 1 = a member is reading the sources */
-    size_t sunk[SPIPE_MAX_BUFFERS];  /* the chunk whose turn it is at each sink */
-    void *merged[SPIPE_MAX_BUFFERS]; /* resident buffers combined so far */
-    int has_merged, pinned[SPIPE_MAX_BUFFERS];
-    double began, wall_ms, setup_ms;
+    int num;
+    spipe_priv_dealt_t chunks;
+    spipe_priv_in_turn_t in_turn;
+    spipe_priv_counts_t counts;
+    spipe_priv_ending_t ending;
+    spipe_priv_gathering_t memory;
+    spipe_priv_reduced_t reduced;
+    spipe_priv_outcome_t outcome;
+    int pinned[SPIPE_MAX_BUFFERS]; /* 1 = the run has pinned this array */
     const char *why_chunk;
-    spipe_failure_t failure; /* the first one */
-    spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
-    spipe_priv_pipeline_t *parts[SPIPE_MAX_DEVICES]; /* that want memory of resources; */
-    int num_parts, num_arrived;                      /* of the members that arrived */
-    int gathering, gathered; /* a member takes the memory for all of them; it has done so */
-    cudaError_t without;     /* why there was none */
-    uintptr_t starter;       /* the thread that called spipe_run */
-    size_t beside;           /* runs that were under way on the same resources */
-    void *thrown;            /* a C++ exception of the user's, or NULL */
+    uintptr_t starter; /* the thread that called spipe_run */
     spipe_priv_member_t members[SPIPE_MAX_DEVICES];
 } spipe_priv_team_t;
 
@@ -221,28 +270,28 @@ SPIPE_API int spipe_priv_list_add(spipe_priv_list_t *l, size_t chunk) {
 
 /* Keeps the first failure; under the lock. */
 SPIPE_API void spipe_priv_team_fail(spipe_priv_team_t *t, int device, const spipe_failure_t *f) {
-    if (t->failure.error != cudaSuccess) return;
-    t->failure = *f;
-    (void)snprintf(t->failure.message, sizeof t->failure.message, "device %d: %.300s", device,
-                   f->message);
-    spipe_priv_make_printable(t->failure.message); /* it may be cut within a character */
+    if (t->outcome.failure.error != cudaSuccess) return;
+    t->outcome.failure = *f;
+    (void)snprintf(t->outcome.failure.message, sizeof t->outcome.failure.message,
+                   "device %d: %.300s", device, f->message);
+    spipe_priv_make_printable(t->outcome.failure.message); /* it may be cut within a character */
 }
 
 /* A chunk that cannot be returned for lack of memory is lost, so the run fails there. */
 SPIPE_API void spipe_priv_team_no_memory(spipe_priv_team_t *t, int device, size_t chunk) {
     spipe_failure_t f;
-    if (chunk < t->first_lost) t->first_lost = chunk;
+    if (chunk < t->chunks.first_lost) t->chunks.first_lost = chunk;
     (void)spipe_priv_refuse(&f, cudaErrorMemoryAllocation, "no memory to keep a chunk for others");
     spipe_priv_team_fail(t, device, &f);
-    t->closed = 1;
-    t->over = 1;
+    t->ending.closed = 1;
+    t->ending.over = 1;
     spipe_priv_wake(t->sync);
 }
 
 /* ---- 1 devices: source data that was read once and is needed again -------------------------- */
 /* Takes the saved source data of a chunk; NULL = there is none. Under the lock. */
 SPIPE_API spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t chunk) {
-    spipe_priv_saved_t **at = &t->saved;
+    spipe_priv_saved_t **at = &t->in_turn.saved;
     spipe_priv_saved_t *g;
     while (*at && (*at)->chunk != chunk) at = &(*at)->next;
     g = *at;
@@ -251,8 +300,8 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_take(spipe_priv_team_t *t, size_t
 }
 
 SPIPE_API void spipe_priv_saved_put(spipe_priv_team_t *t, spipe_priv_saved_t *g) {
-    g->next = t->saved;
-    t->saved = g;
+    g->next = t->in_turn.saved;
+    t->in_turn.saved = g;
 }
 
 /* Copies the source data of a batch from its slot; NULL = no memory. */
@@ -288,14 +337,14 @@ SPIPE_API spipe_priv_saved_t *spipe_priv_saved_new(spipe_priv_pipeline_t *p, siz
 SPIPE_API size_t spipe_priv_saved_keep(spipe_priv_team_t *t, spipe_priv_member_t *m,
                                        size_t completed) {
     size_t k;
-    if (!t->has_source || t->over || m->chunks.num == 0) return completed;
+    if (!t->in_turn.has_source || t->ending.over || m->round.chunks.num == 0) return completed;
     if (completed < m->p->run.at.polled_in) completed = m->p->run.at.polled_in;
-    for (k = completed; k < m->chunks.num; ++k) {
+    for (k = completed; k < m->round.chunks.num; ++k) {
         spipe_priv_saved_t *g = spipe_priv_saved_new(m->p, k);
         if (g)
             spipe_priv_saved_put(t, g);
         else
-            spipe_priv_team_no_memory(t, m->device, m->chunks.at[k]);
+            spipe_priv_team_no_memory(t, m->device, m->round.chunks.at[k]);
     }
     return completed;
 }
@@ -306,8 +355,8 @@ SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     const int i = part->number;
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[i];
-    const spipe_priv_saved_t *g = part->member->saved;
-    size_t *at = &part->member->saved_at[i];
+    const spipe_priv_saved_t *g = part->member->round.saved;
+    size_t *at = &part->member->round.saved_at[i];
     if (!g) return b->source(dst, max_count, count, b->user); /* what it throws passes here */
     *count = g->count - *at < max_count ? g->count - *at : max_count;
     memcpy(dst, g->at[i] + *at * spipe_priv_given_bytes(b), *count * spipe_priv_given_bytes(b));
@@ -320,83 +369,92 @@ SPIPE_API cudaError_t spipe_priv_team_source(void *dst, size_t max_count, size_t
    otherwise a chunk could wait for one that its own GPU has queued behind it. Under the lock. */
 SPIPE_API size_t spipe_priv_team_next_chunk(spipe_priv_team_t *t, spipe_priv_member_t *m) {
     size_t chunk = SPIPE_AUTO;
-    if (m->closed || t->closed || t->halted) return chunk;
-    if (t->returned.num == 0 && t->next >= t->num_chunks) return chunk;
-    chunk = t->returned.num > 0 ? t->returned.at[--t->returned.num] : t->next++;
-    if (!spipe_priv_list_add(&m->chunks, chunk)) {
+    if (m->round.closed || t->ending.closed || t->ending.halted) return chunk;
+    if (t->chunks.returned.num == 0 && t->chunks.next >= t->chunks.num) return chunk;
+    chunk = t->chunks.returned.num > 0 ? t->chunks.returned.at[--t->chunks.returned.num]
+                                       : t->chunks.next++;
+    if (!spipe_priv_list_add(&m->round.chunks, chunk)) {
         spipe_priv_team_no_memory(t, m->device, chunk);
         return SPIPE_AUTO;
     }
-    m->saved = spipe_priv_saved_take(t, chunk);
-    memset(m->saved_at, 0, sizeof m->saved_at);
+    m->round.saved = spipe_priv_saved_take(t, chunk);
+    memset(m->round.saved_at, 0, sizeof m->round.saved_at);
     return chunk;
 }
 
-/* The sources of a member's newest chunk have been read (have = 1), were not read (2), or failed
-   (3). A chunk that was not read, or lies beyond the end, is given back. Under the lock. */
+/* The sources were read for a member's newest chunk, or were not. A chunk that was not read, or
+   lies beyond the end, is given back. Under the lock. */
 SPIPE_API void spipe_priv_team_sources_read(spipe_priv_team_t *t, spipe_priv_member_t *m,
-                                            int have) {
+                                            spipe_priv_reading_t outcome) {
     spipe_priv_pipeline_t *p = m->p;
-    const size_t chunk = m->chunks.at[m->chunks.num - 1];
-    const int none = have == 1 && spipe_priv_count_of(p, p->run.at.num_positions - 1) == 0;
+    const size_t chunk = m->round.chunks.at[m->round.chunks.num - 1];
+    const int read = outcome == SPIPE_PRIV_READ_OK, not_read = outcome == SPIPE_PRIV_NOT_READ;
+    const int none = read && spipe_priv_count_of(p, p->run.at.num_positions - 1) == 0;
     int i;
     int ended = 0;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= have == 1 && p->run.sources[i].ended;
-    if (have == 3) t->may_retry = 0; /* a source is not called again after it failed */
-    t->closed |= have == 3;
-    if (ended) t->num_chunks = chunk + !none;
-    if (ended) t->total = spipe_priv_total(p);
-    if (have == 2 || none) {
-        m->closed = 1;
-        --m->chunks.num;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) ended |= read && p->run.sources[i].ended;
+    if (outcome == SPIPE_PRIV_READ_FAILED) {
+        t->ending.may_retry = 0; /* a source is not called again after it failed */
+        t->ending.closed = 1;
     }
-    if (none) --t->next;
+    if (ended) t->chunks.num = chunk + !none;
+    if (ended) t->in_turn.total = spipe_priv_total(p);
+    if (not_read || none) {
+        m->round.closed = 1;
+        --m->round.chunks.num;
+    }
+    if (none) --t->chunks.next;
     /* It will be the next chunk that is given out, so sources are still read in order. */
-    if (have == 2 && !spipe_priv_list_add(&t->returned, chunk)) {
+    if (not_read && !spipe_priv_list_add(&t->chunks.returned, chunk)) {
         spipe_priv_team_no_memory(t, m->device, chunk);
     }
-    if (m->saved && have == 2)
-        spipe_priv_saved_put(t, m->saved);
+    if (m->round.saved && not_read)
+        spipe_priv_saved_put(t, m->round.saved);
     else
-        free(m->saved);
-    m->saved = NULL;
+        free(m->round.saved);
+    m->round.saved = NULL;
 }
 
-/* Called by a member's pipeline in the order of its batches. have = 0: returns the index of its
-   next chunk. have > 0: the sources of that chunk have been read; only one GPU reads at a time. */
-SPIPE_API size_t spipe_priv_team_claim(spipe_priv_pipeline_t *p, int have) {
+/* Called by a member's pipeline in the order of its batches: the index of its next chunk, or
+   SPIPE_AUTO. Where there are sources, only one GPU at a time reads them. */
+SPIPE_API size_t spipe_priv_team_next_batch(spipe_priv_pipeline_t *p) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
-    size_t chunk = SPIPE_AUTO;
-    if (have) {
-        if (!m->reading) return 0;
-        spipe_priv_lock(t->sync);
-        spipe_priv_team_sources_read(t, m, have);
-        m->reading = 0;
-        t->reading = 0;
-    } else {
-        if (t->d.hooks->turn) t->d.hooks->turn(m->place, 0);
-        spipe_priv_lock(t->sync);
-        while (t->reading) spipe_priv_wait(t->sync);
-        chunk = spipe_priv_team_next_chunk(t, m);
-        m->closed = chunk == SPIPE_AUTO;
-        m->reading = t->has_source && !m->closed;
-        t->reading = m->reading;
-    }
+    size_t chunk;
+    if (t->d.hooks->turn) t->d.hooks->turn(m->place, 0);
+    spipe_priv_lock(t->sync);
+    while (t->in_turn.reading) spipe_priv_wait(t->sync);
+    chunk = spipe_priv_team_next_chunk(t, m);
+    m->round.closed = chunk == SPIPE_AUTO;
+    m->round.reading = t->in_turn.has_source && !m->round.closed;
+    t->in_turn.reading = m->round.reading;
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
-    if (!have && chunk == SPIPE_AUTO && t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
+    if (chunk == SPIPE_AUTO && t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
     return chunk;
+}
+
+/* Called after that, once the sources were read for the chunk or were not. */
+SPIPE_API void spipe_priv_team_batch_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
+    spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
+    spipe_priv_team_t *t = m->team;
+    if (!m->round.reading) return;
+    spipe_priv_lock(t->sync);
+    spipe_priv_team_sources_read(t, m, outcome);
+    m->round.reading = 0;
+    t->in_turn.reading = 0;
+    spipe_priv_wake(t->sync);
+    spipe_priv_unlock(t->sync);
 }
 
 /* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
 /* Whether no GPU will do a chunk in this round: it was returned, or is lost. */
 SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk) {
     size_t k;
-    for (k = 0; t->halted && k < t->returned.num; ++k) {
-        if (t->returned.at[k] == chunk) return 1;
+    for (k = 0; t->ending.halted && k < t->chunks.returned.num; ++k) {
+        if (t->chunks.returned.at[k] == chunk) return 1;
     }
-    return chunk >= t->first_lost;
+    return chunk >= t->chunks.first_lost;
 }
 
 /* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
@@ -408,8 +466,8 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
-    size_t *turn = &t->sunk[part->number];
-    const size_t chunk = first / t->chunk_elems;
+    size_t *turn = &t->in_turn.sunk[part->number];
+    const size_t chunk = first / t->chunks.elems;
     cudaError_t e;
     int mine;
     spipe_priv_lock(t->sync);
@@ -417,16 +475,16 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
         spipe_priv_wait(t->sync);
     }
     mine = *turn == chunk;
-    if (!mine) part->member->refused = chunk + 1;
+    if (!mine) part->member->round.refused = chunk + 1;
     spipe_priv_unlock(t->sync);
     if (!mine) return SPIPE_STOPPED;
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->sink(src, count, first, b->user),
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink(src, count, first, b->user),
                     cudaErrorUnknown);
     spipe_priv_lock(t->sync);
     if (e == cudaSuccess)
         *turn = chunk + 1;
     else
-        t->may_retry = 0; /* a sink is not called twice with one chunk */
+        t->ending.may_retry = 0; /* a sink is not called twice with one chunk */
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
     return e;
@@ -444,7 +502,7 @@ SPIPE_API const char *spipe_priv_team_why(void *user) {
 SPIPE_API cudaError_t spipe_priv_team_part_done(spipe_priv_team_t *t, cudaError_t e) {
     if (e == cudaSuccess) return e;
     spipe_priv_lock(t->sync);
-    t->may_retry = 0;
+    t->ending.may_retry = 0;
     spipe_priv_unlock(t->sync);
     return e;
 }
@@ -455,7 +513,7 @@ SPIPE_API cudaError_t spipe_priv_team_source_at(void *dst, size_t first, size_t 
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->source_at(dst, first, count, b->user),
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->source_at(dst, first, count, b->user),
                     cudaErrorUnknown);
     return spipe_priv_team_part_done(t, e);
 }
@@ -466,8 +524,8 @@ SPIPE_API cudaError_t spipe_priv_team_work(void *dst, const void *tickets, size_
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->work(dst, tickets, first, count, b->user),
-                    cudaErrorUnknown);
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e,
+                    b->work(dst, tickets, first, count, b->user), cudaErrorUnknown);
     return spipe_priv_team_part_done(t, e);
 }
 
@@ -477,7 +535,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink_at(const void *src, size_t first, siz
     spipe_priv_team_t *t = part->member->team;
     const spipe_buffer_desc_t *b = &t->d.buffers[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, NULL, e, b->sink_at(src, first, count, b->user),
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, NULL, e, b->sink_at(src, first, count, b->user),
                     cudaErrorUnknown);
     return spipe_priv_team_part_done(t, e);
 }
@@ -488,7 +546,7 @@ SPIPE_API cudaError_t spipe_priv_team_host_stage(const spipe_chunk_t *c, void *u
     spipe_priv_team_t *t = part->member->team;
     const spipe_stage_desc_t *s = &t->d.stages[part->number];
     cudaError_t e;
-    SPIPE_PRIV_CALL(t->sync, &t->thrown, c->note, e, s->fn(c, s->user), cudaErrorUnknown);
+    SPIPE_PRIV_CALL(t->sync, &t->outcome.thrown, c->note, e, s->fn(c, s->user), cudaErrorUnknown);
     return e;
 }
 
@@ -500,17 +558,18 @@ SPIPE_API int spipe_priv_team_progress(const spipe_progress_t *own, void *user) 
     spipe_progress_t all = *own;
     int i, stop;
     spipe_priv_lock(t->sync);
-    m->reported = own->chunks_done;
+    m->round.reported = own->chunks_done;
     all.chunks_done = 0;
     for (i = 0; i < t->num; ++i) {
-        all.chunks_done += t->members[i].done + t->members[i].reported;
+        all.chunks_done += t->members[i].done + t->members[i].round.reported;
     }
-    all.elements_done = all.chunks_done * t->chunk_elems;
-    if (all.total == 0) all.total = t->total; /* once the sources have ended */
+    all.elements_done = all.chunks_done * t->chunks.elems;
+    if (all.total == 0) all.total = t->in_turn.total; /* once the sources have ended */
     if (all.total > 0 && all.elements_done > all.total) all.elements_done = all.total;
-    all.seconds = spipe_priv_clock() - t->began;
-    SPIPE_PRIV_CALL(NULL, &t->thrown, NULL, stop, t->d.progress(&all, t->d.progress_user), 1);
-    t->closed |= stop != 0;
+    all.seconds = spipe_priv_clock() - t->outcome.began;
+    SPIPE_PRIV_CALL(NULL, &t->outcome.thrown, NULL, stop, t->d.progress(&all, t->d.progress_user),
+                    1);
+    t->ending.closed |= stop != 0;
     spipe_priv_unlock(t->sync);
     return stop;
 }
@@ -524,18 +583,18 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
     int i;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const size_t bytes = t->d.buffers[i].elem_bytes;
-        if (!t->merged[i]) continue;
-        if (t->has_merged) {
-            SPIPE_PRIV_CALL(NULL, &t->thrown, NULL, e,
-                            d->reduce(t->merged[i], m->copies[i], bytes, d->user),
+        if (!t->reduced.at[i]) continue;
+        if (t->reduced.merged) {
+            SPIPE_PRIV_CALL(NULL, &t->outcome.thrown, NULL, e,
+                            d->reduce(t->reduced.at[i], m->copies[i], bytes, d->user),
                             cudaErrorUnknown);
             SPIPE_TRY(e);
         } else {
-            memcpy(t->merged[i], m->copies[i], bytes);
+            memcpy(t->reduced.at[i], m->copies[i], bytes);
         }
         memcpy(m->copies[i], t->d.buffers[i].host, bytes);
     }
-    t->has_merged = 1;
+    t->reduced.merged = 1;
     return cudaSuccess;
 }
 
@@ -562,23 +621,23 @@ SPIPE_API int spipe_priv_descending(const void *a, const void *b) {
 SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_member_t *m,
                                            size_t completed) {
     size_t k;
-    t->num_running -= m->running;
+    t->counts.running -= m->running;
     m->running = 0;
     completed = spipe_priv_saved_keep(t, m, completed);
     m->done += completed;
-    m->reported = 0;
-    for (k = completed; k < m->chunks.num; ++k) {
-        if (!spipe_priv_list_add(&t->returned, m->chunks.at[k])) {
-            spipe_priv_team_no_memory(t, m->device, m->chunks.at[k]);
+    m->round.reported = 0;
+    for (k = completed; k < m->round.chunks.num; ++k) {
+        if (!spipe_priv_list_add(&t->chunks.returned, m->round.chunks.at[k])) {
+            spipe_priv_team_no_memory(t, m->device, m->round.chunks.at[k]);
         }
     }
-    t->halted |= t->has_sink && completed < m->chunks.num;
-    m->chunks.num = 0;
-    if (t->halted && t->num_running == 0) {
-        t->halted = 0;
-        if (t->returned.num > 1) {
-            qsort((void *)t->returned.at, t->returned.num, sizeof *t->returned.at,
-                  spipe_priv_descending);
+    t->ending.halted |= t->in_turn.has_sink && completed < m->round.chunks.num;
+    m->round.chunks.num = 0;
+    if (t->ending.halted && t->counts.running == 0) {
+        t->ending.halted = 0;
+        if (t->chunks.returned.num > 1) {
+            qsort((void *)t->chunks.returned.at, t->chunks.returned.num,
+                  sizeof *t->chunks.returned.at, spipe_priv_descending);
         }
     }
     spipe_priv_wake(t->sync);
@@ -588,7 +647,7 @@ SPIPE_API void spipe_priv_member_end_round(spipe_priv_team_t *t, spipe_priv_memb
    stage may return the same error, so the chunk tells. Under the lock. */
 SPIPE_API int spipe_priv_member_interrupted(const spipe_priv_member_t *m) {
     const spipe_failure_t *f = &m->p->failure;
-    return m->refused > 0 && f->stage < 0 && f->chunk == m->refused - 1;
+    return m->round.refused > 0 && f->stage < 0 && f->chunk == m->round.refused - 1;
 }
 
 /* A GPU has failed or was stopped, and leaves the run. If possible its incomplete chunks are
@@ -598,30 +657,30 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
                                         size_t completed) {
     spipe_priv_team_t *t = m->team;
     const int asked = m->p && m->p->run.stop_asked; /* by the progress callback */
-    const int works = !asked && t->without == cudaSuccess && spipe_priv_still_works();
+    const int works = !asked && t->memory.without == cudaSuccess && spipe_priv_still_works();
     int began, stopped;
     spipe_priv_lock(t->sync);
-    began = m->chunks.num > 0;
+    began = m->round.chunks.num > 0;
     stopped = asked || (m->p && spipe_priv_member_interrupted(m));
-    m->failed = !t->over && !stopped;
-    if (asked && !t->over) {
-        t->stopped = 1;
-        spipe_priv_failure_clear(&t->failure); /* of GPUs whose chunks others did */
+    m->failed = !t->ending.over && !stopped;
+    if (asked && !t->ending.over) {
+        t->ending.stopped = 1;
+        spipe_priv_failure_clear(&t->outcome.failure); /* of GPUs whose chunks others did */
     }
     spipe_priv_team_fail(t, m->device, f);
-    --t->num_alive;
-    if (stopped || !works || t->num_alive == 0 || (began && !t->may_retry)) {
-        t->closed = 1;
-        t->over = 1;
+    --t->counts.alive;
+    if (stopped || !works || t->counts.alive == 0 || (began && !t->ending.may_retry)) {
+        t->ending.closed = 1;
+        t->ending.over = 1;
     }
-    spipe_priv_member_end_round(t, m, t->reduces ? 0 : completed);
+    spipe_priv_member_end_round(t, m, t->reduced.any ? 0 : completed);
     spipe_priv_unlock(t->sync);
     if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
 }
 
 /* Whether there is a chunk to give out. Under the lock. */
 SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
-    return t->returned.num > 0 || t->next < t->num_chunks;
+    return t->chunks.returned.num > 0 || t->chunks.next < t->chunks.num;
 }
 
 /* Whether a round ended without a failure: it succeeded, or it stopped because it waited for a
@@ -630,7 +689,7 @@ SPIPE_API int spipe_priv_member_goes_on(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_team_t *t = m->team;
     int goes_on;
     spipe_priv_lock(t->sync);
-    goes_on = e == cudaSuccess || (spipe_priv_member_interrupted(m) && !t->closed);
+    goes_on = e == cudaSuccess || (spipe_priv_member_interrupted(m) && !t->ending.closed);
     spipe_priv_unlock(t->sync);
     return goes_on;
 }
@@ -642,25 +701,26 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     cudaError_t e = cudaSuccess;
     int again;
     spipe_priv_lock(t->sync);
-    if (m->refused == 0) completed = m->chunks.num;
-    if (t->reduces && m->chunks.num > 0) e = spipe_priv_team_merge(t, m);
+    if (m->round.refused == 0) completed = m->round.chunks.num;
+    if (t->reduced.any && m->round.chunks.num > 0) e = spipe_priv_team_merge(t, m);
     if (e != cudaSuccess) {
         spipe_failure_t f;
         (void)spipe_priv_refuse(&f, e, "reducing the resident buffers failed: %s",
                                 cudaGetErrorString(e));
         spipe_priv_team_fail(t, m->device, &f);
-        t->closed = 1;
-        t->over = 1;
+        t->ending.closed = 1;
+        t->ending.over = 1;
     }
     spipe_priv_member_end_round(t, m, completed);
-    while (!t->closed && (t->halted || !spipe_priv_team_has_work(t)) && t->num_running > 0) {
+    while (!t->ending.closed && (t->ending.halted || !spipe_priv_team_has_work(t)) &&
+           t->counts.running > 0) {
         spipe_priv_wait(t->sync);
     }
-    again = !t->closed && spipe_priv_team_has_work(t);
-    t->num_running += again;
+    again = !t->ending.closed && spipe_priv_team_has_work(t);
+    t->counts.running += again;
     m->running = again;
-    m->closed = !again;
-    m->refused = 0;
+    m->round.closed = !again;
+    m->round.refused = 0;
     spipe_priv_unlock(t->sync);
     return again;
 }
@@ -670,17 +730,18 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
 SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
     cudaError_t e;
     int i;
-    t->gathering = 1;
+    t->memory.taking = 1;
     spipe_priv_unlock(t->sync);
-    e = take(t->parts, (size_t)t->num_parts);
+    e = take(t->memory.parts, (size_t)t->memory.num_parts);
     spipe_priv_lock(t->sync);
-    t->gathered = 1;
-    t->without = e;
-    for (i = 0; i < t->num_parts && e != cudaSuccess; ++i) {
-        const spipe_failure_t *why = &t->parts[i]->failure;
-        if (why->error != cudaSuccess) spipe_priv_team_fail(t, t->parts[i]->request.device, why);
-        t->closed = 1;
-        t->over = 1;
+    t->memory.taken = 1;
+    t->memory.without = e;
+    for (i = 0; i < t->memory.num_parts && e != cudaSuccess; ++i) {
+        const spipe_failure_t *why = &t->memory.parts[i]->failure;
+        if (why->error != cudaSuccess)
+            spipe_priv_team_fail(t, t->memory.parts[i]->request.device, why);
+        t->ending.closed = 1;
+        t->ending.over = 1;
     }
     spipe_priv_wake(t->sync);
 }
@@ -694,17 +755,17 @@ SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_pri
     cudaError_t e;
     p->lent.starter = p->lent.thread != t->starter ? t->starter : 0;
     spipe_priv_lock(t->sync);
-    t->parts[t->num_parts++] = p;
-    ++t->num_arrived;
+    t->memory.parts[t->memory.num_parts++] = p;
+    ++t->counts.arrived;
     m->arrived = 1;
     spipe_priv_wake(t->sync);
-    while (!t->gathered) {
-        if (t->num_arrived < t->num_expected || t->gathering)
+    while (!t->memory.taken) {
+        if (t->counts.arrived < t->counts.expected || t->memory.taking)
             spipe_priv_wait(t->sync);
         else
             spipe_priv_team_take(t, take);
     }
-    e = t->without;
+    e = t->memory.without;
     spipe_priv_unlock(t->sync);
     return e;
 }
@@ -714,13 +775,13 @@ SPIPE_API void spipe_priv_team_begin(spipe_priv_member_t *m, int running) {
     spipe_priv_team_t *t = m->team;
     spipe_priv_lock(t->sync);
     m->running = running;
-    t->num_running += running;
-    ++t->num_ready;
-    t->num_arrived += !m->arrived; /* it wants no memory */
+    t->counts.running += running;
+    ++t->counts.ready;
+    t->counts.arrived += !m->arrived; /* it wants no memory */
     m->arrived = 1;
-    if (t->num_ready >= t->num_expected) t->began = spipe_priv_clock();
+    if (t->counts.ready >= t->counts.expected) t->outcome.began = spipe_priv_clock();
     spipe_priv_wake(t->sync);
-    while (t->num_ready < t->num_expected) spipe_priv_wait(t->sync);
+    while (t->counts.ready < t->counts.expected) spipe_priv_wait(t->sync);
     spipe_priv_unlock(t->sync);
 }
 
@@ -730,9 +791,9 @@ SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError
     if (e == cudaSuccess) return;
     (void)cudaGetLastError();
     spipe_priv_lock(t->sync);
-    if (ran && t->freed.error == cudaSuccess) {
-        (void)spipe_priv_refuse(&t->freed, e, "device %d: freeing after the run failed: %s", device,
-                                cudaGetErrorString(e));
+    if (ran && t->outcome.freed.error == cudaSuccess) {
+        (void)spipe_priv_refuse(&t->outcome.freed, e, "device %d: freeing after the run failed: %s",
+                                device, cudaGetErrorString(e));
     }
     spipe_priv_unlock(t->sync);
 }
@@ -770,8 +831,8 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
             again = again && spipe_priv_member_next_round(m, m->p->run.at.completed);
         }
         spipe_priv_report(m->p, &m->report);
-        SPIPE_PRIV_CALL(m->team->sync, &m->team->thrown, NULL, e, spipe_priv_member_throws(m, e),
-                        e);
+        SPIPE_PRIV_CALL(m->team->sync, &m->team->outcome.thrown, NULL, e,
+                        spipe_priv_member_throws(m, e), e);
         spipe_priv_team_freed(m->team, m->device, spipe_priv_free(m->p), e == cudaSuccess);
     }
     free(m->p);
@@ -882,8 +943,9 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
         e = spipe_unpin(t->d.buffers[i].host);
         if (e == cudaSuccess) continue;
         (void)cudaGetLastError();
-        if (t->freed.error != cudaSuccess) continue;
-        (void)spipe_priv_refuse(&t->freed, e, "unpinning buffer %d after the run failed: %s", i,
+        if (t->outcome.freed.error != cudaSuccess) continue;
+        (void)spipe_priv_refuse(&t->outcome.freed, e,
+                                "unpinning buffer %d after the run failed: %s", i,
                                 cudaGetErrorString(e));
     }
 }
@@ -893,7 +955,7 @@ SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
     const size_t staging = fill > drain ? fill : drain, host = plan->host_threads;
     t->d.chunk = plan->chunk;
-    t->chunk_elems = plan->chunk;
+    t->chunks.elems = plan->chunk;
     t->d.depth = plan->depth;
     if (t->d.threads == SPIPE_AUTO) t->d.threads = staging > host ? staging : host;
     t->why_chunk = plan->why_chunk;
@@ -916,7 +978,7 @@ SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_re
         if (pinned > r->pin_limit / listed) pinned = r->pin_limit / listed;
         if (runs < r->runs) runs = r->runs;
     }
-    t->beside = runs - 1;
+    t->memory.beside = runs - 1;
     r->device_limit = device > 0 ? device : 1;
     r->pin_limit = pinned;
     if (t->d.costs) r->costs = *t->d.costs;
@@ -939,7 +1001,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     if (t->d.schedule == SPIPE_SCHEDULE_AUTO) t->d.schedule = SPIPE_ENGINES;
     memset(&r, 0, sizeof r);
     memset(&shared, 0, sizeof shared);
-    shared.next_batch = spipe_priv_team_claim;
+    shared.next_batch = spipe_priv_team_next_batch;
     r.device = t->members[0].device;
     SPIPE_TRY(spipe_priv_request_begin(&r, &t->d, 0, f));
     if (t->d.resources) SPIPE_TRY(spipe_priv_team_limits(t, &r, f));
@@ -960,7 +1022,8 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     m->desc = t->d;
     m->desc.timeline = NULL; /* only one run at a time may fill it */
     memset(&m->hooks, 0, sizeof m->hooks);
-    m->hooks.next_batch = spipe_priv_team_claim;
+    m->hooks.next_batch = spipe_priv_team_next_batch;
+    m->hooks.batch_read = spipe_priv_team_batch_read;
     m->hooks.user = m;
     if (m->resources) m->hooks.gather = spipe_priv_team_gather;
     m->desc.hooks = &m->hooks;
@@ -984,7 +1047,7 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
         if (b->kind == SPIPE_SINK_AT) b->sink_at = spipe_priv_team_sink_at;
         if (b->why) b->why = spipe_priv_team_why;
         if (spipe_priv_is_hosted(b)) b->user = &m->parts[i];
-        if (!t->merged[i]) continue;
+        if (!t->reduced.at[i]) continue;
         m->copies[i] = malloc(b->elem_bytes);
         if (!m->copies[i]) return cudaErrorMemoryAllocation;
         memcpy(m->copies[i], b->host, b->elem_bytes);
@@ -1019,20 +1082,21 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     int overwritten = 0;
     for (i = 0; i < t->d.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
-        t->has_source |= b->kind == SPIPE_SOURCE;
-        t->has_sink |= b->kind == SPIPE_SINK;
+        t->in_turn.has_source |= b->kind == SPIPE_SOURCE;
+        t->in_turn.has_sink |= b->kind == SPIPE_SINK;
         overwritten |= spipe_priv_overwrites(&t->d, i);
         if (b->kind != SPIPE_RESIDENT || !(b->resident & SPIPE_DOWNLOAD)) continue;
-        t->reduces = 1;
-        t->merged[i] = calloc(1, b->elem_bytes);
-        if (!t->merged[i]) return cudaErrorMemoryAllocation;
+        t->reduced.any = 1;
+        t->reduced.at[i] = calloc(1, b->elem_bytes);
+        if (!t->reduced.at[i]) return cudaErrorMemoryAllocation;
     }
     /* What a failed GPU added to a buffer to reduce is lost with it. Its complete chunks cannot be
        done again if a sink has had them or a source has given their data. */
-    t->may_retry = !overwritten && !((t->has_source || t->has_sink) && t->reduces);
-    t->num_chunks = spipe_priv_endless(&t->d)
+    t->ending.may_retry =
+        !overwritten && !((t->in_turn.has_source || t->in_turn.has_sink) && t->reduced.any);
+    t->chunks.num = spipe_priv_endless(&t->d)
                         ? SIZE_MAX
-                        : count / t->chunk_elems + (count % t->chunk_elems != 0);
+                        : count / t->chunks.elems + (count % t->chunks.elems != 0);
     for (k = 0; k < t->num; ++k) SPIPE_TRY(spipe_priv_member_describe(t, &t->members[k]));
     return cudaSuccess;
 }
@@ -1058,17 +1122,18 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
-    t->num_expected = t->num;
-    t->num_alive = t->num;
+    t->counts.expected = t->num;
+    t->counts.alive = t->num;
     t->starter = spipe_priv_this_thread();
     for (i = 0; i < t->num; ++i) {
         threads[i] = spipe_priv_member_start(&t->members[i]);
         started += threads[i] != NULL;
     }
     spipe_priv_lock(t->sync);
-    t->num_expected = started > 0 ? started : 1;
-    t->num_alive -= t->num - t->num_expected;
-    if (t->began == 0.0 && t->num_ready >= t->num_expected) t->began = spipe_priv_clock();
+    t->counts.expected = started > 0 ? started : 1;
+    t->counts.alive -= t->num - t->counts.expected;
+    if (t->outcome.began == 0.0 && t->counts.ready >= t->counts.expected)
+        t->outcome.began = spipe_priv_clock();
     spipe_priv_wake(t->sync);
     spipe_priv_unlock(t->sync);
     if (started == 0) spipe_priv_member_main(&t->members[0]);
@@ -1076,17 +1141,17 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
         spipe_priv_member_join(&t->members[i], threads[i]);
     }
     spipe_priv_model_joined();
-    t->wall_ms = 1e3 * (spipe_priv_clock() - t->began);
-    t->setup_ms = 1e3 * (t->began - began);
+    t->outcome.wall_ms = 1e3 * (spipe_priv_clock() - t->outcome.began);
+    t->outcome.setup_ms = 1e3 * (t->outcome.began - began);
     spipe_priv_let_cancel(cancels);
 }
 
 /* Returns n such that the chunks 0 .. n-1 are complete. */
 SPIPE_API size_t spipe_priv_team_whole(const spipe_priv_team_t *t) {
-    size_t whole = t->next < t->first_lost ? t->next : t->first_lost;
+    size_t whole = t->chunks.next < t->chunks.first_lost ? t->chunks.next : t->chunks.first_lost;
     size_t k;
-    for (k = 0; k < t->returned.num; ++k) {
-        if (t->returned.at[k] < whole) whole = t->returned.at[k];
+    for (k = 0; k < t->chunks.returned.num; ++k) {
+        if (t->chunks.returned.at[k] < whole) whole = t->chunks.returned.at[k];
     }
     return whole;
 }
@@ -1097,7 +1162,7 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
     int k = 0; /* the first member that was set up */
     for (i = t->num - 1; i >= 0; --i) k = t->members[i].report.depth > 0 ? i : k;
     *r = t->members[k].report;
-    r->failure = t->failure;
+    r->failure = t->outcome.failure;
     r->total = 0;
     r->count_done = 0;
     r->num_chunks = 0;
@@ -1107,9 +1172,9 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
     r->device_bytes = 0;
     r->pinned_bytes = 0;
     r->num_devices = t->num;
-    r->runs_beside = t->beside;
-    r->wall_ms = t->wall_ms;
-    r->setup_ms = t->setup_ms;
+    r->runs_beside = t->memory.beside;
+    r->wall_ms = t->outcome.wall_ms;
+    r->setup_ms = t->outcome.setup_ms;
     if (r->depth > 0) r->why_chunk = t->why_chunk;
     if (r->depth > 0) r->why_schedule = "each GPU has its own streams and slots";
     for (i = 0; i < t->num; ++i) {
@@ -1126,12 +1191,12 @@ SPIPE_API void spipe_priv_team_report(const spipe_priv_team_t *t, int lost, spip
         if (m->report.waited_ms > r->waited_ms) r->waited_ms = m->report.waited_ms;
     }
     /* The member that met the end of the sources may have begun another round since. */
-    if (t->total > r->total) r->total = t->total;
-    if (t->num_chunks != SIZE_MAX)
-        r->num_chunks = t->num_chunks;
+    if (t->in_turn.total > r->total) r->total = t->in_turn.total;
+    if (t->chunks.num != SIZE_MAX)
+        r->num_chunks = t->chunks.num;
     else if (!lost)
         r->num_chunks = r->chunks_done;
-    r->count_done = r->chunks_done * t->chunk_elems;
+    r->count_done = r->chunks_done * t->chunks.elems;
     if (!lost || (r->total > 0 && r->count_done > r->total)) r->count_done = r->total;
     r->failure.chunks_whole = lost ? spipe_priv_team_whole(t) : r->num_chunks;
 }
@@ -1141,13 +1206,13 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
     int i, k;
     spipe_priv_team_unpin(t); /* if the run did not begin */
     for (i = 0; i < SPIPE_MAX_BUFFERS; ++i) {
-        free(t->merged[i]);
+        free(t->reduced.at[i]);
         for (k = 0; k < t->num; ++k) free(t->members[k].copies[i]);
     }
-    for (k = 0; k < t->num; ++k) free((void *)t->members[k].chunks.at);
-    for (k = 0; k < t->num; ++k) free(t->members[k].saved);
-    while (t->saved) free(spipe_priv_saved_take(t, t->saved->chunk));
-    free((void *)t->returned.at);
+    for (k = 0; k < t->num; ++k) free((void *)t->members[k].round.chunks.at);
+    for (k = 0; k < t->num; ++k) free(t->members[k].round.saved);
+    while (t->in_turn.saved) free(spipe_priv_saved_take(t, t->in_turn.saved->chunk));
+    free((void *)t->chunks.returned.at);
     spipe_priv_sync_destroy(t->sync);
     free(t);
 }
@@ -1155,31 +1220,31 @@ SPIPE_API void spipe_priv_team_free(spipe_priv_team_t *t) {
 /* After all threads have ended: writes the results and the report. If a GPU failed and others did
    its chunks, the run succeeds and the report's message says so. */
 SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *r) {
-    const int lost = t->over || spipe_priv_team_has_work(t);
-    cudaError_t e = lost ? t->failure.error : cudaSuccess;
+    const int lost = t->ending.over || spipe_priv_team_has_work(t);
+    cudaError_t e = lost ? t->outcome.failure.error : cudaSuccess;
     int i;
     for (i = 0; i < t->d.num_buffers && !lost; ++i) {
         const spipe_buffer_desc_t *b = &t->d.buffers[i];
         /* Without any chunk it keeps its first values: those uploaded, or zeros as in merged. */
-        if (!t->merged[i] || (!t->has_merged && (b->resident & SPIPE_UPLOAD))) continue;
-        memcpy(b->host, t->merged[i], b->elem_bytes);
+        if (!t->reduced.at[i] || (!t->reduced.merged && (b->resident & SPIPE_UPLOAD))) continue;
+        memcpy(b->host, t->reduced.at[i], b->elem_bytes);
     }
     spipe_priv_team_report(t, lost, r);
-    if (!lost && t->failure.error != cudaSuccess) {
+    if (!lost && t->outcome.failure.error != cudaSuccess) {
         r->failure.error = cudaSuccess;
         r->failure.stage = -1;
         r->failure.chunk = SPIPE_AUTO;
         (void)snprintf(r->failure.message, sizeof r->failure.message,
-                       "%.260s; the other devices did its chunks", t->failure.message);
+                       "%.260s; the other devices did its chunks", t->outcome.failure.message);
         spipe_priv_make_printable(r->failure.message);
     }
-    if (t->stopped) {
+    if (t->ending.stopped) {
         (void)snprintf(r->failure.message, sizeof r->failure.message,
                        "stopped by the progress callback after %zu chunks", r->chunks_done);
     }
-    if (!lost && t->freed.error != cudaSuccess) {
-        e = t->freed.error;
-        r->failure = t->freed;
+    if (!lost && t->outcome.freed.error != cudaSuccess) {
+        e = t->outcome.freed.error;
+        r->failure = t->outcome.freed;
         r->failure.chunks_whole = r->num_chunks;
     }
     return e;
@@ -1221,8 +1286,8 @@ SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report
     cudaError_t e;
     SPIPE_TRY(spipe_priv_team_check(t, &r->failure));
     t->sync = spipe_priv_sync_create();
-    spipe_priv_failure_clear(&t->failure);
-    t->first_lost = SIZE_MAX;
+    spipe_priv_failure_clear(&t->outcome.failure);
+    t->chunks.first_lost = SIZE_MAX;
     e = spipe_priv_use_device(t->members[0].device, &before);
     if (e == cudaSuccess) {
         e = spipe_priv_team_plan(t, &r->failure);
@@ -1264,9 +1329,9 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
         t->members[i].place = i;
         t->members[i].device = d->devices.num > 0 ? d->devices.list[i] : i;
     }
-    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r, &t->thrown)
+    e = t->num == 1 ? spipe_priv_devices_one(d, t->members[0].device, r, &t->outcome.thrown)
                     : spipe_priv_devices_many(t, r);
-    thrown = t->thrown;
+    thrown = t->outcome.thrown;
     spipe_priv_team_free(t);
     spipe_priv_rethrow(&thrown);
     return e;
@@ -1274,7 +1339,7 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
 
 /* What makes spipe_run a run on several GPUs. */
 SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
-    static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL, NULL};
+    static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL, NULL, NULL};
     return &hooks;
 }
 

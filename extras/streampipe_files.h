@@ -126,6 +126,13 @@ typedef struct spipe_priv_file_words {
     char text[256];
 } spipe_priv_file_words_t;
 
+/* For reading past the page cache. */
+typedef struct spipe_priv_direct {
+    int fd;       /* another descriptor; -1 = none */
+    size_t align; /* of places, lengths and memory, in bytes */
+    void *bounce; /* a list of aligned memory */
+} spipe_priv_direct_t;
+
 /* A file that is open. Assign way, offset and bytes before adding it, if you want them different;
    read the others. */
 typedef struct spipe_file {
@@ -137,16 +144,14 @@ typedef struct spipe_file {
     size_t last_bytes;    /* input: bytes of the last element that are the file's */
     size_t elem_bytes;    /* as added */
     int fd;               /* the descriptor; -1 = none */
-    int direct;           /* private, as all below: another, for reading past the page cache */
-    size_t size, most;    /* when it was opened; bytes that are read in order */
-    size_t align;         /* of direct reads */
+    size_t size, most;    /* private, as all below: when it was opened; read in order */
+    spipe_priv_direct_t direct;
     spipe_priv_cufile_t cufile;
     int regular, nameless, ended;
     char *part;                           /* the output's name until it is committed */
     char *target;                         /* and from then on: path with links followed */
     char words[256];                      /* what is wrong with the description */
     struct spipe_priv_file_words *errors; /* of each thread that met one */
-    void *bounce;                         /* a list of aligned memory for direct reads */
     spipe_priv_sync_t *sync;              /* guards the members from bytes on */
 } spipe_file_t;
 
@@ -338,8 +343,8 @@ SPIPE_API unsigned char *spipe_priv_file_take(spipe_file_t *f) {
     const size_t page = SPIPE_PRIV_FILE_ALIGN, header = 2 * sizeof(void *);
     unsigned char *base, *block;
     spipe_priv_lock(f->sync);
-    block = (unsigned char *)f->bounce;
-    if (block) memcpy((void *)&f->bounce, block - sizeof(void *), sizeof f->bounce);
+    block = (unsigned char *)f->direct.bounce;
+    if (block) memcpy((void *)&f->direct.bounce, block - sizeof(void *), sizeof f->direct.bounce);
     spipe_priv_unlock(f->sync);
     if (block) return block;
     base = (unsigned char *)malloc(SPIPE_PRIV_FILE_DIRECT_READ + 2 * page);
@@ -352,15 +357,15 @@ SPIPE_API unsigned char *spipe_priv_file_take(spipe_file_t *f) {
 
 SPIPE_API void spipe_priv_file_give_back(spipe_file_t *f, unsigned char *block) {
     spipe_priv_lock(f->sync);
-    memcpy(block - sizeof(void *), (void *)&f->bounce, sizeof f->bounce);
-    f->bounce = block;
+    memcpy(block - sizeof(void *), (void *)&f->direct.bounce, sizeof f->direct.bounce);
+    f->direct.bounce = block;
     spipe_priv_unlock(f->sync);
 }
 
 SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
-    while (f->bounce) {
-        unsigned char *block = (unsigned char *)f->bounce, *base;
-        memcpy((void *)&f->bounce, block - sizeof(void *), sizeof f->bounce);
+    while (f->direct.bounce) {
+        unsigned char *block = (unsigned char *)f->direct.bounce, *base;
+        memcpy((void *)&f->direct.bounce, block - sizeof(void *), sizeof f->direct.bounce);
         memcpy((void *)&base, block - 2 * sizeof(void *), sizeof base);
         free(base);
     }
@@ -372,7 +377,7 @@ SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
    Straight takes half of the CPU time or less (tests/bench/NOTES.md). */
 SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to, size_t n,
                                                   size_t at) {
-    const size_t align = f->align, most = SPIPE_PRIV_FILE_DIRECT_READ;
+    const size_t align = f->direct.align, most = SPIPE_PRIV_FILE_DIRECT_READ;
     const int alike = ((uintptr_t)to & (align - 1)) == (at & (align - 1));
     const int straight = alike && n >= SPIPE_PRIV_FILE_STRAIGHT;
     unsigned char *block = NULL;
@@ -387,7 +392,7 @@ SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char
             if (!block) block = spipe_priv_file_take(f);
             if (!block) break;
         }
-        got = spipe_priv_read_at(f, f->direct, own ? to : block, want, at - skip);
+        got = spipe_priv_read_at(f, f->direct.fd, own ? to : block, want, at - skip);
         if (got < 0 && errno == EINTR) continue;
         if (got <= (long long)skip) break;
         part = (size_t)got - skip < n ? (size_t)got - skip : n;
@@ -408,7 +413,7 @@ SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t 
     const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
     const size_t n = f->bytes - at < all ? f->bytes - at : all;
     if (n < all) memset(to + n, 0, all - n);
-    if (f->way == SPIPE_FILE_DIRECT && f->direct >= 0) {
+    if (f->way == SPIPE_FILE_DIRECT && f->direct.fd >= 0) {
         return spipe_priv_file_read_direct(f, to, n, f->offset + at);
     }
     return spipe_priv_file_read(f, to, n, f->offset + at);
@@ -542,7 +547,7 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     if (failure) spipe_priv_failure_clear(failure);
     if (!f) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is NULL");
     memset((void *)f, 0, sizeof *f);
-    f->fd = f->direct = -1;
+    f->fd = f->direct.fd = -1;
     if (!path) return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the path is NULL");
     f->path = path;
     f->sync = spipe_priv_sync_create();
@@ -730,18 +735,18 @@ SPIPE_API size_t spipe_priv_file_align(int fd) {
 SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
-    if ((f->way != SPIPE_FILE_DIRECT && f->way != SPIPE_FILE_GPU) || f->direct >= 0) {
-        return f->direct >= 0;
+    if ((f->way != SPIPE_FILE_DIRECT && f->way != SPIPE_FILE_GPU) || f->direct.fd >= 0) {
+        return f->direct.fd >= 0;
     }
-    f->direct = open(f->path, O_RDONLY | O_DIRECT);
-    if (f->direct < 0) return 0;
-    f->align = spipe_priv_file_align(f->direct);
-    if (f->align > 0 && fstat(f->fd, &first) == 0 && fstat(f->direct, &again) == 0 &&
+    f->direct.fd = open(f->path, O_RDONLY | O_DIRECT);
+    if (f->direct.fd < 0) return 0;
+    f->direct.align = spipe_priv_file_align(f->direct.fd);
+    if (f->direct.align > 0 && fstat(f->fd, &first) == 0 && fstat(f->direct.fd, &again) == 0 &&
         first.st_dev == again.st_dev && first.st_ino == again.st_ino) {
         return 1;
     }
-    (void)close(f->direct);
-    f->direct = -1;
+    (void)close(f->direct.fd);
+    f->direct.fd = -1;
 #else
     (void)f;
 #endif
@@ -772,7 +777,7 @@ SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
     if (c->open().error != 0) return "file, all threads read: cuFile's driver does not open";
     memset((void *)&file, 0, sizeof file);
     file.type = 1; /* a descriptor; it wants one for direct reads */
-    file.handle.fd = spipe_priv_file_is_direct(f) ? f->direct : f->fd;
+    file.handle.fd = spipe_priv_file_is_direct(f) ? f->direct.fd : f->fd;
     if (c->enter(&c->handle, &file).error == 0 && c->handle) return NULL;
     c->handle = NULL;
     return "file, all threads read: cuFile does not take this file";
@@ -964,7 +969,7 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     if (!file || !file->sync) return;
     if (file->cufile.handle) file->cufile.leave(file->cufile.handle);
     if (file->fd >= 0) (void)close(file->fd);
-    if (file->direct >= 0) (void)close(file->direct);
+    if (file->direct.fd >= 0) (void)close(file->direct.fd);
     if (file->part && !file->nameless) (void)remove(file->part);
     free(file->part);
     free(file->target);
@@ -978,7 +983,7 @@ SPIPE_API void spipe_file_close(spipe_file_t *file) {
     file->part = file->target = NULL;
     file->sync = NULL;
     file->cufile.handle = NULL;
-    file->fd = file->direct = -1;
+    file->fd = file->direct.fd = -1;
     errno = error;
 }
 

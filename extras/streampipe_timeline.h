@@ -236,6 +236,12 @@ typedef struct spipe_priv_stage_probe {
     int probing;   /* or was synchronised before it */
 } spipe_priv_stage_probe_t;
 
+/* How long the copies of full batches in a direction took. */
+typedef struct spipe_priv_copy_times {
+    size_t num;
+    double ms, least_ms; /* all together; the fastest of them */
+} spipe_priv_copy_times_t;
+
 /* What is recorded of a run. Arrays of 2 are for copies in and out. */
 typedef struct spipe_priv_recorder {
     spipe_priv_timed_op_t *ops;
@@ -250,8 +256,7 @@ typedef struct spipe_priv_recorder {
     double wall_ms;
     double head_ms[SPIPE_PRIV_KINDS]; /* from the run's first operation to the first of this kind */
     double last_ms[SPIPE_PRIV_KINDS]; /* end of the last operation of this kind */
-    double copy_ms[2], least_ms[2];   /* all copies of full batches together; the fastest of them */
-    size_t copies[2];
+    spipe_priv_copy_times_t copies[2];
     double sync_ms; /* sum of the gaps between an operation being ready and its begin, */
     size_t steps;   /* over this many operations */
     double slot_ms; /* time in which a copy in waited only for its slot, */
@@ -587,11 +592,12 @@ SPIPE_API void spipe_priv_recorder_sum_copies(spipe_priv_recorder_t *rec,
         const spipe_span_t *s = &rec->spans[rec->ops[k].span];
         const int out = s->kind == SPIPE_SPAN_OUT;
         const double ms = s->end_ms - s->begin_ms;
+        spipe_priv_copy_times_t *t = &rec->copies[out];
         if ((!out && s->kind != SPIPE_SPAN_IN) || s->end_ms < 0.0) continue;
         /* The last batch may be shorter. */
         if (p->run.num_batches > 1 && rec->ops[k].batch + 1 >= p->run.num_batches) continue;
-        if (rec->copies[out]++ == 0 || ms < rec->least_ms[out]) rec->least_ms[out] = ms;
-        rec->copy_ms[out] += ms;
+        if (t->num++ == 0 || ms < t->least_ms) t->least_ms = ms;
+        t->ms += ms;
     }
 }
 
@@ -651,9 +657,10 @@ SPIPE_API void spipe_priv_recorder_estimate_serial(const spipe_priv_recorder_t *
     for (i = 0; i < SPIPE_PRIV_KINDS; ++i) {
         const int out = i == SPIPE_SPAN_OUT;
         const int copy = out || i == SPIPE_SPAN_IN;
+        const spipe_priv_copy_times_t *t = &rec->copies[out];
         double ms = r->busy_ms[i];
-        if (copy && rec->copies[out] > 1 && rec->copy_ms[out] > 0.0) {
-            ms *= (double)rec->copies[out] * rec->least_ms[out] / rec->copy_ms[out];
+        if (copy && t->num > 1 && t->ms > 0.0) {
+            ms *= (double)t->num * t->least_ms / t->ms;
         }
         if (ms > most) most = ms;
         if (r->busy_ms[i] > r->bound_ms) r->bound_ms = r->busy_ms[i];
@@ -838,11 +845,12 @@ SPIPE_API void spipe_priv_judge_stages(spipe_report_t *r, const spipe_priv_pipel
 SPIPE_API void spipe_priv_judge_copies(spipe_report_t *r, const spipe_priv_pipeline_t *p,
                                        const spipe_priv_recorder_t *rec, int limit) {
     const int out = limit == SPIPE_SPAN_OUT;
-    const double one = rec->least_ms[out], all = rec->copy_ms[out];
+    const spipe_priv_copy_times_t *t = &rec->copies[out];
     double slower;
     if (limit != SPIPE_SPAN_IN && !out) return;
-    if (p->request.facts.copy_engines < 2 || rec->copies[0] < 4 || rec->copies[1] < 4) return;
-    slower = all / (double)rec->copies[out] / one;
+    if (p->request.facts.copy_engines < 2 || rec->copies[0].num < 4 || rec->copies[1].num < 4)
+        return;
+    slower = t->ms / (double)t->num / t->least_ms;
     if (slower < 1.02) return;
     spipe_priv_add_cause(
         r, SPIPE_CAUSE_BOTH_WAYS,

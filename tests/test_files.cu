@@ -685,7 +685,8 @@ static void test_straight(size_t offset, size_t halo, size_t elem, size_t chunk,
     if (w.in.way != SPIPE_FILE_DIRECT)
         tap_skip("read past the cache", "this file system keeps it, or has no such");
     else
-        tap_ok(right && (w.in.align > 512 || (in_slots == wanted && in_blocks >= 1 - wanted / 2)),
+        tap_ok(right &&
+                   (w.in.direct.align > 512 || (in_slots == wanted && in_blocks >= 1 - wanted / 2)),
                "from byte %zu, elements of %zu, halo %zu: right, %d of 2 chunks straight into "
                "their slots",
                offset, elem, halo, wanted);

@@ -279,18 +279,12 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
         (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
     }
-    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p, 0);
+    p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
     p->run.at.num_positions = batch + 1;
 }
 
-/* What became of reading the sources for a batch, for those who share them. */
-enum {
-    SPIPE_PRIV_READ_OK = 1,
-    SPIPE_PRIV_NOT_READ,
-    SPIPE_PRIV_READ_FAILED
-};
-
-SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source, size_t batch) {
+SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
+                                                             size_t batch) {
     spipe_priv_at_t at;
     if (source < 0) return SPIPE_PRIV_READ_OK;
     if (spipe_priv_is_idle(p, batch)) return SPIPE_PRIV_NOT_READ;
@@ -305,12 +299,12 @@ SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source
 SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
     const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
-    int outcome;
+    spipe_priv_reading_t outcome;
     if (!shared && source < 0) return;
     spipe_priv_take_turn(p, &p->run.at.fill_turn, batch);
     if (shared) spipe_priv_take_position(p, batch);
     outcome = spipe_priv_read_sources(p, source, batch);
-    if (shared) (void)p->request.desc.hooks->next_batch(p, outcome);
+    if (shared) p->request.desc.hooks->batch_read(p, outcome);
     spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
 }
 

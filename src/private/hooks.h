@@ -5,13 +5,21 @@ struct spipe_priv_pipeline;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
+/* What became of reading the sources for a batch. */
+typedef enum spipe_priv_reading {
+    SPIPE_PRIV_READ_OK,
+    SPIPE_PRIV_NOT_READ,
+    SPIPE_PRIV_READ_FAILED
+} spipe_priv_reading_t;
+
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
     /* Takes the place of spipe_run (several GPUs). */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
-    /* Several GPUs: position in the whole of the next batch that this GPU does; with have > 0 the
-       outcome of reading the sources of the newest one (spipe_priv_reading_t). */
-    size_t (*next_batch)(struct spipe_priv_pipeline *p, int have);
+    /* Several GPUs: position in the whole of the next batch that this GPU does. */
+    size_t (*next_batch)(struct spipe_priv_pipeline *p);
+    /* And what became of reading the sources for it. */
+    void (*batch_read)(struct spipe_priv_pipeline *p, spipe_priv_reading_t outcome);
     void *user;
     /* Tests: called before a GPU asks for a batch (last = 0) and after its last one (1). */
     void (*turn)(int place, int last);
