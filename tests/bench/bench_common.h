@@ -208,19 +208,24 @@ static inline int bench_target_met(const bench_target_t &t) { /* not, where got 
     return t.at_most ? t.got <= t.want : t.got >= t.want;
 }
 
-/* Each target with what came out of it (all = 0: those that were missed). Returns how many were
-   missed. */
+/* A target with what came out of it. */
+static inline void bench_target_print(const bench_target_t &t) {
+    if (std::isnan(t.want))
+        printf("  %-6s %s\n", "-", t.name.c_str());
+    else
+        printf("  %-6s %-66s %.3f (%s %.2f)\n", bench_target_met(t) ? "met" : "MISSED",
+               t.name.c_str(), t.got, t.at_most ? "<=" : ">=", t.want);
+    fflush(stdout);
+}
+
+/* All of them (all = 0: those that were missed). Returns how many were missed. */
 static inline int bench_targets_print(const std::vector<bench_target_t> &targets, int all) {
     int missed = 0, measured = 0;
     for (const bench_target_t &t : targets) {
         const int met = bench_target_met(t), skipped = std::isnan(t.want);
         measured += !skipped;
         missed += !skipped && !met;
-        if (skipped)
-            printf("  %-6s %s\n", "-", t.name.c_str());
-        else if (all || !met)
-            printf("  %-6s %-66s %.3f (%s %.2f)\n", met ? "met" : "MISSED", t.name.c_str(), t.got,
-                   t.at_most ? "<=" : ">=", t.want);
+        if (skipped || all || !met) bench_target_print(t);
     }
     printf("  %d of %zu targets measured, %d missed\n", measured, targets.size(), missed);
     return missed;
