@@ -192,7 +192,7 @@ typedef struct spipe_priv_team {
     size_t sunk[SPIPE_MAX_BUFFERS];  /* the chunk whose turn it is at each sink */
     void *merged[SPIPE_MAX_BUFFERS]; /* resident buffers combined so far */
     int has_merged, pinned[SPIPE_MAX_BUFFERS];
-    double began, wall_ms, setup_ms;
+    double called, began, wall_ms, setup_ms;
     const char *why_chunk;
     spipe_failure_t failure; /* the first one */
     spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
@@ -802,6 +802,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
 SPIPE_API void *spipe_priv_member_thread(void *arg) {
     spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
     spipe_priv_model_issuer();
+    spipe_priv_model_until(((spipe_priv_member_t *)arg)->team->called);
     spipe_priv_member_main(arg);
     return NULL;
 }
@@ -1053,11 +1054,11 @@ SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
 /* Runs every member on a thread of its own; if no thread can be started, the first member on the
    calling thread. */
 SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
-    const double began = spipe_priv_clock();
     const int cancels = spipe_priv_hold_off_cancel();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
+    t->called = spipe_priv_clock();
     t->num_expected = t->num;
     t->num_alive = t->num;
     t->starter = spipe_priv_this_thread();
@@ -1077,7 +1078,7 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     }
     spipe_priv_model_joined();
     t->wall_ms = 1e3 * (spipe_priv_clock() - t->began);
-    t->setup_ms = 1e3 * (t->began - began);
+    t->setup_ms = 1e3 * (t->began - t->called);
     spipe_priv_let_cancel(cancels);
 }
 
