@@ -5102,7 +5102,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t e) {
     (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "there is no device: %s", cudaGetErrorString(e));
+    return spipe_priv_refuse(f, e, "the device cannot be used: %s", cudaGetErrorString(e));
 }
 
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
@@ -5890,9 +5890,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                                                  size_t bytes, const char *of, const char *also) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
-                             "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
+                             "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch,
+                             cudaGetErrorString(e), also);
 }
 
 /* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a
