@@ -1110,8 +1110,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     report     out     what happened since the first chunk; may be NULL.
     Returns    next: cudaSuccess; as spipe_run, and spipe_pipeline_failure has the sentence: then
                nothing is held any more, and the next call begins with the first chunk again;
-               cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
-               (nothing is held); as next. end: the last error.
+               cudaErrorNotReady (all slots are held; or, after the last chunk, some: release them).
+               release: cudaSuccess; cudaErrorNotPermitted (nothing is held); as next. end: the
+               last error.
     Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
                release: no. end: until the copies under way have ended; with desc.resources and
                chunks that are held, until the device has done all its work.
@@ -9060,7 +9061,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return cudaSuccess;
     }
     return spipe_priv_refuse(f, cudaErrorNotReady,
-                             "%zu chunks that were taken are held; release them first",
+                             "chunks that were taken are held: %zu; release them first",
                              p->pull.taken - p->pull.released);
 }
 
