@@ -475,7 +475,8 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* the calls that wait */
-    int running, quit, busy, device;
+    int running, quit, device;
+    uintptr_t busy; /* the thread, while a function runs */
     spipe_priv_sync_t *sync;
     void *thread;
     const void *self; /* where it was made: what was copied or never made is refused */
@@ -493,8 +494,9 @@ typedef struct spipe_worker {
                        spipe_worker_call (a chain), not wait or destroy.
     user       in      handed to fn; must live until it has run.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorNotSupported (no thread can be had); any error of event calls: then fn
-               was not taken and will not be called.
+               cudaErrorNotSupported (no thread can be had); wait, destroy: cudaErrorNotPermitted
+               from fn, which would wait for itself; any error of event calls: then fn was not
+               taken and will not be called.
     Blocks     create, call: no. wait: until no call is left. destroy: likewise.
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.
@@ -1389,6 +1391,15 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     free(s);
 }
 
+/* A number of the calling thread. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
+#if defined(SPIPE_NO_THREADS)
+    return 0;
+#else
+    return (uintptr_t)pthread_self();
+#endif
+}
+
 /* CPUs that this thread may run on. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
     long n = 0;
@@ -1988,7 +1999,7 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
             continue;
         }
         w->first = job->next;
-        w->busy = 1;
+        w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
         job->fn(cudaEventSynchronize(job->reached), job->user);
         (void)cudaEventDestroy(job->reached);
@@ -2046,11 +2057,13 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
+    int within;
     if (!worker || worker->self != worker) return cudaErrorInvalidValue;
     spipe_priv_lock(worker->sync);
-    while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
+    within = worker->busy && worker->busy == spipe_priv_this_thread();
+    while (!within && (worker->first || worker->busy)) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
+    return within ? cudaErrorNotPermitted : cudaSuccess; /* it would wait for itself */
 }
 
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
@@ -2058,7 +2071,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
         return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
     }
     if (worker->running) {
-        (void)spipe_worker_wait(worker);
+        SPIPE_TRY(spipe_worker_wait(worker));
         spipe_priv_lock(worker->sync);
         worker->quit = 1;
         spipe_priv_wake(worker->sync);
@@ -9898,15 +9911,6 @@ SPIPE_PRIV_RARE void spipe_priv_count_one(size_t *number, int one_more) {
     *number += one_more ? 1 : SIZE_MAX;
 #else
     (void)__atomic_add_fetch(number, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
-#endif
-}
-
-/* A number of the calling thread. */
-SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
-#if defined(SPIPE_NO_THREADS)
-    return 0;
-#else
-    return (uintptr_t)pthread_self();
 #endif
 }
 
