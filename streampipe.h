@@ -475,7 +475,8 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* the calls that wait */
-    int running, quit, busy, device;
+    int running, quit, device;
+    uintptr_t busy; /* the thread, while a function runs */
     spipe_priv_sync_t *sync;
     void *thread;
     const void *self; /* where it was made: what was copied or never made is refused */
@@ -493,8 +494,9 @@ typedef struct spipe_worker {
                        spipe_worker_call (a chain), not wait or destroy.
     user       in      handed to fn; must live until it has run.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorNotSupported (no thread can be had); any error of event calls: then fn
-               was not taken and will not be called.
+               cudaErrorNotSupported (no thread can be had); wait, destroy: cudaErrorNotPermitted
+               from fn, which would wait for itself; any error of event calls: then fn was not
+               taken and will not be called.
     Blocks     create, call: no. wait: until no call is left. destroy: likewise.
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.
@@ -759,6 +761,7 @@ typedef struct spipe_desc {
         bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
         slot is an allocation of its own instead, so that these see reads, too;
       - an elementwise stage that writes into an input;
+      - a host stage that writes into a buffer that it declared only to read;
       - a replayable stage that enqueues other work than in the run of the pipeline before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
         padding may differ).
@@ -1110,8 +1113,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     report     out     what happened since the first chunk; may be NULL.
     Returns    next: cudaSuccess; as spipe_run, and spipe_pipeline_failure has the sentence: then
                nothing is held any more, and the next call begins with the first chunk again;
-               cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
-               (nothing is held); as next. end: the last error.
+               cudaErrorNotReady (all slots are held; or, after the last chunk, some: release them).
+               release: cudaSuccess; cudaErrorNotPermitted (nothing is held); as next. end: the
+               last error.
     Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
                release: no. end: until the copies under way have ended; with desc.resources and
                chunks that are held, until the device has done all its work.
@@ -1385,6 +1389,15 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     spipe_priv_cond_destroy(&s->changed);
     spipe_priv_mutex_destroy(&s->lock);
     free(s);
+}
+
+/* A number of the calling thread. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
+#if defined(SPIPE_NO_THREADS)
+    return 0;
+#else
+    return (uintptr_t)pthread_self();
+#endif
 }
 
 /* CPUs that this thread may run on. */
@@ -1986,7 +1999,7 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
             continue;
         }
         w->first = job->next;
-        w->busy = 1;
+        w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
         job->fn(cudaEventSynchronize(job->reached), job->user);
         (void)cudaEventDestroy(job->reached);
@@ -2044,11 +2057,13 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
+    int within;
     if (!worker || worker->self != worker) return cudaErrorInvalidValue;
     spipe_priv_lock(worker->sync);
-    while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
+    within = worker->busy && worker->busy == spipe_priv_this_thread();
+    while (!within && (worker->first || worker->busy)) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
+    return within ? cudaErrorNotPermitted : cudaSuccess; /* it would wait for itself */
 }
 
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
@@ -2056,7 +2071,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
         return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
     }
     if (worker->running) {
-        (void)spipe_worker_wait(worker);
+        SPIPE_TRY(spipe_worker_wait(worker));
         spipe_priv_lock(worker->sync);
         worker->quit = 1;
         spipe_priv_wake(worker->sync);
@@ -4655,6 +4670,9 @@ SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
 /* The calling thread has waited for threads that model time: it is as late as the latest of all. */
 SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
+/* A lent thread begins: not before that time of the clock of who lent it. */
+SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 * seconds); }
+
 /* Whether an event has been reached, for those who post tasks: how often they ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = hostcuda_unmodelled(1);
@@ -4693,6 +4711,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_worker()                     ((void)0)
 #define spipe_priv_model_issuer()                     ((void)0)
 #define spipe_priv_model_joined()                     ((void)0)
+#define spipe_priv_model_until(seconds)               ((void)0)
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
                                      size_t batch, const double *begin, const double *end) {
@@ -5106,7 +5125,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t e) {
     (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "there is no device: %s", cudaGetErrorString(e));
+    return spipe_priv_refuse(f, e, "the device cannot be used: %s", cudaGetErrorString(e));
 }
 
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,
@@ -5894,9 +5913,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                                                  size_t bytes, const char *of, const char *also) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
-                             "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
+                             "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch,
+                             cudaGetErrorString(e), also);
 }
 
 /* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a
@@ -7293,8 +7313,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
         const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
-        const int far = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
-        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !far) return 1;
+        const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
+        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
+            return 1;
         if (spipe_priv_complete_checkpoint(p) != cudaSuccess) return 0;
     }
     return 1;
@@ -7487,6 +7508,27 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
+/* What a host stage declared only to read is not brought back to the device, so it must be as it is
+   there. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
+                                                       const spipe_priv_op_t *op,
+                                                       const spipe_priv_at_t *at) {
+    const spipe_stage_desc_t *s = &p->request.desc.stages[op->stage];
+    int i, same;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const size_t bytes = at->count * p->request.desc.buffers[i].elem_bytes;
+        if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
+        SPIPE_TRY(spipe_priv_look(at->slot->dev[i], bytes, at->slot->mirror[op->stage][i], 1,
+                                  op->stream, &same));
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                               "host stage '%s' wrote into buffer %d at chunk %zu; add "
+                               "SPIPE_BIT(%d) to what it writes",
+                               s->name, i, at->position, i);
+    }
+    return cudaSuccess;
+}
+
 /* After a step that was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
@@ -7495,6 +7537,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
         return cudaSuccess;
     }
     SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
+    SPIPE_TRY(spipe_priv_check_only_read(p, op, at));
     return spipe_priv_check_inputs(p, op, at);
 }
 
@@ -9056,7 +9099,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return cudaSuccess;
     }
     return spipe_priv_refuse(f, cudaErrorNotReady,
-                             "%zu chunks that were taken are held; release them first",
+                             "chunks that were taken are held: %zu; release them first",
                              p->pull.taken - p->pull.released);
 }
 
@@ -9870,15 +9913,6 @@ SPIPE_PRIV_RARE void spipe_priv_count_one(size_t *number, int one_more) {
     *number += one_more ? 1 : SIZE_MAX;
 #else
     (void)__atomic_add_fetch(number, one_more ? 1 : SIZE_MAX, __ATOMIC_RELAXED);
-#endif
-}
-
-/* A number of the calling thread. */
-SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
-#if defined(SPIPE_NO_THREADS)
-    return 0;
-#else
-    return (uintptr_t)pthread_self();
 #endif
 }
 

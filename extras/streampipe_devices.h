@@ -231,7 +231,7 @@ typedef struct spipe_priv_reduced {
 
 /* How the run went. */
 typedef struct spipe_priv_outcome {
-    double began, wall_ms, setup_ms;
+    double called, began, wall_ms, setup_ms;
     spipe_failure_t failure; /* the first one */
     spipe_failure_t freed;   /* the first failure of freeing, after the work was done */
     void *thrown;            /* a C++ exception of the user's, or NULL */
@@ -863,6 +863,7 @@ SPIPE_API void spipe_priv_member_main(void *arg) {
 SPIPE_API void *spipe_priv_member_thread(void *arg) {
     spipe_priv_stay_on_node(spipe_priv_numa_node(((spipe_priv_member_t *)arg)->device));
     spipe_priv_model_issuer();
+    spipe_priv_model_until(((spipe_priv_member_t *)arg)->team->outcome.called);
     spipe_priv_member_main(arg);
     return NULL;
 }
@@ -1117,11 +1118,11 @@ SPIPE_API void spipe_priv_member_join(spipe_priv_member_t *m, void *thread) {
 /* Runs every member on a thread of its own; if no thread can be started, the first member on the
    calling thread. */
 SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
-    const double began = spipe_priv_clock();
     const int cancels = spipe_priv_hold_off_cancel();
     void *threads[SPIPE_MAX_DEVICES] = {NULL};
     int i;
     int started = 0;
+    t->outcome.called = spipe_priv_clock();
     t->counts.expected = t->num;
     t->counts.alive = t->num;
     t->starter = spipe_priv_this_thread();
@@ -1142,7 +1143,7 @@ SPIPE_API void spipe_priv_team_run(spipe_priv_team_t *t) {
     }
     spipe_priv_model_joined();
     t->outcome.wall_ms = 1e3 * (spipe_priv_clock() - t->outcome.began);
-    t->outcome.setup_ms = 1e3 * (t->outcome.began - began);
+    t->outcome.setup_ms = 1e3 * (t->outcome.began - t->outcome.called);
     spipe_priv_let_cancel(cancels);
 }
 

@@ -147,7 +147,7 @@ typedef struct spipe_file {
     size_t size, most;    /* private, as all below: when it was opened; read in order */
     spipe_priv_direct_t direct;
     spipe_priv_cufile_t cufile;
-    int regular, nameless, ended;
+    int regular, nameless, ended, told;   /* told: a run was told of its end */
     char *part;                           /* the output's name until it is committed */
     char *target;                         /* and from then on: path with links followed */
     char words[256];                      /* what is wrong with the description */
@@ -312,9 +312,19 @@ SPIPE_API cudaError_t spipe_priv_file_bad(spipe_file_t *f, const char *doing, si
     return cudaErrorOperatingSystem;
 }
 
+/* Why a file that was added is not there for a run; NULL = it is. */
+SPIPE_API const char *spipe_priv_file_gone(const spipe_file_t *f) {
+    if (!f->sync) return "the file was closed before the run; close it after the last one";
+    if (!f->target || f->part) return NULL;
+    return "the file is committed already; create it anew, and add that, for another run";
+}
+
 /* Asked on the thread of the call that failed, right after it. */
 SPIPE_API const char *spipe_priv_file_why(void *user) {
-    const spipe_priv_file_words_t *w = spipe_priv_file_own_words((spipe_file_t *)user, 0);
+    spipe_file_t *f = (spipe_file_t *)user;
+    const char *gone = spipe_priv_file_gone(f);
+    const spipe_priv_file_words_t *w = gone ? NULL : spipe_priv_file_own_words(f, 0);
+    if (gone) return gone;
     return w ? w->text : "no memory for the reason";
 }
 
@@ -412,6 +422,7 @@ SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t 
     unsigned char *to = (unsigned char *)dst;
     const size_t at = first * f->elem_bytes, all = count * f->elem_bytes;
     const size_t n = f->bytes - at < all ? f->bytes - at : all;
+    if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
     if (n < all) memset(to + n, 0, all - n);
     if (f->way == SPIPE_FILE_DIRECT && f->direct.fd >= 0) {
         return spipe_priv_file_read_direct(f, to, n, f->offset + at);
@@ -442,7 +453,9 @@ SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t
     const size_t n = f->bytes - at < all ? f->bytes - at : all;
     size_t done = 0;
     char why[64];
-    cudaError_t e = spipe_priv_file_on_device(dst);
+    cudaError_t e;
+    if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
+    e = spipe_priv_file_on_device(dst);
     while (e == cudaSuccess && done < n) {
         const size_t want = spipe_priv_file_most(n - done), place = f->offset + at + done;
         const ssize_t got = f->cufile.read(f->cufile.handle, to, want, (off_t)place, (off_t)done);
@@ -468,6 +481,11 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
     const size_t room = max_count * f->elem_bytes, left = f->most - f->bytes;
     const size_t all = room < left ? room : left;
     size_t n = 0;
+    if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
+    if (f->told) {
+        return spipe_priv_file_bad(f, "reading", f->offset + f->bytes,
+                                   "a run before read it to its end; open it again for another");
+    }
     while (n < all && !f->ended) {
         const size_t want = spipe_priv_file_most(all - n);
         const long long got = (long long)read(f->fd, to + n, (unsigned)want);
@@ -482,6 +500,7 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
     }
     *count = (n + f->elem_bytes - 1) / f->elem_bytes;
     memset(to + n, 0, *count * f->elem_bytes - n);
+    f->told = n == 0;
     f->bytes += n;
     if (n > 0) f->last_bytes = (n - 1) % f->elem_bytes + 1;
     return cudaSuccess;
@@ -508,6 +527,7 @@ SPIPE_API cudaError_t spipe_priv_file_write(spipe_file_t *f, const unsigned char
 SPIPE_API cudaError_t spipe_priv_file_sink_at(const void *src, size_t first, size_t count,
                                               void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
+    if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
     return spipe_priv_file_write(f, (const unsigned char *)src, count * f->elem_bytes,
                                  f->offset + first * f->elem_bytes);
 }
@@ -517,6 +537,7 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
     spipe_file_t *f = (spipe_file_t *)user;
     const unsigned char *from = (const unsigned char *)src;
     size_t n = count * f->elem_bytes;
+    if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
     if (first == 0 && f->regular) { /* a run begins anew */
         f->bytes = f->offset;
         if (lseek(f->fd, (off_t)f->offset, SEEK_SET) < 0)
@@ -815,6 +836,15 @@ SPIPE_API int spipe_priv_file_mistake(spipe_desc_t *d, spipe_file_t *f, const ch
     return spipe_priv_mistake(d, f->words);
 }
 
+/* Whether a file is a buffer already: its element, and where it is in it, are noted once. */
+SPIPE_API int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f) {
+    int i;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (d->buffers[i].user == f && d->buffers[i].why == spipe_priv_file_why) return 1;
+    }
+    return 0;
+}
+
 /* What is wrong with the part of an input that is wanted; NULL = nothing. If only the offset was
    assigned, it is what lies behind that. */
 SPIPE_API const char *spipe_priv_file_part(spipe_file_t *f) {
@@ -836,9 +866,13 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     size_t count;
     int i;
     if (!spipe_priv_begun(d)) return -1;
-    if (!file || file->fd < 0 || file->part) {
-        return spipe_priv_file_mistake(d, file && file->fd >= 0 ? file : NULL,
+    if (!file || file->fd < 0 || !file->sync) return spipe_priv_file_mistake(d, NULL, NULL);
+    if (file->part) {
+        return spipe_priv_file_mistake(d, file,
                                        "it was created to be written; open one to be read");
+    }
+    if (spipe_priv_file_added(d, file)) {
+        return spipe_priv_file_mistake(d, file, "it is a buffer already; open it once more");
     }
     wrong = spipe_priv_file_part(file);
     if (wrong) return spipe_priv_file_mistake(d, file, wrong);
@@ -846,7 +880,7 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     if (!file->regular) file->way = SPIPE_FILE_ORDERED;
     if (file->way == SPIPE_FILE_ORDERED) {
         if (file->regular) (void)lseek(file->fd, (off_t)file->offset, SEEK_SET);
-        if (file->regular) file->ended = 0;
+        if (file->regular) file->ended = file->told = 0;
         file->bytes = 0;
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
     } else {
@@ -872,9 +906,12 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes) {
     int i;
     if (!spipe_priv_begun(d)) return -1;
-    if (!file || file->fd < 0) return spipe_priv_file_mistake(d, NULL, NULL);
+    if (!file || file->fd < 0 || !file->sync) return spipe_priv_file_mistake(d, NULL, NULL);
     if (file->regular && !file->part) {
         return spipe_priv_file_mistake(d, file, "it was opened to be read, or is committed");
+    }
+    if (spipe_priv_file_added(d, file)) {
+        return spipe_priv_file_mistake(d, file, "it is a buffer already; create another file");
     }
     if (!file->regular && file->offset > 0) {
         return spipe_priv_file_mistake(d, file, "an offset is only for a file that has places");
@@ -936,7 +973,7 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
                                         spipe_failure_t *failure) {
     int failed;
     if (failure) spipe_priv_failure_clear(failure);
-    if (!file || file->fd < 0) {
+    if (!file || file->fd < 0 || !file->sync) {
         return spipe_priv_refuse(failure, cudaErrorInvalidValue, "the file is not open");
     }
     if (file->regular && !file->part) {

@@ -398,14 +398,14 @@ SPIPE_API cudaError_t spipe_priv_pin_seconds(spipe_priv_measure_t *m, const spip
 
 /* The fixed time of pinning; whether memory can be pinned in place at all. */
 SPIPE_API cudaError_t spipe_priv_measure_pin_calls(spipe_priv_measure_t *m) {
-    const size_t small = (size_t)64 << 10;
+    const size_t little = (size_t)64 << 10;
     spipe_priv_block_t b;
     double least = 0.0;
     cudaError_t e;
     memset(&b, 0, sizeof b);
-    SPIPE_TRY(spipe_priv_block_get(&b, small, 0));
+    SPIPE_TRY(spipe_priv_block_get(&b, little, 0));
     spipe_priv_block_touch(m, &b);
-    e = spipe_priv_pin_seconds(m, &b, small, &least);
+    e = spipe_priv_pin_seconds(m, &b, little, &least);
     (void)spipe_priv_block_free(&b);
     if (e == cudaErrorNotSupported) {
         (void)cudaGetLastError();
@@ -505,11 +505,11 @@ SPIPE_API cudaError_t spipe_priv_malloc_seconds(spipe_priv_measure_t *m, size_t 
 
 /* cudaMalloc and cudaFree: a fixed time, and a rate for large blocks. */
 SPIPE_API cudaError_t spipe_priv_measure_malloc(spipe_priv_measure_t *m) {
-    const size_t small = (size_t)8 << 20, large = (size_t)48 << 20;
+    const size_t little = (size_t)8 << 20, large = (size_t)48 << 20;
     double small_s = 0.0, large_s = 0.0, fixed, rate;
-    SPIPE_TRY(spipe_priv_malloc_seconds(m, small, &small_s));
+    SPIPE_TRY(spipe_priv_malloc_seconds(m, little, &small_s));
     SPIPE_TRY(spipe_priv_malloc_seconds(m, large, &large_s));
-    spipe_priv_measure_solve((double)small, small_s, (double)large, large_s, &fixed, &rate);
+    spipe_priv_measure_solve((double)little, small_s, (double)large, large_s, &fixed, &rate);
     spipe_priv_measure_set(&m->costs->malloc_s, fixed, 1e-6, 1e-2);
     spipe_priv_measure_set(&m->costs->malloc_bytes, rate, 5e10, 5e12);
     return cudaSuccess;
@@ -685,14 +685,14 @@ SPIPE_API cudaError_t spipe_priv_measure_link(spipe_priv_measure_t *m) {
 /* A ring of n chunks takes (n + 1) x (copy_s + chunk / rate): two sizes give both. */
 SPIPE_API cudaError_t spipe_priv_measure_ring(spipe_priv_measure_t *m) {
     const size_t bytes = SPIPE_PRIV_MEASURE_COPY;
-    const size_t small = (size_t)256 << 10, num_small = bytes / small;
+    const size_t little = (size_t)256 << 10, num_small = bytes / little;
     const size_t large = (size_t)2 << 20, num_large = bytes / large;
     double small_s = 0.0, large_s = 0.0, fixed, rate;
-    SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_ring, small, m->in, m->out, &small_s));
+    SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_ring, little, m->in, m->out, &small_s));
     SPIPE_TRY(spipe_priv_measure_span(m, spipe_priv_span_ring, large, m->in, m->out, &large_s));
     small_s /= (double)(num_small + 1);
     large_s /= (double)(num_large + 1);
-    spipe_priv_measure_solve((double)small, small_s, (double)large, large_s, &fixed, &rate);
+    spipe_priv_measure_solve((double)little, small_s, (double)large, large_s, &fixed, &rate);
     spipe_priv_measure_set(&m->costs->copy_s, fixed, 0.2e-6, 50e-6);
     return cudaSuccess;
 }
@@ -750,17 +750,17 @@ SPIPE_API cudaError_t spipe_priv_pageable_seconds(spipe_priv_measure_t *m, int o
 }
 
 SPIPE_API cudaError_t spipe_priv_measure_pageable(spipe_priv_measure_t *m) {
-    const size_t small = (size_t)64 << 10, large = (size_t)4 << 20;
+    const size_t little = (size_t)64 << 10, large = (size_t)4 << 20;
     double *rates[2], fixed[2];
     int out;
     rates[0] = &m->costs->pageable_in;
     rates[1] = &m->costs->pageable_out;
     for (out = 0; out < 2; ++out) {
         double small_s = 0.0, large_s = 0.0;
-        SPIPE_TRY(spipe_priv_pageable_seconds(m, out, small, &small_s));
+        SPIPE_TRY(spipe_priv_pageable_seconds(m, out, little, &small_s));
         SPIPE_TRY(spipe_priv_pageable_seconds(m, out, large, &large_s));
         spipe_priv_measure_set_rate(rates[out], (double)large, large_s);
-        fixed[out] = small_s - (double)small / *rates[out];
+        fixed[out] = small_s - (double)little / *rates[out];
     }
     spipe_priv_measure_set(&m->costs->pageable_s, 0.5 * (fixed[0] + fixed[1]), 1e-6, 1e-3);
     return cudaSuccess;

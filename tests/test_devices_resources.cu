@@ -266,7 +266,7 @@ static void test_sets_up_nothing(void) {
     spipe_resources_t *r = resources_new(1 << 20, 1 << 20);
     spipe_resources_usage_t before[3], after[3];
     long made = 0;
-    int wrong = 0, grown = 0;
+    int wrong = 0, grown = 0, odd = 0;
     world_t w;
     memset((void *)after, 0, sizeof after);
     world_new(&w, r, PAGEABLE);
@@ -277,8 +277,10 @@ static void test_sets_up_nothing(void) {
     for (int i = 0; i < num_there; ++i) before[i] = usage_of(r, i);
     hostcuda_calls_reset();
     for (int k = 0; k < 5; ++k) {
+        hostcuda_host_work(5e6);
         SPIPE_CHECK_RUN(&w.d, &w.r);
         wrong += !right(&w);
+        odd += w.r.setup_ms < 0.0 || w.r.setup_ms > 1.0;
     }
     for (const char *call : calls) made += hostcuda_calls(call);
     for (int i = 0; i < num_there; ++i) {
@@ -287,6 +289,7 @@ static void test_sets_up_nothing(void) {
                  after[i].events != before[i].events;
     }
     tap_ok(wrong == 0 && made == 0, "a run sets nothing up: %ld calls that make things", made);
+    tap_ok(odd == 0, "and its set-up takes no time: a lent thread's clock goes on to the caller's");
     tap_ok(grown == 0 && (!pipe_threads() || after[0].threads > 0),
            "nor more threads (%zu), streams (%zu) or events (%zu) on any device", after[0].threads,
            after[0].streams, after[0].events);

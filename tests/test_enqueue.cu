@@ -464,6 +464,31 @@ static void test_late_failure(void) {
     pipe_free(&x);
 }
 
+/* A run by itself cannot be captured, and says that this is why; nor does it harm the next. */
+static void test_run_in_capture(void) {
+    pipe_mix_args_t args = {0, 1, 1};
+    pipe_array_t x = pipe_array_new(N, PIPE_PAGEABLE), y = pipe_array_new(N, PIPE_PAGEABLE);
+    spipe_desc_t d = describe(x, y, &args, SPIPE_SCHEDULE_AUTO);
+    spipe_report_t r;
+    cudaGraph_t graph = NULL;
+    cudaStream_t stream;
+    cudaError_t e;
+    pipe_randomise(x);
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    e = spipe_run(&d, &r);
+    (void)cudaStreamEndCapture(stream, &graph); /* which the run may have made invalid */
+    (void)cudaGetLastError();
+    tap_ok(e == cudaErrorStreamCaptureUnsupported &&
+               strstr(r.failure.message, cudaGetErrorString(e)),
+           "a run during a capture: %s", r.failure.message);
+    tap_ok(spipe_run(&d, &r) == cudaSuccess && is_mixed(x.at, y.at, N), "and the next is right");
+    if (graph) SPIPE_CHECK(cudaGraphDestroy(graph));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    pipe_free(&x);
+    pipe_free(&y);
+}
+
 int main(void) {
     static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,
                                                  SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
@@ -488,5 +513,6 @@ int main(void) {
                  "no room to pin the test's own arrays");
     }
     test_late_failure();
+    test_run_in_capture();
     return tap_done();
 }

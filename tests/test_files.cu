@@ -536,6 +536,46 @@ static void test_opening(void) {
     spipe_file_close(&f);
 }
 
+/* A file that was closed or committed before a run, or is added twice: the run says so. */
+static void test_gone(spipe_file_way_t way) {
+    const char *told;
+    world_t w;
+    spipe_desc_t d;
+    int k;
+    write_file(in_name, 1 << 16);
+    for (k = 0; k < 3; ++k) {
+        spipe_pipeline_t *p;
+        SPIPE_CHECK(begin(&w, in_name, out_name));
+        w.in.way = w.out.way = way;
+        add(&w, 16);
+        d = w.d;
+        d.num_stages = 0;
+        spipe_add_stage(&d, "turn", turn_stage, NULL);
+        spipe_add_file_input(&d, &w.in, 8);
+        tap_ok(spipe_run(&d, &w.r) == cudaErrorInvalidValue &&
+                   strstr(w.r.failure.message, "is a buffer already"),
+               "added twice: %s", w.r.failure.message);
+        SPIPE_CHECK(spipe_pipeline_create(&p, &w.d, NULL));
+        if (k == 0) spipe_file_close(&w.in);
+        if (k == 1) spipe_file_close(&w.out);
+        if (k == 2) SPIPE_CHECK(spipe_pipeline_run(p, &w.r));
+        if (k == 2) SPIPE_CHECK(spipe_file_commit(&w.out, SPIPE_AUTO, NULL));
+        told = way == SPIPE_FILE_ORDERED ? "to its end" : "committed";
+        if (k < 2) told = "closed before";
+        tap_ok(spipe_pipeline_run(p, &w.r) != cudaSuccess && strstr(w.r.failure.message, told),
+               "%s", w.r.failure.message);
+        SPIPE_CHECK(spipe_pipeline_destroy(p));
+        end(&w);
+    }
+    tap_ok(read_file(out_name) == 1 << 16 && turned(0, 1 << 16), "what was committed stays");
+    (void)remove(out_name);
+    memset((void *)&w.in, 0, sizeof w.in);
+    d = spipe_desc_default();
+    tap_ok(spipe_add_file_input(&d, &w.in, 1) == -1 && strstr(d.problem, "not open") &&
+               spipe_file_commit(&w.in, 0, &w.f) == cudaErrorInvalidValue,
+           "zeroed: %s; %s", d.problem ? d.problem : "", w.f.message);
+}
+
 /* A loop that pulls takes every chunk of a file; where the file ends too early, next has the
    sentence, and the chunks before are whole. */
 static void test_pull(spipe_file_way_t way, int cut) {
@@ -904,6 +944,9 @@ int main(void) {
     test_small_disk();
     test_full();
     test_opening();
+    test_gone(SPIPE_FILE_CACHED);
+    test_gone(SPIPE_FILE_DIRECT);
+    test_gone(SPIPE_FILE_ORDERED);
     test_pipes(100000, 1);
     test_pipes(12345, 100);
     (void)rmdir(folder);

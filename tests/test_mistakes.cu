@@ -170,6 +170,14 @@ static cudaError_t undeclared(spipe_failure_t *f) {
     return run(&d, f);
 }
 
+static cudaError_t only_read(spipe_failure_t *f) {
+    static const int output = 1;
+    spipe_desc_t d = good();
+    d.checked = 1;
+    spipe_add_host_stage(&d, "add", host_stage, (void *)&output, SPIPE_BIT(1), 0);
+    return run(&d, f);
+}
+
 static cudaError_t numbers_for_masks(spipe_failure_t *f) {
     spipe_desc_t d = good();
     spipe_add_host_stage(&d, "add", host_stage, NULL, 0, 4);
@@ -472,6 +480,8 @@ static const mistake_t mistakes[] = {
      cudaErrorInvalidValue, "`chunk->stream`"},
     {"An elementwise stage that writes into its input through `chunk->data`", broken_promise,
      cudaErrorInvalidValue, "an in/out buffer, or no promise"},
+    {"A host stage that writes into a buffer that it declared only to read", only_read,
+     cudaErrorInvalidValue, "name it in `writes`"},
     {"A stage marked replayable whose kernel gets another argument in the next run", other_work,
      cudaErrorInvalidValue, "keep what changes in device memory, or no promise"}};
 

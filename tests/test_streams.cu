@@ -309,11 +309,24 @@ static void count_worker(cudaError_t status, void *user) {
     if (status == cudaSuccess) ++order[0];
 }
 
+typedef struct within {
+    spipe_worker_t *worker;
+    cudaError_t wait, destroy;
+} within_t;
+
+static void wait_within(cudaError_t status, void *user) {
+    within_t *w = (within_t *)user;
+    (void)status;
+    w->wait = spipe_worker_wait(w->worker);
+    w->destroy = spipe_worker_destroy(w->worker);
+}
+
 static void test_host_calls(void) {
     spipe_worker_t worker, dead;
     cudaStream_t s;
     int count = 0, order[1] = {0}, host[100], *x, k, expect = 0;
     chain_t chain = {&worker, NULL, NULL, 50, cudaSuccess};
+    within_t within = {&worker, cudaSuccess, cudaSuccess};
     memset(&dead, 0, sizeof dead);
     SPIPE_CHECK(spipe_stream_create(&s, SPIPE_PRIORITY_DEFAULT));
     for (k = 0; k < 10; ++k) SPIPE_CHECK(spipe_host_call(s, count_up, &count));
@@ -333,6 +346,10 @@ static void test_host_calls(void) {
     for (k = 0; k < 49; ++k) expect = (int)((unsigned)expect * 3u + 1u);
     tap_ok(chain.left == 0 && chain.error == cudaSuccess && host[99] == expect,
            "a worker's function may call CUDA: the end of a batch queues the next");
+    SPIPE_CHECK(spipe_worker_call(&worker, s, wait_within, &within));
+    SPIPE_CHECK(spipe_worker_wait(&worker));
+    tap_ok(within.wait == cudaErrorNotPermitted && within.destroy == cudaErrorNotPermitted,
+           "a worker's function may neither wait for the worker nor destroy it, and is told so");
     for (k = 0; k < 100; ++k) SPIPE_CHECK(spipe_worker_call(&worker, s, count_worker, order));
     tap_ok(spipe_worker_destroy(&worker) == cudaSuccess && order[0] == 100,
            "every call is made, however many wait, before destroy returns");

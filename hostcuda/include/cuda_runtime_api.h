@@ -721,6 +721,7 @@ void hostcuda_thread_started(void);
 int hostcuda_unmodelled(int on);
 double hostcuda_now_ns(void);
 void hostcuda_catch_up(void);
+void hostcuda_host_until(double ns);
 void hostcuda_host_copy(size_t bytes, int out);
 #endif
 

@@ -92,6 +92,27 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
+/* What a host stage declared only to read is not brought back to the device, so it must be as it is
+   there. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
+                                                       const spipe_priv_op_t *op,
+                                                       const spipe_priv_at_t *at) {
+    const spipe_stage_desc_t *s = &p->request.desc.stages[op->stage];
+    int i, same;
+    for (i = 0; i < p->request.desc.num_buffers; ++i) {
+        const size_t bytes = at->count * p->request.desc.buffers[i].elem_bytes;
+        if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
+        SPIPE_TRY(spipe_priv_look(at->slot->dev[i], bytes, at->slot->mirror[op->stage][i], 1,
+                                  op->stream, &same));
+        if (same) continue;
+        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+                               "host stage '%s' wrote into buffer %d at chunk %zu; add "
+                               "SPIPE_BIT(%d) to what it writes",
+                               s->name, i, at->position, i);
+    }
+    return cudaSuccess;
+}
+
 /* After a step that was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
@@ -100,6 +121,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
         return cudaSuccess;
     }
     SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
+    SPIPE_TRY(spipe_priv_check_only_read(p, op, at));
     return spipe_priv_check_inputs(p, op, at);
 }
 

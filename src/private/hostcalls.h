@@ -22,7 +22,7 @@ SPIPE_API void *spipe_priv_worker_main(void *arg) {
             continue;
         }
         w->first = job->next;
-        w->busy = 1;
+        w->busy = spipe_priv_this_thread();
         spipe_priv_unlock(w->sync);
         job->fn(cudaEventSynchronize(job->reached), job->user);
         (void)cudaEventDestroy(job->reached);
@@ -80,11 +80,13 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
 }
 
 SPIPE_API cudaError_t spipe_worker_wait(spipe_worker_t *worker) {
+    int within;
     if (!worker || worker->self != worker) return cudaErrorInvalidValue;
     spipe_priv_lock(worker->sync);
-    while (worker->first || worker->busy) spipe_priv_wait(worker->sync);
+    within = worker->busy && worker->busy == spipe_priv_this_thread();
+    while (!within && (worker->first || worker->busy)) spipe_priv_wait(worker->sync);
     spipe_priv_unlock(worker->sync);
-    return cudaSuccess;
+    return within ? cudaErrorNotPermitted : cudaSuccess; /* it would wait for itself */
 }
 
 SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
@@ -92,7 +94,7 @@ SPIPE_API cudaError_t spipe_worker_destroy(spipe_worker_t *worker) {
         return worker ? spipe_priv_may_free(worker, worker->self) : cudaSuccess;
     }
     if (worker->running) {
-        (void)spipe_worker_wait(worker);
+        SPIPE_TRY(spipe_worker_wait(worker));
         spipe_priv_lock(worker->sync);
         worker->quit = 1;
         spipe_priv_wake(worker->sync);

@@ -57,15 +57,6 @@ SPIPE_PRIV_RARE void spipe_priv_count_one(size_t *number, int one_more) {
 #endif
 }
 
-/* A number of the calling thread. */
-SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
-#if defined(SPIPE_NO_THREADS)
-    return 0;
-#else
-    return (uintptr_t)pthread_self();
-#endif
-}
-
 /* The rank of a priority; CUDA's default is its lowest. */
 SPIPE_PRIV_RARE int spipe_priv_rank(spipe_priority_t priority) {
     return (priority == SPIPE_PRIORITY_MEDIUM) + 2 * (priority == SPIPE_PRIORITY_HIGH);

@@ -221,9 +221,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_no_memory(spipe_priv_pipeline_t *p, cudaE
                                                  size_t bytes, const char *of, const char *also) {
     (void)cudaGetLastError();
     return spipe_priv_refuse(&p->failure, e,
-                             "no room for %zu bytes of %s memory (%zu slots of %zu elements); "
+                             "no room for %zu bytes of %s memory (%zu slots of %zu elements): %s; "
                              "lower chunk or depth%s",
-                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch, also);
+                             bytes, of, p->plan.depth, p->plan.chunk * p->plan.batch,
+                             cudaGetErrorString(e), also);
 }
 
 /* Allocates both arenas. The pinned one is a whole number of huge pages: touching and pinning a

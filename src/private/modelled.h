@@ -116,6 +116,9 @@ SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
 /* The calling thread has waited for threads that model time: it is as late as the latest of all. */
 SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
+/* A lent thread begins: not before that time of the clock of who lent it. */
+SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 * seconds); }
+
 /* Whether an event has been reached, for those who post tasks: how often they ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = hostcuda_unmodelled(1);
@@ -154,6 +157,7 @@ SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, i
 #define spipe_priv_model_worker()                     ((void)0)
 #define spipe_priv_model_issuer()                     ((void)0)
 #define spipe_priv_model_joined()                     ((void)0)
+#define spipe_priv_model_until(seconds)               ((void)0)
 
 SPIPE_API int spipe_priv_model_times(const spipe_priv_pipeline_t *p, int what, int stage,
                                      size_t batch, const double *begin, const double *end) {

@@ -128,7 +128,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
         return cudaSuccess;
     }
     return spipe_priv_refuse(f, cudaErrorNotReady,
-                             "%zu chunks that were taken are held; release them first",
+                             "chunks that were taken are held: %zu; release them first",
                              p->pull.taken - p->pull.released);
 }
 

@@ -140,7 +140,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_no_device(spipe_failure_t *f, cudaError_t e) {
     (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "there is no device: %s", cudaGetErrorString(e));
+    return spipe_priv_refuse(f, e, "the device cannot be used: %s", cudaGetErrorString(e));
 }
 
 SPIPE_API cudaError_t spipe_plan(const spipe_desc_t *d, int kept, spipe_plan_t *plan,

@@ -133,6 +133,15 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     free(s);
 }
 
+/* A number of the calling thread. */
+SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
+#if defined(SPIPE_NO_THREADS)
+    return 0;
+#else
+    return (uintptr_t)pthread_self();
+#endif
+}
+
 /* CPUs that this thread may run on. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
     long n = 0;

@@ -139,8 +139,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
         const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
-        const int far = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
-        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !far) return 1;
+        const int all_taken = p->run.at.issued_out - p->run.at.completed >= p->plan.depth;
+        if (!spipe_priv_reached(cudaEventQuery(p->streams.checkpoints[number])) && !all_taken)
+            return 1;
         if (spipe_priv_complete_checkpoint(p) != cudaSuccess) return 0;
     }
     return 1;

@@ -216,6 +216,7 @@ typedef struct spipe_desc {
         bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
         slot is an allocation of its own instead, so that these see reads, too;
       - an elementwise stage that writes into an input;
+      - a host stage that writes into a buffer that it declared only to read;
       - a replayable stage that enqueues other work than in the run of the pipeline before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
         padding may differ).

@@ -75,8 +75,9 @@ SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
     report     out     what happened since the first chunk; may be NULL.
     Returns    next: cudaSuccess; as spipe_run, and spipe_pipeline_failure has the sentence: then
                nothing is held any more, and the next call begins with the first chunk again;
-               cudaErrorNotReady (all slots are held). release: cudaSuccess; cudaErrorNotPermitted
-               (nothing is held); as next. end: the last error.
+               cudaErrorNotReady (all slots are held; or, after the last chunk, some: release them).
+               release: cudaSuccess; cudaErrorNotPermitted (nothing is held); as next. end: the
+               last error.
     Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
                release: no. end: until the copies under way have ended; with desc.resources and
                chunks that are held, until the device has done all its work.

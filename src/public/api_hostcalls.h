@@ -18,7 +18,8 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
     struct spipe_priv_job *first, *last; /* the calls that wait */
-    int running, quit, busy, device;
+    int running, quit, device;
+    uintptr_t busy; /* the thread, while a function runs */
     spipe_priv_sync_t *sync;
     void *thread;
     const void *self; /* where it was made: what was copied or never made is refused */
@@ -36,8 +37,9 @@ typedef struct spipe_worker {
                        spipe_worker_call (a chain), not wait or destroy.
     user       in      handed to fn; must live until it has run.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorNotSupported (no thread can be had); any error of event calls: then fn
-               was not taken and will not be called.
+               cudaErrorNotSupported (no thread can be had); wait, destroy: cudaErrorNotPermitted
+               from fn, which would wait for itself; any error of event calls: then fn was not
+               taken and will not be called.
     Blocks     create, call: no. wait: until no call is left. destroy: likewise.
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.
