@@ -1295,7 +1295,7 @@ SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)c; }
 
 SPIPE_API void spipe_priv_give_up_cpu(void) {}
 
-/* NULL: there are no threads. */
+/* Without threads it always returns NULL. */
 SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     (void)fn;
     (void)arg;
@@ -1329,12 +1329,12 @@ SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_c
 
 SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
 
-/* A thread that leaves the process's signals, but those of its own faults, to the user's threads:
-   their handlers expect to interrupt those. NULL: no thread can be had. */
+/* Starts a thread that blocks all signals except those of its own faults, because the user's
+   handlers expect to interrupt the user's threads. NULL: there is no thread. */
 SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     pthread_t *t = (pthread_t *)malloc(sizeof *t);
     int failed;
-#if defined(SIG_SETMASK) && !defined(_WIN32) /* strict C99 hides it */
+#if defined(SIG_SETMASK) && !defined(_WIN32) /* strict C99 does not declare SIG_SETMASK */
     static const unsigned char own[] = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS};
     sigset_t others, before;
     size_t i;
@@ -1364,7 +1364,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* of the calling thread's yields */
+    double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -1375,7 +1375,7 @@ SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
     if (!s->single_threaded) spipe_priv_mutex_unlock(&s->lock);
 }
 
-/* Until somebody calls spipe_priv_wake; called with the lock held. */
+/* Waits until another thread calls spipe_priv_wake; called with the lock held. */
 SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
     spipe_priv_cond_wait(&s->changed, &s->lock);
 }
@@ -1397,7 +1397,7 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     free(s);
 }
 
-/* CPUs that this thread may run on. */
+/* The number of CPUs that this thread may run on. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
     long n = 0;
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
@@ -1428,7 +1428,7 @@ SPIPE_API double spipe_priv_seconds(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 #elif defined(_MSC_VER)
-    return (double)clock() / CLOCKS_PER_SEC; /* the wall clock there */
+    return (double)clock() / CLOCKS_PER_SEC; /* the wall clock on Windows */
 #else
     struct timeval now;
     gettimeofday(&now, NULL);
@@ -1436,10 +1436,10 @@ SPIPE_API double spipe_priv_seconds(void) {
 #endif
 }
 
-/* Lets other threads run: who polls must not keep a CPU from those that work. Where yielding takes
-   more than a millisecond, other programs want every CPU. Runs that kept yielding among them took
-   60 times as long (Linux 6.18), so then this stops for 32 times as long as the yield took:
-   *busy_until is the time until which it does, 0 at first. */
+/* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If a yield
+   takes more than a millisecond, other programs want every CPU. Runs that went on yielding then
+   took 60 times as long (Linux 6.18), so this does not yield again for 32 times as long as that
+   yield took: until *busy_until, which is 0 at first. */
 SPIPE_API void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
@@ -1458,7 +1458,7 @@ SPIPE_API void spipe_priv_yield(double *busy_until) {
 SPIPE_PRIV_RARE unsigned spipe_priv_next_char(const char **at) {
     const unsigned char *s = (const unsigned char *)*at;
     unsigned c = *s++;
-    const int more = (c >= 0xC2) + (c >= 0xE0) + (c >= 0xF0); /* bytes that follow */
+    const int more = (c >= 0xC2) + (c >= 0xE0) + (c >= 0xF0); /* bytes that follow the first */
     int left = more;
     if (more > 0) c &= 0x7Fu >> more;
     for (; left > 0 && (*s & 0xC0) == 0x80; --left) c = c << 6 | (*s++ & 0x3Fu);
@@ -1469,8 +1469,8 @@ SPIPE_PRIV_RARE unsigned spipe_priv_next_char(const char **at) {
     return c;
 }
 
-/* Puts a question mark for what must not reach a terminal: a name that the user gave may move the
-   cursor, and one that was cut to length may end within a character. */
+/* Replaces by question marks what must not reach a terminal: a name that the user gave may move the
+   cursor, and a name that was cut to length may end within a character. */
 SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
     const char *from = text;
     while (*from) {
@@ -1497,8 +1497,8 @@ SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t 
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 
-/* Whether an object of the user's may be freed: made where it is, and not freed. What is zeroed, or
-   never was made, has nothing to free; a copy must leave it to the original. */
+/* Whether an object of the user's may be freed: it was made at this address, and not freed yet. A
+   zeroed object has nothing to free; a copy must not free what the original has. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_may_free(const void *object, const void *self) {
     return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
 }
@@ -1582,7 +1582,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 #endif
 }
 
-/* What a run needs to know; the rest takes longer to find. */
+/* Only the facts that a run needs; the others take longer to ask for. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);
@@ -1685,7 +1685,7 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     return e;
 }
 
-/* Whether a query said so. "Not ready" is no error, but CUDA may keep it as the last one. */
+/* Whether a query returned success. "Not ready" is no error, but CUDA may keep it as the last. */
 SPIPE_API int spipe_priv_reached(cudaError_t query) {
     if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
     return query == cudaSuccess;
@@ -1705,8 +1705,8 @@ SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t 
 /* ---- src/private/leases.h ---- */
 /* ---- 4 streams: leases and scopes ----------------------------------------------------------
    A pool's stream for one thread, an idle one first. Uses streams. */
-/* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
-   lent last: the error is the context's and will surface in the holder's own calls. */
+/* Picks an unleased stream, an idle one if there is one; under the lock. A stream whose query fails
+   is picked last: the error is the context's, and the holder's own calls will return it. */
 SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
     size_t i;
     int found = 0;
@@ -1732,7 +1732,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
-        may_wait = 0; /* nobody else could release one */
+        may_wait = 0; /* no other thread could release one */
 #endif
         if (!may_wait) {
             e = cudaErrorNotReady;
@@ -1815,7 +1815,7 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     return cudaSuccess;
 }
 
-/* Makes one more; with room for every event there is, release cannot fail for want of memory. */
+/* Makes one more event, and room for all events, so that release needs no memory. */
 SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
     const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
     cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);
@@ -1946,7 +1946,7 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* so toolkits before 11 called a pageable pointer */
+    if (e == cudaErrorInvalidValue) { /* toolkits before 11 return this for a pageable pointer */
         (void)cudaGetLastError();
         return cudaSuccess;
     }
@@ -2034,7 +2034,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
     if (!job) return cudaErrorMemoryAllocation;
     job->fn = fn;
     job->user = user;
-    /* blocking sync: the worker sleeps instead of burning a core while it waits */
+    /* blocking sync: the worker sleeps while it waits, and keeps no core busy */
     e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
     if (e != cudaSuccess) {
@@ -2169,7 +2169,7 @@ typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *par
 
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
-    /* Takes the place of spipe_run (several GPUs). */
+    /* Several GPUs: called in place of spipe_run's own code. */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
     /* Several GPUs: position in the whole of the next batch that this GPU does; with have > 0 the
        outcome of reading the sources of the newest one (spipe_priv_reading_t). */
@@ -2201,14 +2201,14 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
     return w->stamp == SPIPE_PRIV_STAMP;
 }
 
-/* What resources begin with. */
+/* The first members of resources. */
 typedef struct spipe_priv_shared {
     const struct spipe_priv_provider *provider;
     size_t stamp; /* SPIPE_PRIV_STAMP */
-    long process; /* what CUDA made cannot be used in a process that was forked */
+    long process; /* a forked process cannot use what CUDA made */
 } spipe_priv_shared_t;
 
-/* A number of this process. */
+/* A number that differs between processes. */
 SPIPE_API long spipe_priv_process(void) {
 #if defined(_WIN32)
     return 0;
@@ -2234,7 +2234,7 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
     return d;
 }
 
-/* Of one that was not, nothing is read or written: it may be garbage. */
+/* Whether spipe_desc_default made d. If not, its members may be garbage, so none is used. */
 SPIPE_PRIV_RARE int spipe_priv_begun(const spipe_desc_t *d) {
     return d && d->stamp == SPIPE_PRIV_STAMP;
 }
@@ -2485,7 +2485,7 @@ SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
-/* Bytes of what a source's function gives for an element: of a split one those of a ticket. */
+/* Bytes that a source's function gives per element; for a split source those of a ticket. */
 SPIPE_PRIV_RARE size_t spipe_priv_given_bytes(const spipe_buffer_desc_t *b) {
     return b->filler ? b->ticket_bytes : b->elem_bytes;
 }
@@ -2619,8 +2619,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 /* What the planner considers. */
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
-    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
-    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* and beside other runs, which wait for it */
+    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
+    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* the same beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -2629,17 +2629,17 @@ enum {
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
-    SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
+    SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
-    SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, the next rungs of the ladder, */
+    SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
-    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
-    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
+    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
@@ -2676,7 +2676,7 @@ enum {
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
 
-/* The member number i, counted from link_in. */
+/* Member number i, counted from link_in. */
 SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
     return &costs->link_in + i;
 }
@@ -2767,7 +2767,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_bad_cost(const spipe_costs_t *costs) {
     return NULL;
 }
 
-/* What a line begins with: whom its figures are for. */
+/* The begin of a line: version, device, driver and CPUs that its figures are for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
     char name[256];
     int driver = 0;
@@ -2798,7 +2798,7 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
     return cudaErrorInvalidValue;
 }
 
-/* The figures after the stamp and the name; 0 = that is not what stands there. */
+/* Reads the figures after the stamp and the name; 0 = there are no such figures. */
 SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
     const char *end = strchr(text, ';');
     size_t i;
@@ -2937,7 +2937,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
     return cudaSuccess;
 }
 
-/* Whether a host array lacks that the run would need. */
+/* Whether a host array that the run needs is NULL. */
 SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
@@ -2951,8 +2951,8 @@ SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
 }
 
 /* Whether buffers j and i, whose arrays overlap, change each other's data. Resident arrays are read
-   before the first chunk and written after the last. Of others, chunk k of one array may be read
-   and then written, if it lies in the same place: same array, same size, no halo. */
+   before the first chunk and written after the last. Of other arrays, chunk k may be read and then
+   written if it lies in the same place in both: same array, same size, no halo. */
 SPIPE_PRIV_RARE int spipe_priv_overlap_harms(const spipe_buffer_desc_t *a,
                                              const spipe_buffer_desc_t *b) {
     const int written = spipe_priv_is_written(a) + spipe_priv_is_written(b);
@@ -2981,8 +2981,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
     return cudaSuccess;
 }
 
-/* What only a run needs to hold: of a kept pipeline arrays may be missing, or overlap while they
-   change places. */
+/* Rules that must hold when a run begins. Between runs of a kept pipeline arrays may be missing, or
+   overlap while the user exchanges them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe_failure_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
@@ -2995,7 +2995,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe
     return cudaSuccess;
 }
 
-/* All that does not depend on where arrays are. */
+/* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
     if (f) spipe_priv_failure_clear(f);
@@ -3067,17 +3067,17 @@ SPIPE_PRIV_OFTEN double spipe_priv_real(size_t size) { return (double)(int64_t)s
 
 SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_t)number; }
 
-/* What kind of memory a host array is; of other buffers nothing is known. */
+/* The kind of memory of a host array; not set for other buffers. */
 typedef struct spipe_priv_array {
     int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
     int registered;        /* 1 = this run pinned it, and will unpin it */
     unsigned char *mapped; /* where kernels find it, or NULL */
 } spipe_priv_array_t;
 
-/* Promises and wishes that rule ways out. */
+/* What the description allows or forbids. */
 enum {
     SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
-    SPIPE_PRIV_MAY_BATCH = 2,     /* nobody looks at single chunks, and memory is not limited */
+    SPIPE_PRIV_MAY_BATCH = 2,     /* no function sees single chunks, and memory is not limited */
     SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
     SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
@@ -3085,9 +3085,9 @@ enum {
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
+    SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
     SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048,      /* and so is the work of a split source, however long it takes */
+    SPIPE_PRIV_SPLIT = 2048,      /* so is a split source's work, whose time is not known */
     SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
@@ -3100,8 +3100,8 @@ typedef struct spipe_priv_machine {
     size_t cpus;
     double cache;  /* bytes of the last-level cache; 0 = not known */
     double memory; /* bytes of device memory that slots may take */
-    size_t runs;   /* that share the machine, with this one; 0 = not known */
-    /* What a way takes beside them, or NULL; in beside.h. */
+    size_t runs;   /* runs that share the machine, this one included; 0 = not known */
+    /* The time of a way beside other runs, or NULL; in beside.h. */
     double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
                      const struct spipe_priv_way *y, double alone);
 } spipe_priv_machine_t;
@@ -3111,17 +3111,17 @@ typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
     unsigned flags;                   /* SPIPE_PRIV_MAY_... */
     double in, out;                   /* copied each way */
-    double pageable_in, pageable_out; /* of these, from and to pageable arrays */
-    double hosted_in, hosted_out;     /* of these, from sources and to sinks: always staged */
+    double pageable_in, pageable_out; /* part of in, out: pageable arrays */
+    double hosted_in, hosted_out;     /* part of in, out: sources and sinks, always staged */
     double held;                      /* device memory in a slot */
-    double temps;                     /* of these, for temporaries */
+    double temps;                     /* part of held: temporaries */
     double halo;                      /* bytes copied in for each chunk beside its own elements */
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
-    size_t host_calls;                /* of host stages that may be under way at once */
+    size_t host_calls;                /* calls of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
-    double kernel_s;      /* of all kernels for the whole */
+    double kernel_s;      /* seconds of all kernels for the whole */
     spipe_priv_machine_t machine;
 } spipe_priv_work_t;
 
@@ -3129,7 +3129,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
                                                 const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
-    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them by itself */
+    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
         flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
     for (i = 0; i < d->num_stages; ++i) {
@@ -3151,7 +3151,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
+    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* it compares inputs */
     if (!watched && d->num_stages > 0 && d->count > 0 && !spipe_priv_endless(d)) {
         flags |= SPIPE_PRIV_MAY_TRY;
     }
@@ -3217,7 +3217,7 @@ SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     return most + 1;
 }
 
-/* Calls of host stages that may be under way at once: one of each that is ordered. */
+/* Calls of host stages that may be under way at once: only one of an ordered stage. */
 SPIPE_PRIV_RARE size_t spipe_priv_host_calls(const spipe_desc_t *d) {
     size_t calls = 0;
     int i;
@@ -3295,14 +3295,14 @@ typedef struct spipe_priv_engines {
     double in, out; /* copy engines, both busy */
     double alone;   /* both together, one after the other: the first copy in, the last out */
     double kernel;
-    double launches;    /* what those of all chunks of a batch add to a chain of engines */
+    double launches;    /* seconds that the launches of a batch add to a chain of engines */
     double fill, drain; /* one thread's time for a batch */
-    double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
+    double staging;     /* all staging threads, at the host memory's rate; 0 = no staging */
     double issue;       /* the calling thread */
-    double wakes;       /* of a batch's threads, where they were parked */
-    double saved;       /* of the ends, where the caller helps: nobody has to be woken */
+    double wakes;       /* waking the threads of a batch, if they were parked */
+    double saved;       /* saved at both ends if the caller helps: no thread has to be woken */
     double busiest;
-    double slots; /* what a batch takes that waits for a slot, where that is longer */
+    double slots; /* time of a batch that waits for a slot, if that is longer */
 } spipe_priv_engines_t;
 
 SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
@@ -3351,12 +3351,12 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->alone += c->copy_s * (w->copies[0] + w->copies[1]);
 }
 
-/* Seconds for which a staged byte takes the host memory. What the cache does not hold of the rings
-   is written to memory and read again, and that is more of it the larger they are. */
+/* Seconds for which a staged byte occupies the host memory. The part of the rings that the cache
+   does not hold is written to memory and read again; the larger the rings, the larger that part. */
 SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            double rings) {
     const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* no cache: all */
     missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
     return (1.0 - missed) / c->memory + missed / c->memory_uncached;
 }
@@ -3511,13 +3511,13 @@ SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const sp
     return low;
 }
 
-/* The same of the rates at which a thread fills and drains slots: costs with which the law agrees
-   with a measured run of work whose kernels take no longer than its copies. */
+/* The same for the rates at which a thread fills and drains slots: the costs with which the law
+   agrees with a measured run, if its kernels take no longer than its copies. */
 SPIPE_PRIV_OFTEN spipe_costs_t spipe_priv_solve_host(const spipe_costs_t *c,
                                                      const spipe_priv_work_t *w,
                                                      const spipe_priv_way_t *y, double measured_s) {
     spipe_costs_t trial = *c;
-    double low = 0.0, high = 1.0; /* of the rates in the table */
+    double low = 0.0, high = 1.0; /* as a share of the rates in the table */
     int i;
     for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
         const double share = 0.5 * (low + high);
@@ -3555,8 +3555,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t par
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
-/* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
-   staging threads, or half of the CPUs, as staging waits where host stages take longest. */
+/* Threads for host stages: as many as the user wants, else as many as there are CPUs besides those
+   of the staging threads, but at least half of the CPUs: if host stages take longest, staging
+   waits. */
 SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const size_t staging = y->fill_threads + y->drain_threads;
@@ -3566,8 +3567,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spip
     return most < w->host_calls ? most : w->host_calls;
 }
 
-/* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
-   stages or does the work of a split source, beside those that are copied. */
+/* Slots for threads whose work takes an unknown time: one for each thread that runs host stages or
+   the work of a split source, besides the slots that are being copied. */
 SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
     const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
@@ -3577,9 +3578,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe
     return busy > segments ? busy : segments;
 }
 
-/* Slots, in even number because chunks alternate between two kernel streams: one for each staging
-   thread and two that are being copied; and two for each thread of the direction that has more, as
-   a chunk that is filled waits for those before it. */
+/* Number of slots: even, because chunks alternate between two kernel streams. One for each staging
+   thread plus two that are being copied; or two for each thread of the direction that has more
+   threads, because a chunk that is filled waits for those before it. */
 SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                             const spipe_priv_way_t *y) {
     const size_t least = spipe_priv_least_depth(d, w, y);
@@ -3629,8 +3630,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
     return most - most % 2;
 }
 
-/* Elements in a chunk at most: other runs wait for a chunk's copy; a split source's work takes
-   nobody knows how long, so each thread gets a few chunks of it. */
+/* Most elements in a chunk. Limited beside other runs, which wait for a chunk's copy; and with a
+   split source, so that each thread gets a few chunks of work whose time is not known. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
@@ -3651,7 +3652,7 @@ typedef struct spipe_priv_planner {
     const spipe_desc_t *desc; /* what the user fixed */
     spipe_priv_way_t *best;   /* the best ways so far, best first */
     size_t num, capacity;
-    size_t device_bytes; /* memory there is, 0 = take what is needed */
+    size_t device_bytes; /* memory that may be used; 0 = no limit */
     size_t pinned_bytes;
     int num_compared;
     double to_beat; /* seconds of the best way with another staging; 0 = there is none */
@@ -3670,7 +3671,7 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
     if (a->pageable_slots != b->pageable_slots) return 0;
-    if (a->replay) return 1; /* one graph is enough */
+    if (a->replay) return 1; /* one candidate that replays is enough */
     return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
            spipe_priv_close(a->fill_threads, b->fill_threads) &&
            spipe_priv_close(a->drain_threads, b->drain_threads);
@@ -3707,8 +3708,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
     return y->predicted_s;
 }
 
-/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning
-   each. */
+/* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
+   which takes time. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -3726,7 +3727,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, y);
         if (spipe_priv_real(y->depth) > n)
-            y->depth = spipe_priv_whole(n); /* no slot for a batch that does not come */
+            y->depth = spipe_priv_whole(n); /* no more slots than batches */
     }
     took = spipe_priv_consider(p, y);
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
@@ -3764,10 +3765,10 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
     return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
 }
 
-/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more
-   as long as that gains something; near the best ring every number is compared, up to two more each
-   way than it has. A one-shot run compares fewer slots and a caller that helps for the best number
-   only, because planning is part of its time; a kept pipeline does so for each. */
+/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one thread
+   more as long as that is faster; near the best ring every number is compared, up to two more in
+   each direction than the best has. Fewer slots, and a caller that helps, are compared for each
+   number by a kept pipeline; by a one-shot run, whose planning counts, for the best number only. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
@@ -3782,7 +3783,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
     if (threads == 0 && !may_help) threads = ways;
     if (p->fine && most > threads + 2 * reach) most = threads + 2 * reach;
     if (w->flags & SPIPE_PRIV_SPLIT)
-        threads = most = spipe_priv_most_threads(w, &y); /* nobody knows what their work takes */
+        threads = most = spipe_priv_most_threads(w, &y); /* the time of their work is not known */
     else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
         threads = most = ways; /* sources and sinks see chunks in order */
     if (p->desc->threads != SPIPE_AUTO) threads = most = ways * p->desc->threads;
@@ -3840,7 +3841,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_pr
     spipe_priv_consider_ring(p, &y);
 }
 
-/* Below the ladder: halves the chunk until some way fits into the memory there is. */
+/* Below the smallest chunk size: halves the chunk until some way fits into the memory. */
 SPIPE_PRIV_RARE void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
     while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
@@ -3864,8 +3865,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_near(spipe_priv_planner_t *p, spipe_pri
     spipe_priv_consider_ring(p, &y);
 }
 
-/* Near the best so far: every number of threads and of slots, and chunks between the rungs of the
-   ladder, which divide the whole evenly; then threads and slots again for the best of those. */
+/* Near the best so far: every number of threads and of slots, and chunk sizes between those already
+   compared, which divide the whole evenly; then threads and slots again for the best of those. */
 SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const int staged = spipe_priv_is_staged(p->work, &y);
     const size_t least = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
@@ -3888,7 +3889,7 @@ SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t
     p->fine = 0;
 }
 
-/* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
+/* Compares chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
 SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
@@ -3912,7 +3913,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
         y.chunk = spipe_priv_chunk_of(w, 1.5 * spipe_priv_real(bytes));
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
-    if (p->num_compared == compared) { /* one element, or its halo, exceeds the ladder */
+    if (p->num_compared == compared) { /* one element, or its halo, exceeds all sizes */
         y.chunk = spipe_priv_part_of(w, 1);
         spipe_priv_consider_chunk(p, y);
     }
@@ -3939,8 +3940,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spip
     }
 }
 
-/* The least that any ring can take: its set-up, the smallest batch's way through all engines, and
-   the link for the rest. */
+/* The least time that any ring can take: its set-up, the smallest batch through all engines, and
+   the copies of the rest. */
 SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t ladder = spipe_priv_chunk_of(w, SPIPE_PRIV_LEAST_CHUNK);
@@ -3956,8 +3957,8 @@ SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spip
     return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, &e, e.alone) + rest;
 }
 
-/* Considers rings with a way to stage unless the least that they can take is longer than the best
-   way so far: planning small runs must not take long itself. */
+/* Considers rings with one kind of staging, unless their least time is longer than the best way so
+   far, because planning a small run must not take long. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
                                                  const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -3965,7 +3966,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
     const double least = spipe_priv_least_time(p, *y);
     const size_t num = p->num;
     if (num == p->capacity && !w->machine.beside && least >= best.predicted_s) return;
-    if (p->capacity == 1) p->num = 0; /* so that its own best is looked at closely */
+    if (p->capacity == 1) p->num = 0; /* so that the best ring of this staging is refined */
     p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
     spipe_priv_consider_chunks(p, *y);
     p->to_beat = 0.0;
@@ -3973,8 +3974,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
     p->best[0] = best;
 }
 
-/* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
-   pageable one, which the calling thread fills and drains. */
+/* For little data through sources and sinks, to pin a slot takes longer than CUDA's own copies of a
+   pageable slot, which the calling thread fills and drains. */
 SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
                                                         spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -3994,7 +3995,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
 SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
-    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
+    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* by several GPUs */
     const int paid = (w->flags & SPIPE_PRIV_PAID) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;
@@ -4023,8 +4024,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
     spipe_priv_consider_staging(p, &y);
 }
 
-/* Drops ways that do not fit into the memory there is; where none does, the best one stays, and
-   allocating will say how much is missing. */
+/* Drops ways that do not fit into the memory. If none fits, the best one stays, and allocating will
+   say how much is missing. */
 SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
     if (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) {
@@ -4076,7 +4077,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
                : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
-/* NULL: the report knows how many chunks there were, and says what overlapped. */
+/* NULL: the report, which knows the number of chunks, says what overlapped. */
 SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
                                                     const spipe_priv_way_t *y) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
@@ -4146,7 +4147,7 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     return plan;
 }
 
-/* Kernels' time while nobody has measured it. */
+/* The kernels' time, assumed until a run has shown it. */
 SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
                                                  const spipe_priv_work_t *w) {
     return SPIPE_PRIV_ASSUMED_KERNEL * spipe_priv_real(w->count) * spipe_priv_busier(w) /
@@ -4179,43 +4180,43 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
 
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
-    spipe_desc_t desc; /* the user's, with his arrays and count of today; choices stay AUTO */
+    spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
     spipe_device_t facts;
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
     int kept;            /* 0 = a one-shot run */
     int may_register;    /* 0 = the system refused to pin an array */
-    int sanitized;       /* 1 = compute-sanitizer watches, which does not see copies in one call */
-    int apart;           /* 1 = a tool watches memory, by allocations */
+    int sanitized;       /* 1 = under compute-sanitizer, which misses copies that are in one call */
+    int apart;           /* 1 = a tool checks memory, by allocations */
     int incomplete;      /* 1 = an array could not be set, so nothing may run */
-    int arrays_known;    /* 1 = they are there, and none overlaps another that is written */
+    int arrays_known;    /* 1 = all arrays are set, and none overlaps a written one */
     int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
     size_t pin_limit;    /* bytes that a ring may have after that; 0 = as many as it wants */
-    size_t cpus;         /* that may be used; 0 = not asked yet */
+    size_t cpus;         /* CPUs that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
-    size_t runs;         /* that shared the resources when it was planned, with this one */
+    size_t runs;         /* runs on the resources when it was planned, with this one */
     double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
-                     double alone); /* what a way takes beside them; NULL = it runs alone */
+                     double alone); /* the time of a way beside other runs; NULL = it runs alone */
 } spipe_priv_request_t;
 
-/* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
-   there is no provider, CUDA and the system make it for this pipeline alone. */
+/* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
+   provider CUDA and the system make these for the pipeline alone. */
 typedef struct spipe_priv_provider {
-    /* What is known of the device, its costs, and how much a plan may take. */
+    /* Sets the device's facts, its costs, and how much memory a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
     cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
     cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
-    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
+    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
     cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
     void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
     void (*join_thread)(struct spipe_resources *r, void *thread);
-    /* Before a run's first operation and after its last one. */
+    /* Called before a run's first operation, and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
-    /* It is not going to leave, before it is destroyed. */
+    /* The pipeline keeps its memory until it is destroyed. */
     void (*stay)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
@@ -4238,10 +4239,10 @@ typedef enum spipe_priv_refill {
     SPIPE_PRIV_REFILL_NEVER,      /* nothing is filled */
     SPIPE_PRIV_REFILL_COPIED_IN,  /* when it was copied to the device */
     SPIPE_PRIV_REFILL_CHUNK_DONE, /* when the stages, which read it in place, are done */
-    SPIPE_PRIV_REFILL_DRAINED     /* when it was drained, too */
+    SPIPE_PRIV_REFILL_DRAINED     /* when it has also been drained */
 } spipe_priv_refill_t;
 
-/* What one batch goes through. */
+/* The steps of a batch. */
 typedef enum spipe_priv_step {
     SPIPE_PRIV_STEP_IN,
     SPIPE_PRIV_STEP_OUT,
@@ -4289,15 +4290,15 @@ typedef struct spipe_priv_route {
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
 typedef struct spipe_priv_note {
-    cudaError_t error; /* cudaSuccess = nothing was said */
-    int catches;       /* 1 = whoever called the stage catches exceptions */
-    void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
-    void *thrown;      /* a C++ exception that left the call, or NULL */
+    cudaError_t error;      /* cudaSuccess = the stage noted nothing */
+    int catches;            /* 1 = the caller of the stage catches exceptions */
+    void *scratch;          /* a list of memory in place of buffers that do not exist */
+    void *thrown;           /* a C++ exception that left the call, or NULL */
     unsigned never_written; /* inputs that the stage may not write into */
     char text[192];
 } spipe_priv_note_t;
 
-/* One batch's place in memory, and how far it is. */
+/* One batch's memory, and how far the batch has come. */
 typedef struct spipe_priv_slot {
     unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
     unsigned char *pin_in[SPIPE_MAX_BUFFERS];    /* pinned twin that is filled, or NULL */
@@ -4305,7 +4306,7 @@ typedef struct spipe_priv_slot {
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
     cudaEvent_t stage_done[SPIPE_MAX_STAGES];
-    size_t filled, drained, whole; /* batch number + 1, when so */
+    size_t filled, drained, whole; /* 1 + the last batch that was */
     size_t host_done[SPIPE_MAX_STAGES];
     spipe_chunk_t view; /* what a stage on the device sees */
 } spipe_priv_slot_t;
@@ -4313,42 +4314,42 @@ typedef struct spipe_priv_slot {
 /* memory: device and pinned arenas, and the slots laid out in them. */
 typedef struct spipe_priv_memory {
     unsigned char *device, *pinned;
-    unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
-    unsigned char *pinned_alias; /* pinned as kernels see it */
+    unsigned char *pinned_base;  /* from malloc, if the library pinned it in place */
+    unsigned char *pinned_alias; /* the address of pinned in kernels */
     size_t device_bytes, pinned_bytes;
     size_t refused; /* bytes that could not be pinned when memory was last asked for */
-    int pageable;   /* 1 = the pinned arena is not pinned, as nothing can be */
-    size_t guard;   /* bytes around each buffer that a checked run watches; 0 = it is not one */
-    void **apart;   /* instead of the device arena, where a tool watches memory */
+    int pageable;   /* 1 = the pinned arena is pageable, since nothing can be pinned */
+    size_t guard;   /* guard bytes around each buffer; 0 = not a checked run */
+    void **apart;   /* instead of the device arena, if a tool checks memory */
     size_t num_apart, apart_bytes;
     int ring_cached;   /* 1 = the last-level cache holds the pinned slots */
     unsigned in_place; /* buffers that kernels find in the user's array itself */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
     size_t num_slots;
-    spipe_priv_slot_t single; /* the only slot of a run that needs no other, so no allocation */
+    spipe_priv_slot_t single; /* the slot of a run with one, so that none is allocated */
 } spipe_priv_memory_t;
 
 /* streams: streams and events, all of them to be destroyed but for a borrowed stream 0. */
 typedef struct spipe_priv_streams {
     int num, first_owned, num_events;
-    size_t num_slot_events; /* slots that have theirs */
+    size_t num_slot_events; /* slots that have events */
     cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
-    cudaEvent_t end;        /* of an enqueued run */
+    cudaEvent_t end;        /* end of an enqueued run */
     cudaEvent_t checkpoints[SPIPE_PRIV_CHECKPOINTS];
-    cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* the large arrays last: they are */
-    cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* never cleared */
+    cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* large arrays last: they */
+    cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* are never cleared */
 } spipe_priv_streams_t;
 
 /* One operation of a slot's program: a wait, an action and a record in one stream. */
 typedef struct spipe_priv_op {
     cudaStream_t stream;
     cudaEvent_t wait, done; /* or NULL */
-    size_t since;           /* waits from this batch on */
+    size_t since;           /* it waits from this batch on */
     int what;               /* SPIPE_PRIV_OP_... */
-    int step, stage;        /* for messages: spipe_priv_step_t, and a stage or -1 */
+    int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
     int out, num;           /* 1 = from the device; copies to issue as one */
-    int counts;             /* of a checked run: SPIPE_PRIV_COUNTS_... */
+    int counts;             /* in a checked run: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
@@ -4360,11 +4361,11 @@ typedef struct spipe_priv_program {
     spipe_priv_op_t *ops;
     size_t capacity;
     size_t num_rows; /* slots, twice if their number is odd: then slots change streams */
-    size_t num_ops;  /* of a row */
+    size_t num_ops;  /* operations in a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
-    int one_stream, watched; /* what it was written for */
-    int copies_together;     /* copies of one direction may go in one call, but for a capture */
-    int turns;               /* runs beside it have their turn between two batches */
+    int one_stream, watched; /* the kind of run it was written for */
+    int copies_together;     /* 1 = copies of one direction may go in one call (not in a capture) */
+    int turns;               /* 1 = it gives other runs a turn between two batches */
     size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
                                 for each, as the end of a batch says nothing of other slots */
     size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
@@ -4383,17 +4384,16 @@ enum {
 typedef struct spipe_priv_task {
     int what, stage;
     size_t batch;
-    double began; /* only where a timeline watches */
+    double began; /* with a timeline only */
 } spipe_priv_task_t;
 
-/* A thread that has work now and then. The one that parked last is woken first, by a condition of
-   its own: with one condition for all, whoever signals at times waits for threads signalled
-   before. */
+/* A worker. The worker that parked last is woken first, by a condition of its own: with one
+   condition for all, the thread that signals would at times wait for threads signalled before. */
 typedef struct spipe_priv_worker {
     spipe_priv_cond_t work;
     int woken;
     int asked;                      /* 1 = it has called CUDA */
-    struct spipe_priv_worker *next; /* that is parked, too */
+    struct spipe_priv_worker *next; /* next in a list of parked workers */
 } spipe_priv_worker_t;
 
 /* Tasks of one kind, and the threads that do them. */
@@ -4402,15 +4402,15 @@ typedef struct spipe_priv_queue {
     spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
     size_t head, num_tasks, num_busy;
     size_t num_threads; /* started */
-    size_t num_begun;   /* of these, those that took a worker struct */
-    size_t limit;       /* of these, those that may take tasks in this run */
+    size_t num_begun;   /* threads that took a worker struct */
+    size_t limit;       /* threads that may take tasks in this run */
     int polling;        /* 1 = one of them asks whether the copy has ended that the oldest task
                            waits for */
-    double busy_until;  /* of its yields */
+    double busy_until;  /* for its yields, see spipe_priv_yield */
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
     spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
-    spipe_priv_worker_t *barred;  /* those beyond the limit, which must not be woken for a task */
+    spipe_priv_worker_t *barred;  /* workers beyond the limit, not to be woken for a task */
 } spipe_priv_queue_t;
 
 /* workers: the threads that fill, drain and run host stages. */
@@ -4418,10 +4418,10 @@ typedef struct spipe_priv_workers {
     spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
-    int started;   /* threads were asked for once */
-    size_t beside; /* runs that shared the threads when they were started last, */
-    int shares;    /* this one, too: it has work for some */
-    int all_cpus;  /* they take all CPUs, so a waiting caller should help */
+    int started;   /* 1 = threads were asked for */
+    size_t beside; /* runs that shared the threads at the last start */
+    int shares;    /* 1 = this run has work for threads, so it is one of them */
+    int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
 /* trial: the candidates of a kept pipeline, and what runs of them took. */
@@ -4432,15 +4432,15 @@ typedef struct spipe_priv_trial {
     int over;              /* 1 = the fastest is known, or nothing may be tried */
     int arranged;          /* 1 = the plan in use is that of candidate current */
     double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
-    cudaGraphExec_t graph; /* a run as a graph, or NULL */
+    cudaGraphExec_t graph; /* the run as a graph, or NULL */
     size_t graph_moved[2];
-    size_t graph_chunk;                               /* of the plan that it replays */
+    size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
     uint64_t
         work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
-                                cudaGraph_t graph, size_t num); /* or NULL, in a one-shot run */
+                                cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
 
 /* How far a run is. What several threads touch is under the lock. */
@@ -4448,14 +4448,14 @@ typedef struct spipe_priv_progress_counts {
     size_t completed;                    /* batches whose outputs are whole */
     size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
     size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* and seen to have ended */
-    size_t reported;                     /* to the progress callback */
+    size_t polled_in, polled_out;        /* batches whose copies were seen to have ended */
+    size_t reported;                     /* batches reported to the progress callback */
     size_t num_positions;                /* batches that were handed a position */
-    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */
-    size_t host_left[SPIPE_MAX_STAGES];  /* of an ordered one: batches that have left it */
+    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that may enter the host stage */
+    size_t host_left[SPIPE_MAX_STAGES];  /* ordered host stages: batches that have left */
 } spipe_priv_progress_counts_t;
 
-/* How a run goes. */
+/* How a run ends for its caller. */
 typedef enum spipe_priv_mode {
     SPIPE_PRIV_WAITED_FOR, /* the call returns when all is done, and counts what is whole */
     SPIPE_PRIV_ENQUEUED,   /* in a stream's order */
@@ -4466,7 +4466,7 @@ typedef enum spipe_priv_mode {
 enum {
     SPIPE_PRIV_NOT_FAILED = 0,
     SPIPE_PRIV_FAILED,        /* nothing more is issued */
-    SPIPE_PRIV_FAILED_IN_CALL /* of a function of the user's: the batches before it are finished */
+    SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
 };
 
 /* run: state of the run under way. */
@@ -4474,19 +4474,19 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
-    int running_enqueued;    /* an enqueued run has not been waited for */
-    int ran_now;             /* an enqueued run that had to be run at once, and nobody has asked */
+    int running_enqueued;    /* 1 = an enqueued run has not been waited for */
+    int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
     size_t failed;           /* under the lock: SPIPE_PRIV_NOT_FAILED, ... */
     size_t stop_asked;       /* a flag under the lock */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
-    size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
-    size_t cut_from;     /* num_batches before a failure made it fewer; 0 = none did */
-    size_t moved[2];     /* bytes to the device, from it */
+    size_t failed_batch; /* the first batch that failed; SPIPE_AUTO = none */
+    size_t cut_from;     /* num_batches before a failure reduced it; 0 = not reduced */
+    size_t moved[2];     /* bytes to the device, bytes from it */
 
     struct {
-        size_t got; /* elements that a source gave */
+        size_t got; /* elements that each source gave */
         int ended;
     } sources[SPIPE_MAX_BUFFERS];
 
@@ -4500,21 +4500,21 @@ typedef struct spipe_priv_pull {
     size_t issued, taken, released;
 } spipe_priv_pull_t;
 
-/* lent: a pipeline as one of those that share resources. */
+/* lent: a pipeline's part in resources. */
 typedef struct spipe_priv_lent {
     int attached;      /* 1 = the resources count it among their pipelines */
-    int entered;       /* 1 = it has checked in, and not out: a run is under way */
-    int stays;         /* 1 = it never checks out: enqueued runs may be under way at any time */
-    uintptr_t thread;  /* that has the run */
+    int entered;       /* 1 = a run is under way: checked in, not yet out */
+    int stays;         /* 1 = it never checks out: enqueued runs may come at any time */
+    uintptr_t thread;  /* the thread that has the run */
     int ended;         /* 1 = that thread has ended, in the middle of the run */
-    int holds_off;     /* 1 = that thread may not be cancelled before the run has checked out; */
-    int cancels;       /* what pthread_setcancelstate is given then */
+    int holds_off;     /* 1 = that thread cannot be cancelled until the run checks out */
+    int cancels;       /* the state for pthread_setcancelstate after that */
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
-    struct spipe_priv_pipeline *next_holder; /* in the list of those that have memory */
+    struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
 } spipe_priv_lent_t;
 
-/* A pipeline. Each member belongs to the file named like it. */
+/* A pipeline. Each part is written by the file of its name. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
     spipe_plan_t plan;
@@ -4527,27 +4527,27 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* of a kept pipeline: where it was made */
-    int in_use;       /* 1 = a call is at work on it; under sync's lock */
+    const void *self; /* a kept pipeline's own address */
+    int in_use;       /* 1 = a call on it is under way; under sync's lock */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
-    const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
+    const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
-    spipe_priv_note_t note;              /* of the stage that is being called */
+    spipe_priv_note_t note;              /* the note of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;
 
 /* ---- src/private/modelled.h ---- */
 /* ---- 13 execute: the clock of a model -------------------------------------------------------
-   Says to a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
-   workers have and what they take, so that a run there has one clock. With a runtime that measures
-   time nothing is said: all of it is empty. */
+   Tells a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
+   workers have and how long they take, so that a run there has one clock. With any other runtime
+   all of this is empty. */
 #if defined(HOSTCUDA_TASKS)
 #define SPIPE_PRIV_TIMES       " (modelled)" /* behind times in a report */
 #define SPIPE_PRIV_OWN_FIGURES " (of this CPU, not modelled)"
 
-/* Bytes between those that are touched in memory that will be pinned, which is only modelled. */
+/* Distance of the bytes that are touched before pinning, which is only modelled. */
 #define SPIPE_PRIV_TOUCH_STEP ((size_t)2 << 20)
 
 /* Bytes that the calling thread has copied into a slot, or out of one. */
@@ -4565,7 +4565,7 @@ SPIPE_API unsigned spipe_priv_model_threads(const spipe_priv_queue_t *q) {
     return (unsigned)(q->num_threads < q->limit ? q->num_threads : q->limit);
 }
 
-/* A run begins. */
+/* Called when a run begins. */
 SPIPE_API void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
     const spipe_priv_queue_t *q = p->workers.queues;
     const unsigned copying = spipe_priv_model_threads(&q[SPIPE_PRIV_FILL]) +
@@ -4594,7 +4594,7 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
     return 0;
 }
 
-/* A task is posted: what it waits for, and whether the caller does it. */
+/* Called when a task is posted: says what it waits for, and whether the caller does it. */
 SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const size_t depth = p->plan.depth;
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
@@ -4631,13 +4631,13 @@ SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spip
 
 SPIPE_API void spipe_priv_model_end(void) { hostcuda_task_end(); }
 
-/* The calling thread has seen that a task is done: by its clock it has waited for that. */
+/* Advances the calling thread's clock to the end of a task that it has seen done. */
 SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
                                       size_t batch) {
     hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
 }
 
-/* Whether a slot has not been filled by now; and whether that can only be told once it has been. */
+/* Whether a slot has not been filled by now; and whether that is known only after it was filled. */
 SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
 }
@@ -4646,18 +4646,18 @@ SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t bat
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
 }
 
-/* A thread was started; and it is a worker, whose calls to CUDA only serve the tasks. */
+/* The calling thread is a new worker, whose calls to CUDA only serve the tasks. */
 SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
 
 SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
 
-/* A thread that may have been a worker issues work of its own now. */
+/* The calling thread may have been a worker, and now issues work of its own. */
 SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
 
-/* The calling thread has waited for threads that model time: it is as late as the latest of all. */
+/* The calling thread has joined others: its clock advances to the latest of theirs. */
 SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
-/* Whether an event has been reached, for those who post tasks: how often they ask is chance. */
+/* cudaEventQuery without modelled time, because how often workers ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = hostcuda_unmodelled(1);
     const cudaError_t e = cudaEventQuery(event);
@@ -4752,7 +4752,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_exception(spipe_priv_note_t *note) {
         throw;
     } catch (const std::exception &x) {
         snprintf(note->text, sizeof note->text, "an exception: %s", x.what());
-    } catch (...) { /* which says nothing of itself */
+    } catch (...) { /* an exception without a text */
     }
 }
 
@@ -4770,13 +4770,13 @@ SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown,
     delete e;
 }
 
-/* Frees what was kept, if anything was. */
+/* Frees the kept exception, if there is one. */
 SPIPE_PRIV_RARE void spipe_priv_drop_thrown(void **thrown) {
     delete (std::exception_ptr *)*thrown;
     *thrown = NULL;
 }
 
-/* Throws what was kept, if anything was. The last that a function does. */
+/* Throws the kept exception, if there is one; call it last. */
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
     std::exception_ptr *e = (std::exception_ptr *)*thrown;
     std::exception_ptr copy;
@@ -4862,8 +4862,8 @@ SPIPE_PRIV_RARE void *spipe_priv_wrong_buf(const spipe_chunk_t *c, int i, size_t
     return c->stream ? NULL : spipe_priv_scratch(c, size);
 }
 
-/* A buffer that is not there, or has elements of another size. A chunk that somebody made by hand
-   has no note, and is taken as it is. */
+/* A buffer that does not exist, or has elements of another size. A chunk without a note, which the
+   user made by hand, is not checked. */
 SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t size) {
     const int there = i >= 0 && i < c->num_buffers && i < SPIPE_MAX_BUFFERS;
     if (!c->note) return i >= 0 && i < SPIPE_MAX_BUFFERS ? c->data[i] : NULL;
@@ -4905,7 +4905,7 @@ struct spipe_priv_constness<const T> {
 #define SPIPE_PRIV_IS_CONST(type)                                                                  \
     __builtin_types_compatible_p(__typeof__(type) *, const __typeof__(type) *)
 #else
-#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot say */
+#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot tell */
 #endif
 
 /* An input as memory that is not const, so that the stage may write into it. */
@@ -4928,10 +4928,10 @@ SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size
     return spipe_priv_other_buf(c, i, size);
 }
 
-/* SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1; asked in the first chunk. */
+/* Checks the first chunk of SPIPE_MAP_STAGE, which reads buffer 0 and writes buffer 1. */
 SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
     const spipe_kind_t from = c->kind[0], to = c->kind[1];
-    if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF says what is not there */
+    if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF reports a missing buffer */
     if (from != SPIPE_OUTPUT && from != SPIPE_SINK && from != SPIPE_SINK_AT && to != SPIPE_INPUT &&
         to != SPIPE_SOURCE && to != SPIPE_SOURCE_AT) {
         return;
@@ -4951,7 +4951,7 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_
     return shared ? shared->provider : NULL;
 }
 
-/* Takes part in what is shared, until check_out; may wait for others. */
+/* Borrows memory from resources, until check_out; may wait for other runs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
     if (p->lent.entered || !p->provider) return cudaSuccess;
     SPIPE_TRY(p->provider->enter(p));
@@ -4997,7 +4997,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i
     return spipe_unpin(r->desc.buffers[i].host);
 }
 
-/* Pins the pageable arrays in place. 0: the system refuses, which is no failure. */
+/* Pins the pageable arrays in place. *done 0: the system refuses, which is no failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     int i;
     *done = 1;
@@ -5043,7 +5043,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
                              cudaGetErrorString(e));
 }
 
-/* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
+/* Asks for the number of CPUs and the size of the cache, once, if staging may depend on them. */
 SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
     if (r->cache > 0 || (!r->kept && staged_bytes < (double)SPIPE_PRIV_ASK_CACHE)) return;
@@ -5056,7 +5056,7 @@ SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
            (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
-/* 1 = the system refused to pin a ring, and a quarter of it. */
+/* 1 = the system refused to pin a ring, half of it and a quarter of it. */
 SPIPE_PRIV_RARE int spipe_priv_no_pins(const spipe_priv_request_t *r) {
     return r->pin_refusals > 2;
 }
@@ -5155,11 +5155,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
     return n < all ? n : all;
 }
 
-/* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
-   and a later one may still be at an earlier batch. note: of a function of the user's, or NULL. The
-   batches before one that such a function failed at are brought to their end, and of several that
-   fail, on several threads at once, the one at the earliest batch is reported, with what it threw.
-   Called with the lock held. */
+/* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
+   later one at an earlier batch only moves failed_batch. note: a user's function's, or NULL. If
+   such a function failed, the batches before its batch are completed; if several failed, on several
+   threads, the one at the earliest batch is reported, with its exception. Called with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
                                        cudaError_t e, int stage, size_t batch, const char *format,
                                        va_list args) {
@@ -5193,7 +5193,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_
     return e;
 }
 
-/* A function of the user's failed; what is not reported of the exception in the note is freed. */
+/* Records the failure of a user's function; frees the exception in the note if not reported. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
                                                  cudaError_t e, int stage, size_t batch,
                                                  const char *format, ...) {
@@ -5222,8 +5222,8 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
-/* An error of the GPU is of a batch that is not whole. Where the host still waits for one, none is
-   issued 2 x depth batches after it. */
+/* Records an error of the GPU, which belongs to a batch that is not whole. The last one that it may
+   belong to: no batch is issued 2 x depth after one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
@@ -5246,8 +5246,9 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
     return 1;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing
-   else is under way, so an error of the GPU is this step's, too. */
+/* Returns the result of a step, and records it if it is an error; what = NULL names the stage
+   itself. In a checked run nothing else is under way, so an error of the GPU belongs to this step.
+   */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;
@@ -5382,7 +5383,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     return plan->staging == SPIPE_STAGING_DIRECT ? SPIPE_PRIV_PATH_COPIED : SPIPE_PRIV_PATH_STAGED;
 }
 
-/* What a buffer's path means for the run as a whole. */
+/* Sets the members of the route that follow from a buffer's path. */
 SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
@@ -5400,8 +5401,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->drains |= spipe_priv_goes_out(b);
 }
 
-/* Where stages read what was filled in place, or another GPU may need what a source gave, a slot is
-   filled again only when its batch is done. */
+/* If stages read a filled slot in place, or another GPU may need a source's elements again, a slot
+   is filled again only when its batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_batch;
@@ -5433,8 +5434,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     spipe_priv_route_refill(t, r, plan);
 }
 
-/* The chain that a stage continues: that of the first stage it waits for whose chain nobody has
-   continued; -1 = none. Host stages begin chains of their own. */
+/* The chain that a stage continues: the chain of the first stage that it waits for, unless another
+   stage continues it already; -1 = none. A host stage begins a chain of its own. */
 SPIPE_PRIV_RARE int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d,
                                             int s, int *continued) {
     int j;
@@ -5457,7 +5458,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
         t->chain[s] = spipe_priv_chain_before(t, d, s, continued);
         if (t->chain[s] < 0) t->chain[s] = serial ? 0 : t->num_chains++;
     }
-    if (t->num_chains == 0) t->num_chains = 1; /* without stages; streams are counted by chains */
+    if (t->num_chains == 0) t->num_chains = 1; /* without stages: chains have the streams */
 }
 
 SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
@@ -5465,7 +5466,7 @@ SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_
     t->steps[t->num_steps++].stage = stage;
 }
 
-/* Begins every stage that may; returns those whose work is done in this segment. */
+/* Adds every stage that may begin now; returns those that end in this segment, as bits. */
 SPIPE_PRIV_RARE unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
                                                  const int *order, unsigned *begun, unsigned done) {
     int n;
@@ -5504,7 +5505,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     t->segment_start[t->num_segments] = t->num_steps;
 }
 
-/* The stages' part of the route, which no choice changes. */
+/* Writes the stages' part of the route, which does not depend on the plan. */
 SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
     int order[SPIPE_MAX_STAGES] = {0}, i;
     (void)spipe_priv_sort_stages(d, order);
@@ -5543,14 +5544,14 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
 enum {
     SPIPE_PRIV_ON_IN,   /* copies in */
     SPIPE_PRIV_ON_OUT,  /* copies out */
-    SPIPE_PRIV_ON_CHAIN /* + the number of a chain of stages */
+    SPIPE_PRIV_ON_CHAIN /* plus the number of a chain of stages */
 };
 
 SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
     return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
 }
 
-/* All that schedules differ in: the stream of one kind of work, for a row of the program. */
+/* The stream of one kind of work, for a row of the program: all in which schedules differ. */
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row,
                                                    int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
@@ -5558,14 +5559,13 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *
     const cudaStream_t *streams = p->streams.streams;
     if (p->run.one_stream) return streams[0];
     if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
-    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends, in order */
+    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of batches */
     if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
     return streams[2 + 2 * chain + (int)(row & 1)];
 }
 
-/* A small run may go through the stream that this thread has anyway, which saves 10 us, where all
-   stages are replayable: a stage that keeps the handle for another thread would mean another
-   stream there. */
+/* A small run may use cudaStreamPerThread, which saves 10 us, if all stages are replayable. (A
+   stage that passes this handle to another thread would use that thread's stream.) */
 SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
@@ -5584,8 +5584,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cuda
     return spipe_stream_create(stream, p->request.desc.priority);
 }
 
-/* The streams that the plan needs and that are not there yet. All have the pipeline's priority:
-   copies do not care. */
+/* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
+   priority, which does not matter for copies. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
@@ -5606,7 +5606,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaE
     return cudaSuccess;
 }
 
-/* Events of slots that have none yet. Slots keep theirs when the plan changes. */
+/* Makes events for slots that have none yet. Slots keep theirs when the plan changes. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int i;
@@ -5701,7 +5701,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_host_stage(const spipe_desc_t *d) {
     return 0;
 }
 
-/* The slots' structs in one block; the smallest run needs none but its own. */
+/* The slots' structs in one block; a run with one slot uses memory.single instead. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t num = spipe_priv_num_slots(p), stages = (size_t)p->request.desc.num_stages;
@@ -5733,7 +5733,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t
     }
 }
 
-/* What host stages see of a buffer, each its own: two may run side by side. */
+/* A mirror of a buffer for each host stage, because two may run side by side. */
 SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                                int i, size_t elements, size_t *pinned) {
     int s;
@@ -5793,7 +5793,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
     }
 }
 
-/* Lays everything out; called once to count and once to hand out. */
+/* Lays everything out; called first to count bytes, then to assign addresses. */
 SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
     size_t k;
     *device = *pinned = 0;
@@ -5803,8 +5803,8 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
     }
 }
 
-/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it
-   sees what lies outside. */
+/* If a tool checks memory, each buffer of each slot is an allocation of its own, so that the tool
+   sees accesses outside a buffer. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;
@@ -5813,7 +5813,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     int i;
     m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
     if (!m->apart) return cudaErrorMemoryAllocation;
-    for (k = 0; k <= p->plan.depth; ++k) { /* the last one has what is resident */
+    for (k = 0; k <= p->plan.depth; ++k) { /* the last is for resident buffers */
         for (i = 0; i < num; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
             const int resident = b->kind == SPIPE_RESIDENT;
@@ -5859,8 +5859,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
-/* So many bytes, at the beginning of a page, a huge one where there is room for one; *base: what to
-   free. NULL: there is no memory. */
+/* Allocates so many bytes, aligned to a page, and to a huge page if there is room for one; *base:
+   what to free. NULL: there is no memory. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char **base) {
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
     const size_t page = bytes < huge ? 4096 : huge;
@@ -5868,15 +5868,15 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char 
     *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (!*base) return NULL;
     at = *base + (page - ((uintptr_t)*base & (page - 1)));
-#if defined(MADV_HUGEPAGE) && !defined(HOSTCUDA_TASKS) /* modelled pinning has no use for them */
+#if defined(MADV_HUGEPAGE) && !defined(HOSTCUDA_TASKS) /* modelled pinning needs no huge pages */
     if (page == huge) (void)madvise(at, bytes, MADV_HUGEPAGE);
 #endif
     return at;
 }
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
-   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. Once it
-   has refused less and less, slots are pageable: CUDA's copies are in the streams' order all the
+   faster than CUDA allocates pinned memory; if the system refuses, CUDA allocates it. If smaller
+   rings were refused, too, slots are pageable: CUDA's copies keep the streams' order all the
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;
@@ -6008,7 +6008,7 @@ enum {
     SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
     SPIPE_PRIV_OP_SYNC,       /* a checked run: wait for the stream, and look at what a stage did */
     SPIPE_PRIV_OP_CHECKED_CALL, /* a checked run: a stage is called, guards around its buffers */
-    SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
+    SPIPE_PRIV_OP_WATCHED = 32  /* or-ed if a timeline watches, so that other runs do not ask */
 };
 
 /* What a checked run counts when it has waited for a step. */
@@ -6024,12 +6024,12 @@ typedef struct spipe_priv_writer {
     spipe_priv_pipeline_t *p;
     size_t row, num_ops;
     spipe_priv_slot_t *slot;
-    spipe_priv_op_t *last; /* of this step, or NULL */
+    spipe_priv_op_t *last; /* the last operation of this step, or NULL */
     spipe_priv_op_t spare;
     int step;
 } spipe_priv_writer_t;
 
-/* An action; it takes over a wait that stands alone before it in its stream. */
+/* Writes an action; it takes over a wait that stands alone before it in its stream. */
 SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
                                                   cudaStream_t stream) {
     spipe_priv_program_t *g = &w->p->program;
@@ -6048,7 +6048,8 @@ SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int wh
     return op;
 }
 
-/* A stream waits for an event of another, from a batch on; within one stream order does it. */
+/* Writes that a stream waits for another's event, from a batch on; not within one stream, which
+   keeps its order. */
 SPIPE_PRIV_RARE void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
                                            cudaStream_t other, cudaEvent_t event, size_t since) {
     spipe_priv_op_t *op;
@@ -6067,9 +6068,9 @@ SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, 
     w->last->done = event;
 }
 
-/* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
-   twin that is read for the device, or by a host stage, has the halo, too; one that a host stage
-   only writes has its own elements. */
+/* Writes a copy between the buffer that stages see and its pinned twin (pin), or else the user's
+   own array. A twin that is copied to the device, or read by a host stage, has the halo, too; a
+   twin that a host stage only writes has only its own elements. */
 SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i,
                                            unsigned char *pin, int out, cudaStream_t stream) {
     const spipe_priv_request_t *r = &w->p->request;
@@ -6166,7 +6167,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaS
     }
 }
 
-/* The buffers that a host stage reads are brought to its mirror, or those it wrote back. */
+/* Copies the buffers that a host stage reads to its mirror, or those that it wrote back. */
 SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
                                              cudaStream_t stream) {
     int i;
@@ -6305,7 +6306,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     return cudaSuccess;
 }
 
-/* Whether the program is written for the run to come. */
+/* Whether the program was written for this kind of run. */
 SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
     return p->program.one_stream == p->run.one_stream &&
            p->program.watched == (p->request.desc.timeline != NULL);
@@ -6319,7 +6320,7 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 /* Does a task; in hostwork.h. */
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
-/* Lies down until there is work; called with the lock held. */
+/* The calling worker sleeps until it is woken; called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
     w->woken = 0;
@@ -6347,14 +6348,14 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
                                         const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
-    if (q->num_tasks == 0) return 0; /* between runs the plan may be changing */
+    if (q->num_tasks == 0) return 0; /* between runs the plan may change */
     if (t->what == SPIPE_PRIV_DRAIN) return t->batch < p->run.at.polled_out;
     if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 
-/* 1 = what goes before an event of batch number *polled has ended; -1 = with an error, and so has
-   the run. That number is read again for the error: while a thread that asks is held up, others go
+/* Returns 1 if the work before an event of batch *polled has ended; -1 if with an error, which ends
+   the run. For the error *polled is read again: while the thread that asks is held up, others go
    on, and CUDA returns an error of the GPU for any event. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           const size_t *polled) {
@@ -6366,8 +6367,8 @@ SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t 
     return -1;
 }
 
-/* A caller who helps does the first batch to fill and the last one to drain himself: nobody comes
-   sooner. */
+/* A calling thread that helps fills the first batch and drains the last one: no worker would wake
+   up sooner. */
 SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
                                           const spipe_priv_task_t *t) {
     if (!p->plan.caller_helps) return 0;
@@ -6383,8 +6384,8 @@ SPIPE_PRIV_RARE void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p,
     spipe_priv_wake_one(&q->parked);
 }
 
-/* Counts batches whose copies have ended that tasks of a kind wait for. Who asked among the workers
-   does the task that may follow himself. */
+/* Counts batches whose copies have ended, for which tasks of a kind wait. A worker that asked does
+   the task that may follow itself, so no other is woken. */
 SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
@@ -6394,9 +6395,9 @@ SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what,
     spipe_priv_unlock(p->sync);
 }
 
-/* Asks whether these copies have ended of one batch more; after an error, too, as then nobody
-   drains. Returns whether they have. In a checked run the calling thread waits for each step
-   itself, and meets its errors: before one, nobody asks. */
+/* Asks whether these copies of one more batch have ended; after an error, too, because then nothing
+   is drained. Returns whether they have. In a checked run the calling thread waits for each step
+   and meets its errors itself, so nothing is asked before that. */
 SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
@@ -6410,26 +6411,26 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     return 1;
 }
 
-/* Whether workers ask, or the calling thread does: CUDA takes long over a thread's first call,
-   which only a long run repays. Called with the lock held. */
+/* Whether workers ask CUDA, or the calling thread does: a thread's first call of CUDA takes long,
+   which pays only in a long run. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
     const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
-    if (p->request.desc.resources) return 1; /* lent threads have called it before */
+    if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
     return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
 }
 
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
-   and others can sleep; before it does that task it wakes the next one to ask. *asked: whether it
-   ever did. Called and returns with the lock held. */
+   ask and the others can sleep. Before it does that task, it wakes the next worker to ask. *asked:
+   whether this worker has called CUDA before. Called, and returns, with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
-    if (!*asked) (void)cudaSetDevice(p->request.device); /* or a call would start another one */
+    if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
     *asked = 1;
     ended = spipe_priv_ask(p, what);
     if (!ended) spipe_priv_yield(&q->busy_until);
@@ -6477,7 +6478,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     return NULL;
 }
 
-/* Hands out a task. Where it has to wait for a copy, a worker is woken only to ask for that. */
+/* Posts a task. If it has to wait for a copy, a worker is woken only to ask about that copy. */
 SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
     spipe_priv_queue_t *q = &p->workers.queues[number];
@@ -6498,7 +6499,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
     spipe_priv_unlock(p->sync);
 }
 
-/* Once its copies out are issued. */
+/* Posts the draining of a batch, once its copies out are issued. */
 SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_locked_set(p, &p->run.at.issued_out, batch + 1);
     spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
@@ -6516,7 +6517,7 @@ SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, s
     if (ready) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch);
 }
 
-/* A batch has left a host stage. */
+/* Called when a batch has left a host stage. */
 SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
     int next;
     spipe_priv_lock(p->sync);
@@ -6536,7 +6537,7 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     if (p->provider) p->provider->share(p, wanted);
 }
 
-/* Memory for the queues, once there is host work. */
+/* Allocates the queues when there is host work. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
@@ -6572,7 +6573,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     spipe_priv_lock(p->sync);
     if (q->limit != wanted) {
         q->limit = wanted;
-        spipe_priv_wake_all(q); /* each looks on which side of the limit it is */
+        spipe_priv_wake_all(q); /* each worker checks whether it is within the limit */
     }
     spipe_priv_unlock(p->sync);
 }
@@ -6583,7 +6584,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     int i;
     spipe_priv_wanted_threads(p, wanted);
     if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
-    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
+    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
         if (!p->request.desc.resources) {
@@ -6626,10 +6627,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 }
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
-   the plan says so, but then it drains only when CUDA need not be asked about more. Where one
-   thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
-   no worker: a source may wait for what a sink has had, and nobody else issues. Called with the
-   lock held. */
+   the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
+   host stages, sources and sinks, which take one thread at a time, the caller helps only if there
+   is no worker: a source may wait for what a sink has got, and only the caller issues. Called with
+   the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
@@ -6637,7 +6638,7 @@ SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
 }
 
-/* A queue that it should help, and can; or NULL. */
+/* The queue that the calling thread should and can help with; or NULL. */
 SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
@@ -6647,7 +6648,7 @@ SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline
     return NULL;
 }
 
-/* Does a task where one should be helped with; returns 0 where there is none. */
+/* Does one task of the queue to help with; returns 0 if there is none. */
 SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
     spipe_priv_queue_t *q;
     spipe_priv_lock(p->sync);
@@ -6728,7 +6729,7 @@ SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe
     *n = at->first + at->count + b->halo_after - right - *low;
 }
 
-/* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
+/* Fills a slot from an array; if the cache holds the ring, in the cache, in half the time. */
 SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                            const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
@@ -6744,7 +6745,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
-/* What to say of a source or sink that failed. */
+/* Why a source or sink failed, in words for the failure. */
 SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
                                               const spipe_priv_note_t *note, cudaError_t *e) {
     const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
@@ -6811,7 +6812,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
-        size_t n = SIZE_MAX; /* not set yet */
+        size_t n = SIZE_MAX; /* to see whether the source sets it */
         cudaError_t e;
         SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
@@ -6849,7 +6850,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         i, *got, p->request.desc.count);
 }
 
-/* A source's window: what it shares with the window before it is taken from there. */
+/* Fills a source's window; elements that the window before has, too, are copied from there. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
@@ -6869,8 +6870,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int
     return spipe_priv_read(p, i, base + shared, size, batch);
 }
 
-/* Where a source ended, all must have given as much; less only where the others' wider halo is
-   read ahead. */
+/* When a source has ended, all must have given as many elements; a source may have given fewer only
+   if the others read ahead for a wider halo. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
                                                        size_t total) {
     spipe_priv_note_t note;
@@ -6890,7 +6891,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
 }
 
 /* Reads all sources for a batch, from buffer i on, finds the end, and writes their edges; in turn.
-   Where a source that reads ahead told the end, the others are asked whether theirs is there, too.
+   If a source that reads ahead has found the end, the others are asked whether they end there, too.
  */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
                                                     const spipe_priv_at_t *at) {
@@ -6927,7 +6928,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
     spipe_priv_unlock(p->sync);
 }
 
-/* Whether nothing need be read for a batch any more. */
+/* Whether nothing more has to be read for a batch. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
@@ -6948,13 +6949,13 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     if (batch >= depth && !fills &&
         cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
-        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
+        (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p, 0);
     p->run.at.num_positions = batch + 1;
 }
 
-/* What became of reading the sources for a batch, for those who share them. */
+/* The outcome of reading the sources for a batch, for GPUs that share them. */
 enum {
     SPIPE_PRIV_READ_OK = 1,
     SPIPE_PRIV_NOT_READ,
@@ -6972,7 +6973,7 @@ SPIPE_PRIV_RARE int spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source
     return SPIPE_PRIV_READ_FAILED;
 }
 
-/* What happens in turn: sources are read; several GPUs ask where the batch lies. */
+/* Work in the batches' order: reads sources; on several GPUs asks where the batch lies. */
 SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
     const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);
@@ -7051,8 +7052,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
         at->count, at->first, why);
 }
 
-/* All outputs of a batch but those that sinks get in turn (in_turn = 0), or these (1). Returns
-   whether they are whole. */
+/* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
+   (1). Returns whether they are whole. */
 SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                           int in_turn) {
     int i;
@@ -7068,7 +7069,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
     return 1;
 }
 
-/* Nothing is drained after a failure at this batch or before it. */
+/* Drains a batch, unless the run has failed at it or before it. */
 SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     spipe_priv_at_t at;
@@ -7131,13 +7132,13 @@ SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_
     spipe_priv_left_host(p, t->stage, t->batch);
 }
 
-/* Fresh memory is touched by the page of 2 MiB, so that several threads can; pages grow with the
-   ring so that their tasks fit into a queue. */
+/* Bytes of a task that touches new memory: 2 MiB, so that several threads share the work; more for
+   a large ring, so that all tasks fit into a queue. */
 SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
     return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
 
-/* One byte of each page, as large as the system may have made it. */
+/* Writes one byte of each page, of the smallest size that the system may have used. */
 SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     const size_t end = bytes - page_number * page < page ? bytes : (page_number + 1) * page;
@@ -7164,8 +7165,8 @@ SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_tas
    What the calling thread does while it waits: it helps the workers, and does what they would do
    where there are none. */
 
-/* Whether the slot of a batch may be filled again. What is drained has ended; asking CUDA again
-   would blame a later error of the GPU on it. */
+/* Whether the slot of a batch may be filled again. For a batch that was drained CUDA is not asked:
+   it could return a later error of the GPU. */
 SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
@@ -7175,8 +7176,8 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
-/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
-   drains the last batch himself. */
+/* Asks CUDA in place of the workers of a kind, if they are missing or need help: a caller that
+   helps drains the last batch itself. */
 SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
@@ -7226,7 +7227,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch)
     return !spipe_priv_model_unfilled(p, batch) && spipe_priv_locked_get(p, filled) > batch;
 }
 
-/* Waits until the workers have nothing left to do, and nothing will follow. */
+/* Waits until the workers are done and no task will follow. */
 SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
     while (busy) {
@@ -7250,8 +7251,8 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     spipe_priv_finish_host_work(p);
 }
 
-/* Where nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the
-   batches up to it as whole. */
+/* If nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the batches
+   before it as whole. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                                 size_t batches) {
     cudaError_t e = cudaSuccess;
@@ -7267,7 +7268,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e, p->run.at.issued_out);
 }
 
-/* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
+/* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
 SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
@@ -7297,7 +7298,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
                            spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
 }
 
-/* Counts what is whole by now, where copies out tell. */
+/* Counts the batches that are whole by now, if the copies out show that. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
         const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
@@ -7308,7 +7309,7 @@ SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Calls the progress callback when more is whole than it knows. */
+/* Calls the progress callback if more batches are whole than it was told. */
 SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;
@@ -7333,8 +7334,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
 
 /* ---- src/private/calling.h ---- */
 /* ---- 13 execute: calling stages ------------------------------------------------------------
-   A stage's function for one chunk, or all of them for each chunk of a batch; and what it says when
-   it fails. */
+   Calls a stage's function for one chunk, or all stages for each chunk of a batch; and words its
+   failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
@@ -7344,12 +7345,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     }
     (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
                                p->request.desc.stages[s].name, c->index, why);
-    p->note.error = cudaSuccess;                        /* stages of chunks before may follow */
-    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
+    p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
+    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;
 }
 
-/* Inputs that a stage may not write into: all that an elementwise one reads, and user's arrays. */
+/* Inputs that a stage may not write: all of an elementwise stage, and the user's arrays. */
 SPIPE_PRIV_OFTEN unsigned spipe_priv_never_written(const spipe_priv_pipeline_t *p,
                                                    const spipe_stage_desc_t *stage) {
     return stage->elementwise ? ~0u : p->memory.in_place;
@@ -7362,7 +7363,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
-    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
@@ -7376,8 +7377,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 
-/* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
-   belongs to its slot. There is one chain, so all of it is in one stream. */
+/* Calls all stages for the first chunk of a batch, then for the next chunk, so a chunk's stages may
+   pass data in its slot's memory. There is one chain, so everything is in one stream. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
@@ -7402,16 +7403,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
 
 /* ---- src/private/checked.h ---- */
 /* ---- 13 execute: checked runs --------------------------------------------------------------
-   What a checked run (desc.checked) looks at beside the errors of the GPU: that a stage puts its
-   work on its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of
-   it. */
+   What a checked run (desc.checked) checks besides errors of the GPU: that a stage puts its work on
+   its stream, stays within its buffers, and keeps its promises. It is slow; other runs do none of
+   this. */
 enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };
 
-/* Compares what is at `at`, in host or device memory, with `with` or, where that is NULL, with the
-   guards' byte; or writes that byte (look = 0). In the stage's stream: the default one would wait
-   for others. */
+/* Compares the bytes at `at`, in host or device memory, with `with` or, if that is NULL, with the
+   guards' byte; or writes that byte (look = 0). It uses the stage's stream, because the default
+   stream would wait for others. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
                                             const unsigned char *with, int look,
                                             cudaStream_t stream, int *same) {
@@ -7432,9 +7433,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     return e;
 }
 
-/* Inputs must stay as they are where they are the user's own arrays: with zero-copy. A stage that
-   promised to be elementwise may be given that, so it must leave every input as it is. Those in
-   device memory the CPU cannot read. */
+/* With zero-copy inputs are the user's own arrays and must not change. A stage that promised to be
+   elementwise may get zero-copy in other runs, so it must not change any input either. Inputs in
+   device memory are not compared, because the CPU cannot read them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
@@ -7457,9 +7458,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* The guards of the buffers that a stage sees, filled before it or looked at after it: before the
-   halo, and from the last element on. In the last chunk, which may be short, what is left of the
-   slot belongs to the second. */
+/* Fills the guards of the buffers that a stage sees before the stage, or compares them after it.
+   One guard is before the halo, one after the last element; in the last chunk, which may be
+   shorter, the second includes the rest of the slot. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                               const spipe_priv_at_t *at, int look) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
@@ -7470,11 +7471,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
         const size_t size = b->elem_bytes;
         const int resident = b->kind == SPIPE_RESIDENT;
         unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
-        if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* zero-copy: used there */
+        if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* with zero-copy */
         if (!data) data = at->slot->pin_out[i];
         if (stage->host) data = at->slot->mirror[op->stage][i];
         if (p->request.apart && !stage->host && (resident || at->slot->dev[i])) {
-            continue; /* the tool that watches memory sees what is past an allocation */
+            continue; /* the tool sees accesses past an allocation */
         }
         for (k = 0; k < 2 && data; ++k) {
             unsigned char *from = data - b->halo_before * size - guard;
@@ -7495,7 +7496,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
-/* After a step that was waited for. */
+/* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
@@ -7532,8 +7533,8 @@ SPIPE_PRIV_RARE void spipe_priv_hash_kernel(uint64_t *hash, cudaGraphNode_t node
 #endif
 }
 
-/* A kernel with its arguments, a copy, a memset; of other nodes the kind. What CUDA does not tell,
-   of kernels from libraries, counts as equal. */
+/* Hashes a kernel with its arguments, a copy or a memset; of other nodes only the kind. Arguments
+   that CUDA does not give, as of kernels from libraries, count as equal. */
 SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) {
     struct cudaMemcpy3DParms copy;
     struct cudaMemsetParams set;
@@ -7564,7 +7565,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     e = cudaGraphGetNodes(graph, nodes, &num);
     for (k = 0; k < num && e == cudaSuccess; ++k) spipe_priv_hash_node(&hash, nodes[k]);
     free((void *)nodes);
-    (void)cudaGetLastError(); /* of what CUDA did not tell */
+    (void)cudaGetLastError(); /* clear the errors of unanswered queries */
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
     p->trial.work[stage] = hash;
     if (before == 0 || before == hash) return e;
@@ -7611,8 +7612,8 @@ SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t left,
     return captured != cudaSuccess || spipe_priv_of_capture(e);
 }
 
-/* The first chunk: the stage is called while its stream is captured, which shows whether it uses
-   it. One that does what cannot be captured is called again, without. */
+/* For the first chunk the stage is called while its stream is captured, which shows whether it uses
+   that stream. A stage that does what a capture forbids is called again without capture. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                                                      const spipe_priv_op_t *op,
                                                      const spipe_priv_at_t *at) {
@@ -7658,8 +7659,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_checked(spipe_priv_pipeline_t *p,
 
 /* ---- src/private/issue.h ---- */
 /* ---- 13 execute: issuing -------------------------------------------------------------------
-   The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
-   the program says what to do. */
+   The loop that puts a slot's program into the streams for one batch. It has no modes: the program
+   says what to do. */
 
 /* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
@@ -7677,7 +7678,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, u
     return cudaSuccess;
 }
 
-/* Copies a window in from the user's array; what lies beyond the ends is made on the device. */
+/* Copies a window in from the user's array; the edges beyond its ends are made on the device. */
 SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                             int i, cudaStream_t stream) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -7730,7 +7731,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p,
 }
 #endif
 
-/* The copies that follow op, in one call where toolkit and driver have it. */
+/* Issues the copies that follow op, in one call if toolkit and driver have such a call. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
@@ -7792,7 +7793,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
         if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
-    case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
+    case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */
         if (at->batch < p->plan.depth) return cudaSuccess;
         e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
         if (e != cudaSuccess) return e;
@@ -7811,7 +7812,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     }
 }
 
-/* The same, where a timeline may watch. */
+/* The same, with the timeline's watcher around it. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
@@ -7834,8 +7835,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
     return cudaSuccess;
 }
 
-/* After a failure: where a function of the user's failed, nothing is issued from that batch on, and
-   those before it are brought to their end. */
+/* After a failure of a user's function: nothing is issued from that batch on, and the batches
+   before it are completed. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
     const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
@@ -7857,8 +7858,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
     return spipe_priv_end_early(p, e);
 }
 
-/* A batch of no elements: the sources ended before it. Where the end is not given they are asked
-   once more at that batch, as only then a longer one shows, so that is waited for. */
+/* A batch of no elements: the sources ended before it. If count is not set, the sources are asked
+   once more at that batch, because only that shows a source that is longer; this waits for it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
     if (p->run.endless && !p->run.positions) {
@@ -7869,7 +7870,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_
     return cudaSuccess;
 }
 
-/* Operations first .. last-1 of a batch's program. */
+/* Issues operations first .. last-1 of a batch's program. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
                                               size_t batch) {
     spipe_priv_at_t at;
@@ -7962,7 +7963,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
                 return spipe_priv_check_step(p, e, -1, batch, "recording its end");
             }
         }
-        /* with its checkpoint, or nobody could see it whole */
+        /* after its checkpoint, which shows that it is whole */
         if (p->route.drains)
             spipe_priv_post_drain(p, batch);
         else
@@ -8018,7 +8019,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
                                                    : spipe_priv_issue_depth(p);
 }
 
-/* Resident buffers in, before any batch, or out, after all: on the stream that the rest follows. */
+/* Copies resident buffers in, before the first batch, or out, after the last one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
                                                      cudaStream_t base) {
     int i;
@@ -8040,7 +8041,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
     return cudaSuccess;
 }
 
-/* Everything starts after what is on base. */
+/* Makes all streams wait for what is on base. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     SPIPE_TRY(cudaEventRecord(s->sync_event, base));
@@ -8052,7 +8053,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_
     return cudaSuccess;
 }
 
-/* base goes on after everything. One event does: a wait keeps the record it met. */
+/* Makes base wait for all streams. One event is enough: a wait keeps the record that it found. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     for (i = 0; i < s->num; ++i) {
@@ -8063,8 +8064,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_
     return cudaSuccess;
 }
 
-/* Lets what was issued come to its end, whatever happened, and counts what is whole. The last copy
-   out of each slot is the end of everything that was issued for whole chunks. */
+/* Waits until issued work has ended, whatever happened, and counts the batches that are whole. The
+   last copy out of each slot is the end of everything that was issued for whole chunks. */
 SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued_out;
     cudaError_t e = cudaSuccess;
@@ -8113,7 +8114,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0; /* that is not why it ended */
+        p->run.stop_asked = 0; /* the stop is not why the run ended */
         if (p->run.cut_from > 0) p->run.num_batches = p->run.cut_from;
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
@@ -8125,7 +8126,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         if (e == cudaSuccess) e = cudaStreamSynchronize(base);
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
-            spipe_priv_sync_streams(&p->streams, &again); /* a copy may be on its way */
+            spipe_priv_sync_streams(&p->streams, &again); /* a copy may be under way */
             (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
                                   "copying a resident buffer out failed: %s",
                                   cudaGetErrorString(e));
@@ -8146,7 +8147,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 #endif
 }
 
-/* One run of the plan in use; replayed where it says so and nobody watches. */
+/* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
@@ -8193,9 +8194,9 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     memset(t->work, 0, sizeof t->work);
 }
 
-/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
-   runs and progress forbid it: what they see depends on how the work is divided; and so do runs
-   beside it: what is measured depends on them. */
+/* Whether candidates may be compared by running them. Not with resident buffers, sources, sinks,
+   checked runs and progress, which see how the work is divided; nor beside other runs, which change
+   the measured times. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
@@ -8238,7 +8239,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
 /* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
    arranged. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
-    p->request.incomplete = 1; /* until all is well */
+    p->request.incomplete = 1; /* until everything is arranged */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
     SPIPE_TRY(spipe_priv_create_queues(p));
@@ -8270,8 +8271,8 @@ SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
     p->trial.num = 1;
 }
 
-/* After there was no room to pin: whether to plan anew with half as much, the third time with none.
-   Not where the user asked for what needs pinned slots. */
+/* After the system refused to pin a ring: whether to plan anew with half as much, the third time
+   with nothing pinned. Not if the user asked for a way that needs pinned slots. */
 SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     spipe_priv_request_t *r = &p->request;
     const int copy = p->plan.staging == SPIPE_STAGING_COPY;
@@ -8286,8 +8287,8 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
 /* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 
-/* Takes part in what is shared before a kept pipeline's run; the plan follows the number of runs.
-   Where its memory lies elsewhere than before, what names addresses is written anew. */
+/* Borrows from resources before a kept pipeline's run; plans anew if the number of runs has changed
+   much. If its memory lies elsewhere than before, everything with addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
@@ -8444,14 +8445,14 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p, double took
         for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &others[0]); ++k) continue;
         if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
         if (k == t->num) --k;
-        for (; k > 1; --k) ways[k] = ways[k - 1]; /* second, as the last may have to go */
+        for (; k > 1; --k) ways[k] = ways[k - 1]; /* put second, because the last may be dropped */
         if (k == 1) ways[1] = others[0];
     }
     spipe_priv_keep_measured(t, ways);
 }
 
-/* After a run that went well: notes what it took. The first runs of a process are slow, and what
-   they leave for the kernels is too much: one soon after that leaves clearly less counts, too. */
+/* After a successful run: notes its time. The first runs of a process are slow, so the kernels'
+   time computed from them is too long: a later run that gives a clearly shorter one counts, too. */
 SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_way_t *way = &t->ways[t->current];
@@ -8479,7 +8480,7 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_ZERO_COPY ? (int)schedule : 0];
 }
 
-/* What overlapped, where nobody asked for a schedule. */
+/* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
     const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
@@ -8555,13 +8556,13 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
 }
 
 enum {
-    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
+    SPIPE_PRIV_COLUMNS = 88, /* width of the verdict's lines, without their label */
     SPIPE_PRIV_WORTH_SAYING_MS = 5,
     SPIPE_PRIV_WORTH_SAYING_BYTES = 1 << 20
 };
 
-/* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
-   where they are an eighth of what was moved: no later run over the same arrays pays for these. */
+/* Prints time that only a first run takes: CUDA's start, if it is a tenth of the run; and new
+   pages, if they are an eighth of the bytes moved. Later runs over the same arrays take neither. */
 SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     const double all = r->wall_ms + r->setup_ms;
     const size_t moved = r->bytes_in + r->bytes_out;
@@ -8606,7 +8607,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to)
     }
 }
 
-/* A name in so many columns, 14 at the most. */
+/* A name in so many columns, at most 14. */
 SPIPE_PRIV_RARE void spipe_priv_print_name(const char *name, int columns, FILE *to) {
     char text[64];
     const char *end = text;
@@ -8641,10 +8642,10 @@ SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *lin
         int here = n;
         if (here > SPIPE_PRIV_COLUMNS - indent) {
             for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
-            if (here == 0) here = n; /* a word that fits nowhere */
+            if (here == 0) here = n; /* a word longer than a line */
         }
         fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
-        here += here < n; /* the space */
+        here += here < n; /* skip the space */
         line += here;
         n -= here;
         label = "";
@@ -8687,7 +8688,8 @@ SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *r, FILE *to) {
 
 /* ---- src/private/enqueue.h ---- */
 /* ---- 13 execute: in a stream's order -------------------------------------------------------
-   A run that is enqueued, or captured into a graph: nobody waits, so nothing is counted. */
+   A run that is enqueued, or captured into a graph: the host does not wait, so it counts nothing.
+   */
 
 /* Puts a run into streams that start after stream and end before what follows on it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
@@ -8740,7 +8742,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
-    const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
+    const spipe_failure_t failure = p->failure; /* the last run's, not the capture's */
     const size_t completed = p->run.at.completed;
     cudaGraph_t graph = NULL;
     cudaError_t e = spipe_priv_drop_graph(t);
@@ -8767,8 +8769,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
     return spipe_priv_refuse(&report->failure, e, "%s", why);
 }
 
-/* Every call on a pipeline begins so, or with claim, and ends with let_go: one at a time, whatever
-   the thread. */
+/* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
+   only one call at a time, on whatever thread. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     int in_use;
     if (!p) {
@@ -8796,7 +8798,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
     spipe_priv_mutex_unlock(&p->sync->lock);
 }
 
-/* The same of calls that cannot be made while the caller takes chunks. */
+/* The same, for calls that are refused while the caller takes chunks. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     SPIPE_TRY(spipe_priv_claim_any(p, report));
     if (!p->pull.active) return cudaSuccess;
@@ -8842,15 +8844,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     return spipe_priv_refuse_call(report, e, p->failure.message);
 }
 
-/* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
-   may read when it is called: the order of the stream is kept by waiting for it. */
+/* Runs at once, after waiting for the stream, if host threads have work to do, or if CUDA copies
+   pageable memory, which it may read during the call. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     if (p->run.mode == SPIPE_PRIV_CAPTURED) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
                                  "host stages, and no zero-copy that is checked");
     }
-    if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
+    if (p->run.ran_now && p->run.failed) return p->failure.error; /* until wait has reported it */
     if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));
     SPIPE_TRY(cudaStreamSynchronize(stream));
     p->run.mode = SPIPE_PRIV_WAITED_FOR;
@@ -8935,7 +8937,7 @@ SPIPE_API cudaError_t spipe_pipeline_wait(spipe_pipeline_t *pipeline, spipe_repo
 
 /* ---- src/private/pull.h ---- */
 /* ---- 13 execute: chunk by chunk -------------------------------------------------------------
-   A run whose chunks the caller takes, and works on in a stream of his own. Writes
+   A run whose chunks the caller takes, and works on in a stream of its own. Writes
    spipe_priv_pull_t. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
@@ -8957,7 +8959,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
-    if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* of a call that was refused */
+    if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
@@ -8974,7 +8976,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_check_out(p);
 }
 
-/* Issues the copies in of the batches that follow, as far as slots are free and filled. */
+/* Issues the copies in of the following batches, as long as slots are free and filled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     spipe_priv_pull_t *pull = &p->pull;
@@ -9009,7 +9011,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-/* Gives it to the caller, or ends the run. */
+/* Gives the next chunk to the caller, or ends the run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaStream_t stream,
                                                  spipe_chunk_t *chunk) {
     spipe_priv_pull_t *pull = &p->pull;
@@ -9068,8 +9070,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
                              p->pull.taken - p->pull.released);
 }
 
-/* The end of a call. What a source threw, for a chunk that is still to come, is thrown when the run
-   ends. */
+/* Ends a call. An exception that a source threw for a chunk that the caller has not got yet is
+   kept, and thrown when the run ends. */
 SPIPE_PRIV_RARE void spipe_priv_pull_let_go(spipe_priv_pipeline_t *p) {
     if (p->pull.active)
         spipe_priv_let_go(p);
@@ -9088,7 +9090,7 @@ SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream
     if (e == cudaSuccess) e = spipe_priv_enter_run(p, &before, NULL);
     if (e == cudaSuccess) {
         e = spipe_priv_pull_failed(p, spipe_priv_pull_fetch(p));
-        if (e == cudaSuccess) e = spipe_priv_pull_check(p, chunk); /* the end may be known now */
+        if (e == cudaSuccess) e = spipe_priv_pull_check(p, chunk); /* it may be the end */
         if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_give(p, stream, chunk));
         (void)cudaSetDevice(before);
     }
@@ -9142,7 +9144,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
-    spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* streams end faster after it */
+    spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
     spipe_priv_check_out(p);
@@ -9157,7 +9159,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* Plans, and pins arrays in place where that is the plan; if the system refuses, plans anew. */
+/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     int may_try = spipe_priv_may_try(&p->request), pinned = 1;
     size_t num = spipe_priv_make_plan(p, -1.0);
@@ -9177,7 +9179,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
-    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* for freeing */
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -9199,7 +9201,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     return spipe_priv_arrange_all(p);
 }
 
-/* The same from the beginning, but that what is known of pinning stays. */
+/* The same from the beginning, except that the known limit of pinning stays. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
@@ -9267,7 +9269,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
         return e;
     }
     e = spipe_priv_run_plan(&p);
-    (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
+    (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     spipe_priv_rethrow(&p.thrown);
@@ -9303,7 +9305,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     p->self = p;
-    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run alone does not carry it */
+    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
@@ -9380,7 +9382,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* What would be wrong in a description with this array. */
+/* Checks the description with this array in it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_other_host(spipe_priv_pipeline_t *p, int buffer,
                                                         void *host) {
     spipe_desc_t *d = &p->request.desc;
@@ -9412,7 +9414,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     cudaError_t e;
     (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
-    p->request.incomplete = 1; /* what would be issued may name the array before */
+    p->request.incomplete = 1; /* the program may still name the old array */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
@@ -9435,7 +9437,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     return e;
 }
 
-/* Plans for another count. Where that cannot be had, the pipeline goes back to the count before. */
+/* Plans for another count. If that fails, the pipeline goes back to the old count. */
 SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t count) {
     const size_t before = p->request.desc.count;
     spipe_failure_t why;
@@ -9457,8 +9459,8 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
     return e;
 }
 
-/* What is wrong with another count, in words: what would be in a description, and arrays that are
-   pinned in place at their length of now. */
+/* What is wrong with another count, in words: mistakes as in a description, and arrays that are
+   pinned in place with their present length. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, size_t count) {
     spipe_desc_t *d = &p->request.desc;
     spipe_failure_t *f = &p->failure;
@@ -9529,7 +9531,7 @@ typedef struct spipe_priv_span {
 typedef struct spipe_priv_space {
     unsigned char *base; /* NULL = there is no block yet */
     size_t bytes, used, most;
-    spipe_priv_span_t *spans; /* those lent, by address */
+    spipe_priv_span_t *spans; /* the parts lent, by address */
     size_t num, capacity;
 } spipe_priv_space_t;
 
@@ -9552,8 +9554,8 @@ SPIPE_PRIV_RARE int spipe_priv_space_insert(spipe_priv_space_t *s, size_t k, siz
     return 1;
 }
 
-/* Lends a part; NULL: there is no gap so large. The part that was had before, where it is free:
-   what names its addresses stays right. */
+/* Lends a part; NULL: no gap is large enough. It lends the same part as before if that is free, so
+   that addresses stay valid. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_space_take(spipe_priv_space_t *s, size_t bytes,
                                                      const unsigned char *before) {
     const size_t align = 512, wanted = before ? (size_t)(before - s->base) : SIZE_MAX;
@@ -9601,7 +9603,7 @@ typedef struct spipe_priv_lent_thread {
 } spipe_priv_lent_thread_t;
 
 enum {
-    SPIPE_PRIV_MOST_IDLE = 4096 /* of a kind; what more there is, is destroyed */
+    SPIPE_PRIV_MOST_IDLE = 4096 /* idle ones of a kind; more are destroyed */
 };
 
 /* Streams of one priority, or events, that nobody uses. */
@@ -9622,8 +9624,8 @@ typedef struct spipe_priv_lending {
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
 
-/* From now on a thread that is cancelled ends only when it is let: in the middle of a run, or of
-   waiting, it would keep for ever what others wait for. Returns what to let it. */
+/* Holds off pthread_cancel for the calling thread: if it ended in the middle of a run, or while it
+   waits, it would keep for ever what others wait for. Returns the state to restore. */
 SPIPE_PRIV_RARE int spipe_priv_hold_off_cancel(void) {
     int before = 0;
 #if defined(PTHREAD_CANCEL_DISABLE)
@@ -9651,7 +9653,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
             continue;
         }
         spipe_priv_unlock(s);
-        (void)t->fn(t->arg); /* nobody writes these before it has returned */
+        (void)t->fn(t->arg); /* no other thread writes these before fn returns */
         spipe_priv_lock(s);
         t->fn = NULL;
         spipe_priv_cond_signal(&t->done);
@@ -9660,7 +9662,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     return NULL;
 }
 
-/* Starts a thread. Called without the lock, as starting takes long and other runs need the lock. */
+/* Starts a thread. Called without the lock, because starting takes long. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -9675,7 +9677,7 @@ SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lendi
     return NULL;
 }
 
-/* Has a function run on an idle thread, or a new one; NULL: none can be had. */
+/* Runs a function on an idle thread, or on a new one; NULL: there is no thread. */
 SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
                                              void *arg) {
     spipe_priv_lent_thread_t *t, *made = NULL;
@@ -9701,7 +9703,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn
     return t;
 }
 
-/* Waits until its function has returned. */
+/* Waits until a lent thread's function has returned. */
 SPIPE_PRIV_RARE void spipe_priv_take_thread_back(spipe_priv_lending_t *l, void *thread) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)thread;
     spipe_priv_lock(l->sync);
@@ -9728,7 +9730,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* Takes one that is idle; NULL: one is to be made, and is counted. */
+/* Takes an idle one; NULL: the caller must make one, which is counted already. */
 SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
     void *item = NULL;
     spipe_priv_lock(l->sync);
@@ -9738,7 +9740,7 @@ SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_i
     return item;
 }
 
-/* Keeps one for the next run. 0: it has to be destroyed, and is not counted any more. */
+/* Keeps one for the next run. 0: the caller must destroy it; it is no longer counted. */
 SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
                                         void *item) {
     int kept;
@@ -9752,7 +9754,7 @@ SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle
     return kept;
 }
 
-/* One could not be made, or was destroyed. */
+/* Counts one less: it could not be made, or was destroyed. */
 SPIPE_PRIV_RARE void spipe_priv_one_less(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
     spipe_priv_lock(l->sync);
     --idle->made;
@@ -9778,8 +9780,9 @@ SPIPE_PRIV_RARE void spipe_priv_end_lending(spipe_priv_lending_t *l, cudaError_t
 /* ---- 14 resources: the law beside other runs -------------------------------------------------
    How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
 
-/* Seconds of all processors that a run's copying takes. Staging threads have the processors that
-   the calling threads leave: that of each run keeps one busy while it waits for the GPU. */
+/* Seconds that a run's copying takes on all processors. Staging threads have the processors that
+   the calling threads leave: each run's calling thread keeps one busy while it waits for the GPU.
+   */
 SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;
@@ -9810,13 +9813,13 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
     return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
 }
 
-/* What a way takes beside other runs: they overlap each other, so none needs to overlap itself. Of
-   ways for which that is equal the one that takes the least alone is the best. */
+/* The time of a way beside other runs: the runs overlap each other, so none needs to overlap its
+   own work. Of ways with equal time here, the one that is fastest alone is the best. */
 SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
                                          const spipe_priv_way_t *y, double alone) {
     const double runs = spipe_priv_real(w->machine.runs);
     const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
-    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
+    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* they block */
     return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +
            SPIPE_PRIV_ALONE_SHARE * alone;
 }
@@ -9840,7 +9843,7 @@ typedef pthread_key_t spipe_priv_key_t;
 typedef struct spipe_priv_waiter {
     int rank;
     uintptr_t thread;
-    const void *run; /* all its waiters are equal in this */
+    const void *run; /* the same in all waiters of a run */
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
@@ -9849,22 +9852,22 @@ enum {
 };
 
 struct spipe_resources {
-    spipe_priv_shared_t shared;     /* first: it says whose provider to take */
+    spipe_priv_shared_t shared;     /* must be first: pipelines find the provider here */
     struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;                     /* under way, also those that wait for memory; */
-    size_t num_active[SPIPE_PRIV_RANKS]; /* those that do not, by rank of their priority; */
-    size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
+    size_t num_runs;                     /* runs under way, those that wait for memory included */
+    size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
+    size_t num_sharing; /* those that want threads; all three are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
-    unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
-    spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
+    unsigned char *pinned_block;  /* from malloc; NULL if CUDA allocated it */
+    spipe_priv_waiter_t *waiters; /* by priority, then in the order in which they came */
     spipe_priv_lending_t lending;
-    spipe_priv_key_t key; /* of threads that have memory; where has_key */
+    spipe_priv_key_t key; /* set in threads that have memory; valid if has_key */
     int has_key;
 };
 
@@ -9881,7 +9884,7 @@ SPIPE_PRIV_RARE void spipe_priv_count_one(size_t *number, int one_more) {
 #endif
 }
 
-/* A number of the calling thread. */
+/* A number that differs between threads. */
 SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #if defined(SPIPE_NO_THREADS)
     return 0;
@@ -9943,7 +9946,7 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* It is not one of those any more who have memory and will give it back. Called with the lock held.
+/* Removes a pipeline from the list of those that will give memory back. Called with the lock held.
  */
 SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
@@ -9962,9 +9965,9 @@ SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
     spipe_priv_no_holder(p);
 }
 
-/* Takes the memory of all parts, or none: who has a part and waits for another makes others wait
-   for him. Returns the first part for which there is none, num where all have it. Called with the
-   lock held. */
+/* Takes the memory of all parts, or of none: a run that has one part and waits for another would
+   make others wait for it. Returns the first part for which there is no memory, num if all have it.
+   Called with the lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_take_all(spipe_priv_pipeline_t *const *parts, size_t num) {
     size_t k, taken = 0;
     while (taken < num && spipe_priv_take_both(parts[taken])) ++taken;
@@ -9985,8 +9988,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              r->device.used, r->pinned.used);
 }
 
-/* Who waits for all parts of the run on several devices of which this thread runs one; 0: it does
-   not. Called with the lock held. */
+/* If a thread runs a part of a run on several devices: the thread that waits for all its parts;
+   else 0. Called with the lock held. */
 SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uintptr_t thread) {
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
@@ -10011,7 +10014,7 @@ SPIPE_PRIV_RARE int spipe_priv_needs(const spipe_resources_t *r, const spipe_pri
     return 1;
 }
 
-/* Whether somebody waits without whom a run cannot end. Called with the lock held. */
+/* Whether a run cannot end because of a thread that waits. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_stuck(const spipe_resources_t *r,
                                         const spipe_priv_pipeline_t *h) {
     const spipe_resources_t *s = r;
@@ -10039,16 +10042,16 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     return 0;
 }
 
-/* Whether waiting can come to an end: somebody whose thread has not ended will give memory back.
-   For a run in a stage that must be one who needs nobody that waits, or both would wait for each
-   other. Called with the lock held. */
+/* Whether waiting can end: a run whose thread has not ended will give memory back. For a run in a
+   stage, that run must not need a thread that waits, or both would wait for each other. Called with
+   the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
     while (h && (h->lent.ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->lent.next_holder;
     return h != NULL;
 }
 
-/* Why a run does not wait any longer. */
+/* Writes why a run does not wait any longer into its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_pipeline_t *h = r->holders;
@@ -10078,7 +10081,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     return spipe_priv_too_large(p);
 }
 
-/* A run waits, or ends to: at each device that it has a part on. Called with the lock held. */
+/* Counts a run as waiting, or no longer, on each device that it has a part on. Called with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *parts, size_t num,
                                               int ends) {
     const int rank = spipe_priv_rank(parts[0]->request.desc.priority);
@@ -10089,7 +10093,7 @@ SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *part
     }
 }
 
-/* The first part that others are before; num: none. Called with the lock held. */
+/* The first part that is not first in its queue; num: none. Called with the lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_behind(spipe_priv_pipeline_t *const *parts, size_t num,
                                          const void *run) {
     size_t k = 0;
@@ -10133,8 +10137,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *p
     return e;
 }
 
-/* The same, and notes who has the memory. Whose failure says why not: that of the part for which
-   there is none. Called with the lock held. */
+/* The same, and notes which thread has the memory. If a part gets no memory, its failure says why.
+   Called with the lock held. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *const *parts,
                                                        size_t num) {
     const uintptr_t starter = parts[0]->lent.starter;
@@ -10187,21 +10191,21 @@ SPIPE_PRIV_RARE size_t spipe_priv_all_sharing(const spipe_resources_t *r) {
 
 /* ---- src/private/ended.h ---- */
 /* ---- 14 resources: threads that end --------------------------------------------------------
-   A thread may end in the middle of a loop that takes chunks, and its run keeps memory then. A key
-   whose destructor the system calls at a thread's end tells, so that nobody waits for that. */
+   A thread may end in the middle of a loop that takes chunks; its run then keeps its memory. A key,
+   whose destructor the system calls when a thread ends, shows that, so no run waits for it. */
 
-/* With MinGW ends are not seen: its pthread_key_delete takes the lock of keys and then that of
-   threads, a thread that ends takes them the other way round, so both may wait for ever. */
+/* With MinGW ends are not seen: its pthread_key_delete takes the lock of keys, then that of
+   threads; a thread that ends takes them in the opposite order, so both may wait for ever. */
 #if !defined(SPIPE_NO_THREADS) && !defined(_WIN32)
 #define SPIPE_PRIV_SEES_ENDS
 #endif
 
 #if defined(SPIPE_PRIV_SEES_ENDS)
-/* The calling thread ends and has runs that have memory. */
+/* Called when a thread ends that has runs with memory. */
 SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_resources_t *r = (spipe_resources_t *)arg;
     spipe_priv_pipeline_t *h;
-    if (!spipe_priv_lends(r)) return; /* in a process that was forked */
+    if (!spipe_priv_lends(r)) return; /* a forked process */
     spipe_priv_lock(r->lending.sync);
     for (h = r->holders; h; h = h->lent.next_holder)
         h->lent.ended |= h->lent.thread == spipe_priv_this_thread();
@@ -10210,7 +10214,7 @@ SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
 }
 #endif
 
-/* Where there is no key left, ends are not seen. */
+/* If there is no key left, ends of threads are not seen. */
 SPIPE_PRIV_RARE void spipe_priv_watch_ends(spipe_resources_t *r) {
 #if defined(SPIPE_PRIV_SEES_ENDS)
     r->has_key = pthread_key_create(&r->key, spipe_priv_thread_ends) == 0;
@@ -10226,7 +10230,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
     r->has_key = 0;
 }
 
-/* Whether the calling thread's end is of interest: while it has runs that have memory. */
+/* Sets the key while the calling thread has runs with memory, else clears it. */
 SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
 #if defined(SPIPE_PRIV_SEES_ENDS)
     const spipe_priv_pipeline_t *h;
@@ -10241,14 +10245,14 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
 #endif
 }
 
-/* Another thread goes on with a run. */
+/* Notes that the calling thread continues a run of another thread. */
 SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
     p->lent.thread = spipe_priv_this_thread();
     p->lent.ended = 0;
     spipe_priv_unlock(r->lending.sync);
-    p->lent.holds_off = 0; /* that was of the other one */
+    p->lent.holds_off = 0; /* the other thread's hold-off */
     spipe_priv_note_end(r);
 }
 
@@ -10266,8 +10270,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept
     return share > least ? share : least;
 }
 
-/* Runs are planned so that all of them together take the least; one of the highest priority so that
-   it does itself, as if it were alone. Those that wait count: they wait because rings are large. */
+/* Whether a run is planned as if it were alone, as one of the highest priority is; others are
+   planned for the shortest time of all runs together. Runs that wait count, because they wait for
+   memory that large rings take. */
 SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
@@ -10307,7 +10312,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
                                                    size_t pinned) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
-    const int own = p->plan.pageable_slots; /* nothing can be pinned */
+    const int own = p->plan.pageable_slots; /* 1 = nothing can be pinned, so slots are pageable */
     const spipe_priv_hooks_t *hooks = p->request.desc.hooks;
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
@@ -10350,7 +10355,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     return e;
 }
 
-/* One run more, or less, is under way. Called with the lock held. */
+/* Counts one run more, or less, under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_count_one(&r->num_runs, one_more);
@@ -10358,14 +10363,14 @@ SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more
     spipe_priv_count_one(&r->num_active[spipe_priv_rank(p->request.desc.priority)], one_more);
 }
 
-/* Whether a run is one of those that share the threads. */
+/* Notes whether a run is one of those that share the threads. */
 SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int shares) {
     if (p->workers.shares == shares) return;
     p->workers.shares = shares;
     spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
 }
 
-/* Its thread may be cancelled again; not from another thread. */
+/* Lets the run's thread be cancelled again; only that thread itself can do so. */
 SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
     const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
     p->lent.holds_off = 0;
@@ -10403,7 +10408,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_priv_end_hold(p);
 }
 
-/* Nobody waits for the memory of a pipeline that keeps it. */
+/* From now on the pipeline keeps its memory, and no run waits for it. */
 SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     p->lent.stays = 1;
@@ -10414,8 +10419,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_priv_end_hold(p);
 }
 
-/* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
-   the plan it has. */
+/* Whether to plan anew for the number of runs. Not if a graph of enqueued runs has addresses of the
+   memory, or arrays are pinned in place. */
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
@@ -10486,8 +10491,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
     spipe_priv_take_thread_back(&r->lending, thread);
 }
 
-/* The runs that want threads, on all devices, have equal shares of them, but each has one of each
-   kind. */
+/* The runs that want threads, on all devices, get equal shares of them, but each run at least one
+   thread of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     size_t all = 0, runs, share;
@@ -10497,15 +10502,15 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     runs = spipe_priv_all_sharing(r);
     share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
-    p->workers.started = 1; /* so between() is called even where a run has no threads */
+    p->workers.started = 1; /* so that between() is called even if a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
 }
 
-/* Lets other runs have their turn: while there are some, a batch is issued when the copy in before
-   it has ended, as a copy engine goes on with a stream for as long as there is work in it. Batches
+/* Gives other runs their turn: while there are some, a batch is issued only when the copy in before
+   it has ended, because a copy engine goes on with one stream for as long as that has work. Batches
    that host threads fill come one by one anyway. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;
@@ -10565,8 +10570,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits
     return cudaSuccess;
 }
 
-/* Memory that is touched and then pinned in place, ten times faster than CUDA allocates it; NULL:
-   the system refuses. */
+/* Allocates memory, touches it and pins it in place, which is ten times faster than CUDA's pinned
+   allocation; NULL: the system refuses. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t bytes) {
     unsigned char *at = spipe_priv_new_pages(bytes, &r->pinned_block);
     if (!at) return NULL;
@@ -10578,7 +10583,8 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t
     return NULL;
 }
 
-/* Pinned memory for staging. Where the system refuses there is none, and runs do without. */
+/* Makes the pinned memory for staging. If the system refuses, there is none, and runs do without.
+   */
 SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
     void *at;
     if (bytes == 0) return;
@@ -10651,8 +10657,8 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     return e;
 }
 
-/* Whether these are resources that nobody uses, those of other devices neither; then nobody may
-   begin to. */
+/* Whether no run or pipeline uses these resources, on any of their devices; if so, from now on none
+   may begin to. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
     size_t runs = 0, pipelines = 0;
     spipe_resources_t *s = r;
@@ -10675,7 +10681,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
                              pipelines);
 }
 
-/* Frees those of one device; the lock stays. */
+/* Frees the resources of one device; the lock stays. */
 SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
     spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
     spipe_priv_end_watch(r);
