@@ -1,5 +1,5 @@
-/*  test_mistakes.cu -- each mistake that the library can see, made once: it is refused, in words
-    that name what is wrong. With --page it prints docs/MISTAKES.md; without, it compares. */
+/*  test_mistakes.cu -- each mistake that the library can see, made once: it is refused, with a
+    sentence that names it. With --page it prints docs/MISTAKES.md; without, it compares. */
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 
