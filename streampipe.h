@@ -1181,11 +1181,12 @@ typedef struct spipe_resources_in_use {
     Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
     pipeline has memory only while it runs.
 
-    Memory: a run plans with an equal share of the memory, and with at most half of what is free, so
-    that some is left for the next run. If that is less than a sixteenth of all memory, the run
-    waits until others have ended. Runs wait in the order in which they came, but those of a higher
-    desc.priority go first. With desc.no_wait a run that would wait returns cudaErrorNotReady. A
-    pipeline that was enqueued keeps its memory and plan until it is destroyed; no run waits for it.
+    Memory: a run plans with an equal share of the memory, but with at most half of what is free (a
+    kept pipeline: half of all), so that some is left for the next run, and with at least a
+    sixteenth of all. If there is no room for it, it waits until others have ended. Runs wait in the
+    order in which they came, but those of a higher desc.priority go first. With desc.no_wait a run
+    that would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and
+    plan until it is destroyed; no run waits for it.
 
     Sharing: host threads are shared equally by the runs that have work for them. Each plan knows
     how many runs are under way, and aims at the shortest time of all runs together; a run of
@@ -2640,12 +2641,12 @@ enum {
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
-    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take at least one part of so many */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
                                            part of so many of its last huge page */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
-    SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
+    SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
@@ -3115,7 +3116,7 @@ typedef struct spipe_priv_work {
     double hosted_in, hosted_out;     /* part of in, out: sources and sinks, always staged */
     double held;                      /* device memory in a slot */
     double temps;                     /* part of held: temporaries */
-    double halo;                      /* bytes copied in for each chunk beside its own elements */
+    double halo;                      /* bytes copied in for each chunk besides its elements */
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
@@ -4034,7 +4035,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     return p->num;
 }
 
-/* Lists the best ways, best first; returns how many, 1 at the least. */
+/* Lists the best ways, best first; returns how many, at least 1. */
 SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;
@@ -8173,7 +8174,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
 
 /* ---- src/private/trial.h ---- */
 /* ---- 13 execute: the trial -----------------------------------------------------------------
-   A kept pipeline runs its best few candidates by turns and keeps the fastest. The first runs also
+   A kept pipeline runs its best few candidates in turn and keeps the fastest. The first runs also
    tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
 
 /* Forgets the graph: it names arrays and sizes. */
@@ -10260,9 +10261,9 @@ SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
-/* Bytes that a plan may take of a space: an equal part for each run under way, and not more than
-   half of what is free, so that there is some for the next, but a sixteenth of all at the least. A
-   kept pipeline runs later, when other memory is free. */
+/* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
+   what is free, so that some is left for the next run, and at least a sixteenth of all. What is
+   free does not count for a kept pipeline, which runs later. */
 SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t parts) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
     const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;

@@ -51,7 +51,7 @@ static int issue_one(searches_t *s, spipe_pipeline_t *p, spipe_stream_pool_t *st
     const size_t k = s->issued % AHEAD;
     cudaStream_t stream;
     spipe_chunk_t c;
-    SPIPE_CHECK(spipe_stream_next(streams, &stream)); /* by turns */
+    SPIPE_CHECK(spipe_stream_next(streams, &stream)); /* in turn */
     SPIPE_CHECK(spipe_next(p, stream, &c));
     if (c.count == 0) return 0;
     SPIPE_CHECK(cudaMemsetAsync(&s->found[k], 0xFF, sizeof *s->found, stream));

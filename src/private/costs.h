@@ -102,12 +102,12 @@ enum {
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
-    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take at least one part of so many */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
                                            part of so many of its last huge page */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
-    SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
+    SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };

@@ -1,9 +1,9 @@
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
-/* Bytes that a plan may take of a space: an equal part for each run under way, and not more than
-   half of what is free, so that there is some for the next, but a sixteenth of all at the least. A
-   kept pipeline runs later, when other memory is free. */
+/* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
+   what is free, so that some is left for the next run, and at least a sixteenth of all. What is
+   free does not count for a kept pipeline, which runs later. */
 SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t parts) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
     const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;

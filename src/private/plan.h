@@ -110,7 +110,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     return p->num;
 }
 
-/* Lists the best ways, best first; returns how many, 1 at the least. */
+/* Lists the best ways, best first; returns how many, at least 1. */
 SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;

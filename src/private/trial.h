@@ -1,5 +1,5 @@
 /* ---- 13 execute: the trial -----------------------------------------------------------------
-   A kept pipeline runs its best few candidates by turns and keeps the fastest. The first runs also
+   A kept pipeline runs its best few candidates in turn and keeps the fastest. The first runs also
    tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
 
 /* Forgets the graph: it names arrays and sizes. */

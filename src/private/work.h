@@ -55,7 +55,7 @@ typedef struct spipe_priv_work {
     double hosted_in, hosted_out;     /* part of in, out: sources and sinks, always staged */
     double held;                      /* device memory in a slot */
     double temps;                     /* part of held: temporaries */
-    double halo;                      /* bytes copied in for each chunk beside its own elements */
+    double halo;                      /* bytes copied in for each chunk besides its elements */
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
