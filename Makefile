@@ -1,5 +1,5 @@
 # streampipe: a header, so nothing needs building to use it. This file tests it and builds the examples.
-# Needs GNU make, gcc and g++. All else is used where it is found, and said to be missing where not.
+# Needs GNU make, gcc and g++. Other tools are used if they are found; if not, it says that they are missing.
 #
 # A program is one source file: tests/test_x.cu becomes build/<flavour>/tests/test_x. New files are
 # found by their names (tests/make/programs.mk); none has to be listed here.
@@ -87,7 +87,7 @@ found = printf '  %-12s %-4s %s\n' "$(1)" "$(2)" "$(3)"
 ## CC= CXX= NVCC= CUDA_HOME= OPT=   the tools;   V=1 shows the commands;   SAN=thread|address with `test`
 
 .PHONY: demo
-demo: ## stream a real file through three kernels; timelines of good and bad runs, with pictures
+demo: ## stream a file through three kernels; draw timelines of slow and fast runs
 ifeq ($(CAN_RUN),no)
 	@echo "BACKEND=cuda: there is no GPU here; BACKEND=host needs none" >&2; exit 1
 endif
@@ -101,12 +101,12 @@ host_name    = host (the CUDA runtime on the CPU; no GPU is used)
 backend_name = $($(BACKEND)_name)
 
 .PHONY: examples
-examples: ## build and run every example; a table of what each did
+examples: ## build and run every example; print a table of results
 	@+$(call build,build-examples JOIN=yes)
 	@tests/tools/examples --table $(BACKEND) $(BUILD) $(EXAMPLES)
 
 .PHONY: systems-times
-systems-times: ## every lesson and system of examples/ with its own times, a table; also in build/systems_times.txt
+systems-times: ## run every lesson and system of examples/; print a table of their times, also into build/systems_times.txt
 ifeq ($(CAN_RUN),no)
 	@echo "$(NO_GPU)" >&2; exit 1
 endif
@@ -124,7 +124,7 @@ exercise: ## N=07: build, run and judge examples/exercises/07_*.cu; SOLUTION=yes
 # Draws the pictures of its pages, on the modelled clock.
 COURSE := docs/course/pictures
 .PHONY: course
-course: ## every lesson and exercise on hostcuda, and the pictures of docs/course (under 5 minutes)
+course: ## run every lesson and exercise on hostcuda, draw the pictures of docs/course (under 5 minutes)
 	@+$(submake) BACKEND=host SAN= examples
 	@+$(submake) BACKEND=host SAN= build/host/$(COURSE)
 	@mkdir -p build/course && build/host/$(COURSE) build/course
@@ -141,7 +141,7 @@ quick: ## under a minute: all headers as C and C++, the rules of lint, the core'
 	@+$(MAKE) --no-print-directory BACKEND=host SAN= BUILD=build/quick OPT="-O0 -g" QUIET=1 part-quick
 	$(total)
 
-# The longest check of the documents runs beside the tests, where those are hostcuda's own.
+# The longest check of the documents runs beside the tests on the host backend.
 consumer = $(if $(filter host,$(BACKEND)$(SAN)),CONSUMER=$(1))
 
 .PHONY: check
@@ -152,7 +152,7 @@ check: ## about 5 minutes: every test, the rules of lint, the documents; ends wi
 	$(total)
 
 .PHONY: check-all
-check-all: ## everything that this machine can check, cheapest first: check, platforms, compilers, analyzers, sanitizers
+check-all: ## everything that this machine can check, fastest first: check, platforms, compilers, analyzers, sanitizers
 	$(begin)
 	$(call part,part-texts $(call consumer,later))
 	$(call part,part-test THOROUGH=yes $(call consumer,yes))
@@ -172,12 +172,12 @@ else
 	@+$(submake) $(BUILD)/$(ONE) && $(UNSCATTERED) $(BUILD)/$(ONE)
 endif
 else
-test: ## only the test programs and scripts; T=test_pipeline builds and runs that one alone
+test: ## only the test programs and scripts; T=test_pipeline: only this program
 	$(begin)
 	$(call part,part-test)
 	$(total)
 endif
-# What those need who change the library: `make help` lists it, too.
+# For those who change the library; `make help` lists these targets, too.
 MAKE_PARTS := tests/make/made_files.mk tests/make/checks.mk tests/bench/bench.mk
 include $(MAKE_PARTS)
 
@@ -193,7 +193,7 @@ pcdir    = $(DESTDIR)$(PREFIX)/share/pkgconfig
 cmakedir = $(DESTDIR)$(PREFIX)/share/cmake/streampipe
 
 .PHONY: install uninstall
-install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake too; hostcuda
+install: ## PREFIX=/usr/local DESTDIR=: install headers, hostcuda, files for pkg-config and CMake
 	install -d $(incdir) $(pcdir) $(cmakedir) $(addprefix $(hostdir)/,. include include/nvtx3 include/cooperative_groups nccl rewriter)
 	install -m 644 $(HEADERS) $(incdir)
 	install -m 644 hostcuda/README.md hostcuda/*.cpp hostcuda/*.h $(hostdir)
@@ -206,16 +206,16 @@ install: ## PREFIX=/usr/local DESTDIR=: the headers, for pkg-config and CMake to
 	tests/tools/packaging pc $(PREFIX) $(CUDA_HOME) > $(pcdir)/streampipe.pc
 	tests/tools/packaging cmake > $(cmakedir)/streampipe-config.cmake
 	tests/tools/packaging cmake-version > $(cmakedir)/streampipe-config-version.cmake
-uninstall: ## the reverse, with the same PREFIX and DESTDIR
+uninstall: ## remove what install installed, with the same PREFIX and DESTDIR
 	rm -f $(addprefix $(incdir)/,$(notdir $(HEADERS))) $(pcdir)/streampipe.pc
 	rm -f $(cmakedir)/streampipe-config.cmake $(cmakedir)/streampipe-config-version.cmake
 	rm -rf $(hostdir)
 	rmdir $(cmakedir) $(dir $(hostdir)) 2>/dev/null || true
 
-# What git has of this version, so that the same commit gives the same bytes.
+# From git's files, so that the same commit gives the same bytes.
 DIST := streampipe-$(shell sh tests/tools/version)
 .PHONY: dist
-dist: ## build/streampipe-VERSION.tar.gz, the release: all files of the commit
+dist: ## write build/streampipe-VERSION.tar.gz, the release: all files of the commit
 	@tests/tools/version --check
 	@mkdir -p build && git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n > build/$(DIST).tar.gz
 	@echo "build/$(DIST).tar.gz: $$(git rev-parse --short HEAD), $$(wc -c < build/$(DIST).tar.gz) bytes"

@@ -1,5 +1,5 @@
 /*  streampipe_kernels.cuh -- reference kernels for streampipe.h. Each comes with a ready-made stage
-    function and a CPU twin, which computes the same on whole arrays, to check results against.
+    function and a CPU twin: a function that computes the same on whole arrays, to compare with.
 
     DO THIS     #include "streampipe_kernels.cuh"           (C++ only; it includes streampipe.h)
                 static const spipe_scale_t half = {0, 1, 0.5f};      buffers 0 -> 1, factor 0.5
@@ -30,7 +30,7 @@
     Order       chunks may run in any order and concurrently, unless the comment says "ordered".
     Alignment   whatever the element type needs. Buffers whose addresses agree modulo 16 bytes are
                 accessed 16 bytes at a time, others one element at a time.
-    Exact       the twin gives the same bits; where it does not, the comment states the tolerance.
+    Exact       the twin gives the same bits unless the comment states a tolerance.
 
     The kernels need blocks of SPIPE_PRIV_THREADS threads unless their launch says otherwise. All
     sizes are size_t. Floats are assumed not to be NaN unless the comment says otherwise.

@@ -18,7 +18,7 @@
 
 enum {
     N = 1000,
-    THREADS = 256,                       /* of a block: a power of 2, at most 1024 */
+    THREADS = 256,                       /* per block: a power of 2, at most 1024 */
     BLOCKS = (N + THREADS - 1) / THREADS /* rounded up, so that there are enough */
 };
 
@@ -43,11 +43,11 @@ static __global__ void square_no_bound(const int *x, int *y) {
 
 /* The threads of a block add up their elements in the memory that they share. */
 static __global__ void sum_blocks(const int *x, int *sums, int n) {
-    extern __shared__ int tile[]; /* as many bytes as the launch says */
+    extern __shared__ int tile[]; /* the launch gives its size in bytes */
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     tile[threadIdx.x] = i < n ? x[i] : 0;
     for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-        __syncthreads(); /* until all threads of the block are here: what they wrote can be read */
+        __syncthreads(); /* wait for all threads of the block: then what they wrote can be read */
         if (threadIdx.x < half) tile[threadIdx.x] += tile[threadIdx.x + half];
     }
     if (threadIdx.x == 0) sums[blockIdx.x] = tile[0];
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "no-bound") == 0)
         square_no_bound<<<BLOCKS, THREADS>>>(dev_x, dev_y);
     square<<<BLOCKS, THREADS>>>(dev_x, dev_y, dev_by, N);
-    SPIPE_CHECK(cudaGetLastError()); /* a launch gives no value: ask whether it was accepted */
+    SPIPE_CHECK(cudaGetLastError()); /* <<<>>> returns nothing: ask whether it was accepted */
     sum_blocks<<<BLOCKS, THREADS, THREADS * sizeof(int)>>>(dev_x, dev_sums, N);
     SPIPE_CHECK(cudaGetLastError());
 

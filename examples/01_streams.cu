@@ -17,9 +17,9 @@
 
 static const int BIG = 1 << 22, SMALL = 4096;
 static const size_t BYTES = BIG * sizeof(unsigned);
-static const int IN = 0, OUT = 1, BUSY = 2, TINY = 3; /* what a stream does */
+static const int IN = 0, OUT = 1, BUSY = 2, TINY = 3; /* the work of a stream */
 static const char *const names[] = {"copy in", "copy out", "big kernel", "small kernel"};
-static unsigned *host[2], *dev[2], steps; /* an array for each stream; of the kernel */
+static unsigned *host[2], *dev[2], steps; /* per stream; of ex_busy */
 
 static __global__ void put(int *to, int value) { *to = value; }
 
@@ -48,7 +48,7 @@ static int side_by_side(cudaStream_t a, cudaStream_t b) {
         const double one = pair_ms(p, a, a), two = pair_ms(p, a, b);
         printf("    %-12s + %-12s  %10.3f ms %10.3f ms\n", names[p[0]], names[p[1]], one, two);
     }
-    ex_fill(host[0], BIG); /* nobody waits between the next three: the stream keeps their order */
+    ex_fill(host[0], BIG); /* no wait between the next three calls: the stream keeps their order */
     for (int what : {IN, BUSY, OUT}) SPIPE_CHECK(queue(what, 0, a));
     SPIPE_CHECK(cudaStreamSynchronize(a));
     return ex_busy_right(host[0], steps, BIG);

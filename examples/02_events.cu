@@ -38,7 +38,7 @@ static cudaError_t wait_by(int way, cudaStream_t producer, cudaEvent_t event, cu
     switch (way) {
     case 0: return cudaDeviceSynchronize();
     case 1: return cudaStreamSynchronize(producer);
-    case 2: /* not ready is no failure, so it is not for SPIPE_CHECK */
+    case 2: /* "not ready" is not a failure, so do not use SPIPE_CHECK */
         while (e == cudaErrorNotReady) e = cudaStreamQuery(producer);
         return e;
     case 3: return cudaEventSynchronize(event);
@@ -46,7 +46,7 @@ static cudaError_t wait_by(int way, cudaStream_t producer, cudaEvent_t event, cu
     }
 }
 
-/* The kernel's time on the GPU's own clock: what lies between two timed events of its stream. */
+/* The kernel's time by the GPU's own clock: between two timed events in its stream. */
 static float kernel_ms(unsigned *y, const unsigned *x, unsigned steps, cudaStream_t s) {
     spipe_timer_t timer;
     float ms;
@@ -71,7 +71,7 @@ static int try_way(int way, const cudaStream_t *s, cudaEvent_t event, unsigned *
     SPIPE_CHECK(wait_by(way, s[0], event, s[1]));
     const double got_on = ex_now_ms() - start;
     const int there = cudaEventQuery(event) == cudaSuccess;
-    /* Whichever way it was, this copy comes after the kernel. */
+    /* Whichever way was taken, this copy comes after the kernel. */
     SPIPE_CHECK(cudaMemcpyAsync(host, dev[1], BYTES, cudaMemcpyDeviceToHost, s[1]));
     SPIPE_CHECK(cudaStreamSynchronize(s[1]));
     printf("    %-28s %14.3f ms      %-5s %s\n", ways[way][0], got_on, there ? "yes" : "no",
@@ -100,7 +100,7 @@ int main(void) {
     for (int way = 0; way < WAYS; ++way) right &= try_way(way, s, event, dev, host, steps);
     const cudaError_t e = cudaEventElapsedTime(&none, event, event);
     printf("an event without time stamps has no time to tell: %s\n", cudaGetErrorString(e));
-    (void)cudaGetLastError(); /* that refusal was wanted: leave nothing for a later check to find */
+    (void)cudaGetLastError(); /* this error was wanted: clear it, so that no later check finds it */
     right &= e == cudaErrorInvalidResourceHandle;
     SPIPE_CHECK(spipe_pinned_free(host));
     SPIPE_CHECK(cudaEventDestroy(event));

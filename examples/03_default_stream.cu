@@ -33,10 +33,10 @@ typedef struct job {
     unsigned *host, *y; /* pinned; device */
 } job_t;
 
-static unsigned *x, steps; /* what the threads read, and scratch; how long the kernels are */
-static pthread_mutex_t queueing = PTHREAD_MUTEX_INITIALIZER; /* the calls of one thread */
+static unsigned *x, steps; /* input and scratch; the kernels' length */
+static pthread_mutex_t queueing = PTHREAD_MUTEX_INITIALIZER; /* for one thread's calls */
 static pthread_cond_t all_queued = PTHREAD_COND_INITIALIZER;
-static int queued; /* launches */
+static int queued; /* launches so far */
 
 static void *launch_one(void *user) {
     const job_t *j = (const job_t *)user;

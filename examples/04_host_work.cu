@@ -23,7 +23,7 @@ enum {
 
 static __global__ void put(int *to, int value) { *to = value; }
 
-/* Both take a millisecond: on the GPU, and on the host. Side by side or not: 2 or 1. */
+/* The work on the GPU and the work on the host take 1 ms each: 1 ms side by side, else 2. */
 static double both_ms(int side_by_side, unsigned *host, unsigned *dev, unsigned steps,
                       cudaStream_t s) {
     const double start = ex_now_ms();
@@ -48,7 +48,7 @@ static int too_early(cudaStream_t s, int *dev, int *seen) {
     SPIPE_CHECK(cudaMemcpy(&seen[1], dev, sizeof *seen, cudaMemcpyDeviceToHost));
     SPIPE_CHECK(cudaMemcpyAsync(seen, dev, sizeof *seen, cudaMemcpyDeviceToHost, s));
     const int early = seen[0];     /* the call returned; the copy has not begun */
-    held = ex_gate_open(&gate, s); /* and waits for s */
+    held = ex_gate_open(&gate, s); /* it waits for s, too */
     printf("read after cudaMemcpyAsync, no wait      %2d   the copy had not begun\n", early);
     printf("cudaMemcpy beside a non-blocking stream  %2d   it waits for another stream\n", seen[1]);
     printf("read after cudaStreamSynchronize         %2d\n", seen[0]);

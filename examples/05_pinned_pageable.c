@@ -1,11 +1,11 @@
-/*  05_pinned_pageable.c -- what pinning host memory buys, what it costs, and when it pays.
+/*  05_pinned_pageable.c -- what pinning host memory gains, what it costs, and when it pays.
 
     nvcc -O3 -I.. -o 05_pinned_pageable 05_pinned_pageable.c && ./05_pinned_pageable
                                                                      (without a GPU: make examples)
     You learn   an "asynchronous" copy of pageable memory blocks the host until it is done, so
                 nothing overlaps it. spipe_is_pinned says whether a pointer is pinned; no profiler
-                is needed. Allocating pinned memory takes as long as many copies: allocate little,
-                once, and keep it.
+                is needed. Allocating pinned memory takes as long as many copies: allocate a small
+                amount once, and keep it.
     Mind        copying pageable memory is not an error: the driver copies it through pinned memory
                 of its own, which is correct but slow. Measure whether pinning in place pays for
                 memory that is sent once; allocating pinned memory for one copy never pays.

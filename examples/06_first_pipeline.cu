@@ -1,13 +1,13 @@
-/*  06_first_pipeline.cu -- say what goes in, what comes out and what to do; the rest is found.
+/*  06_first_pipeline.cu -- you say what goes in, what comes out and what to do; no more is needed.
 
     nvcc -O3 -I.. -o first_pipeline 06_first_pipeline.cu && ./first_pipeline
                                                                      (without a GPU: make examples)
-    You learn   a description names buffers and stages. spipe_plan says what a run would do and why,
-                spipe_run does it. A pipeline that is kept does not set up again: only the first run
-                pays, and arrays and lengths may change between runs.
-    Mind        a mistake in the description is a sentence with the cure, before anything runs.
-                Buffers are numbered in the order of adding; a stage asks for them by number and
-                type, and a wrong type ends the run in words.
+    You learn   a description names buffers and stages. spipe_plan says what a run would do and why;
+                spipe_run does it. A kept pipeline sets up only once, before its first run, and
+                arrays and lengths may change between runs.
+    Mind        for a mistake in the description you get a sentence with the cure, before anything
+                runs. Buffers are numbered in the order of adding; a stage asks for them by number
+                and type, and a wrong type ends the run with a sentence that says so.
     Expect      (hostcuda) a mistake: stage 'root': its function is NULL
                 1 run of 1000000 numbers in 16 chunks, 0 wrong
                 kept: other arrays, 0 wrong; 250000 of them, 0 wrong
@@ -36,7 +36,7 @@ static void fill(float *x, int from) {
     for (int i = 0; i < N; ++i) x[i] = (float)(from + i);
 }
 
-/* How many of the first n are wrong; then all are wiped. */
+/* Returns how many of the first n results are wrong, and wipes all. */
 static int count_wrong(float *y, int from, size_t n) {
     int wrong = 0;
     for (size_t i = 0; i < N; ++i) {
@@ -61,7 +61,7 @@ int main(void) {
     (void)count_wrong(other_y, 0, 0);
 
     d.count = N;
-    d.chunk = 1 << 16;                  /* left out, the library chooses */
+    d.chunk = 1 << 16;                  /* without this line the library chooses */
     spipe_add_input(&d, x, sizeof *x);  /* buffer 0 */
     spipe_add_output(&d, y, sizeof *y); /* buffer 1 */
     spipe_desc_t mistaken = d;
@@ -70,8 +70,8 @@ int main(void) {
     printf("a mistake: %s\n", failure.message);
 
     const int stage = spipe_add_stage(&d, "root", root_stage, NULL);
-    spipe_stage_elementwise(&d, stage); /* each thread has its own element ... */
-    spipe_stage_replayable(&d, stage);  /* ... and every run launches the same: more ways to run */
+    spipe_stage_elementwise(&d, stage); /* each thread has its own element, ... */
+    spipe_stage_replayable(&d, stage);  /* ... and every run launches the same */
     SPIPE_CHECK(spipe_plan(&d, 0, &plan, &failure));
     SPIPE_CHECK(spipe_plan_print(&plan, stdout)); /* what a run will do, and why */
     SPIPE_CHECK_RUN(&d, &report);

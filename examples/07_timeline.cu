@@ -15,7 +15,7 @@
                 more than 1
                 all left to the library: 0.136 ms, 81 % of what can overlap does
                 right: the CPU finds the same                                                     */
-#include "07_pictures.h" /* a timeline as files, and a text in lines */
+#include "07_pictures.h" /* writes a timeline as files; prints text in lines */
 
 enum {
     N_ELEMENTS = EX_HOSTCUDA ? 1 << 20 : 4 << 20,
@@ -24,7 +24,7 @@ enum {
 
 typedef struct busy {
     unsigned steps;
-    int waits; /* 1 = as many a first program: wait, to be sure */
+    int waits; /* 1 = synchronise in the stage, as many first programs do */
 } busy_t;
 
 static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
@@ -35,7 +35,7 @@ static cudaError_t busy_stage(const spipe_chunk_t *c, void *user) {
 
 static spipe_span_t spans[ROOM];
 
-/* Runs it with recording, prints the verdict, and draws the timeline. */
+/* Runs the description with recording, prints the verdict, and draws the timeline. */
 static spipe_report_t look(const char *name, spipe_desc_t *d, spipe_timeline_t *t) {
     spipe_report_t r;
     SPIPE_CHECK_RUN(d, &r); /* warms up */

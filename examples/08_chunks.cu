@@ -31,7 +31,7 @@ static double model_ms(double serial_ms, double chunks) {
     return (chunks + 2.0) * (serial_ms / 3.0) / chunks;
 }
 
-/* The least of some runs: what disturbs a run makes it longer, never shorter. */
+/* The shortest of some runs: disturbances make a run longer, never shorter. */
 static double run_ms(const spipe_desc_t *d, unsigned *y, unsigned steps, int *right) {
     spipe_pipeline_t *p;
     double best = 1e30;

@@ -6,9 +6,9 @@
                 Breadth-first issues all copies in, then all kernels, then all copies out. Which of
                 them overlaps depends on the number of copy engines and of hardware queues. ENGINES
                 has a stream for each direction; it does not help where one engine serves both.
-    Mind        8/12, 6/12 and 4/7 of the serial time are speedups of 1.5, 2 and 1.75 x. And no
-                order is best on today's GPUs: from Kepler on there are many queues, all orders are
-                equal, and only the number and size of chunks matter.
+    Mind        if an order takes 8/12, 6/12 or 4/7 of the serial time, its speedup is 1.5, 2 or
+                1.75 x. No order is best on today's GPUs: from Kepler on there are many queues, all
+                orders are equal, and only the number and size of chunks matter.
     Expect      (hostcuda)                                  serial       depth   breadth   engines
                 hostcuda h200 (modelled)   3 copy engines     0.276 ms    1.96 x    1.96 x    1.96 x
                 hostcuda c1060 (modelled)  1 copy engine      2.248 ms    1.00 x    1.52 x    1.00 x

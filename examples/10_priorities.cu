@@ -4,7 +4,7 @@
                                                                      (without a GPU: make examples)
     You learn   when a block ends, blocks of a high-priority stream start before other blocks that
                 already wait; running blocks are not preempted. So the request waits for some blocks
-                of the batch job, not for the rest of its kernel and what is queued behind.
+                of the batch job, not for the rest of its kernel and those queued behind it.
     Mind        priorities order kernels only. A small copy waits behind a large one, whatever their
                 streams' priorities; only smaller chunks shorten that. Lower numbers are more
                 urgent, and the range differs between GPUs: use the names, as here, or query it.
@@ -32,7 +32,7 @@ typedef struct work {
     cudaStream_t background;
 } work_t;
 
-/* From the host's decision to the result in its memory; negative when that is wrong. */
+/* Milliseconds from issuing a request to its result on the host; negative if it is wrong. */
 static double request_ms(const work_t *w, cudaStream_t s) {
     memset(w->out, 0, BYTES);
     const double start = ex_now_ms();
@@ -44,7 +44,7 @@ static double request_ms(const work_t *w, cudaStream_t s) {
     return ex_busy_right(w->out, w->steps, REQUEST) ? ms : -1;
 }
 
-/* Requests at odd moments, while the GPU works off a batch of so many kernels. */
+/* Sends requests at random times, while the GPU runs a batch of so many kernels. */
 static int serve(const char *name, const work_t *w, int kernels, spipe_priority_t priority) {
     cudaStream_t s;
     double ms[REQUESTS];
@@ -74,7 +74,7 @@ int main(void) {
     work_t w;
 #if EX_HOSTCUDA
     hostcuda_profile_t p = hostcuda_get_profile(0);
-    p.sm_count = 16; /* so that the batch's kernels fill the model, too, many times over */
+    p.sm_count = 16; /* so that the batch's kernels fill the modelled GPU many times over */
     SPIPE_CHECK(hostcuda_set_profile(0, &p));
 #endif
     ex_begin();

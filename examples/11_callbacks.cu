@@ -4,12 +4,12 @@
 
     You learn   cudaLaunchHostFunc (spipe_host_call) runs a C function in a stream's order, but the
                 function must not call CUDA. A spipe_worker_t runs a function on a thread of its own
-                when a stream reaches that point, and this one may call CUDA: so it can enqueue the
+                when a stream reaches that point. That function may call CUDA, so it can enqueue the
                 next batch, and the thread that began the chain is free.
     Mind        a callback must not enqueue more work for the GPU: inside cudaStreamAddCallback or
                 cudaLaunchHostFunc that is refused or hangs. Callbacks are not called after an error
-                either, so they must not be used to clean up; the worker's function is always called
-                and gets the error. A host function also blocks its stream until it returns. So
+                either, so they must not be used to clean up; a worker's function is always called,
+                and is given the error. A host function also blocks its stream until it returns. So
                 prefer a worker or an event.
     Expect      (hostcuda) a CUDA call inside cudaLaunchHostFunc: operation not permitted
                 the host waits for each of 8 batches: it is busy 2.50 ms
@@ -82,7 +82,7 @@ int main(void) {
     SPIPE_CHECK(spipe_stream_create(&c.stream, SPIPE_PRIORITY_DEFAULT));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&c.host, BYTES));
     SPIPE_CHECK(cudaMalloc((void **)&c.dev, BYTES));
-    (void)ex_busy_steps(c.dev, N, 0.3); /* tells hostcuda; the steps are chosen above */
+    (void)ex_busy_steps(c.dev, N, 0.3); /* sets hostcuda's kernel time; c.steps stays */
 
 #if EX_HOSTCUDA
     cudaError_t refused;

@@ -23,11 +23,11 @@ enum {
 };
 
 typedef struct way {
-    int tasks;       /* the array is cut into so many: copy in, kernel, copy out each */
-    int blocking;    /* streams of cudaStreamCreate, which wait for stream 0 and it for them */
-    int pageable;    /* host memory of malloc */
-    int sync_each;   /* wait after every task */
-    int stream_each; /* make a stream for every task */
+    int tasks;       /* parts of the array, each with copy in, kernel, copy out */
+    int blocking;    /* 1 = made by cudaStreamCreate: stream 0 and these wait for each other */
+    int pageable;    /* 1 = host memory is not pinned */
+    int sync_each;   /* 1 = wait after every task */
+    int stream_each; /* 1 = make a stream for every task */
 } way_t;
 
 static const struct pitfall {
@@ -40,7 +40,7 @@ static const struct pitfall {
     {"too many streams: one for each of 256 tasks", {MANY, 0, 0, 0, 1}, {MANY, 0, 0, 0, 0}},
 };
 
-static unsigned *pageable, *pinned, *dev, *mark, steps; /* mark: what the "someone" writes to */
+static unsigned *pageable, *pinned, *dev, *mark, steps; /* mark: work in stream 0 writes it */
 
 static void make_stream(cudaStream_t *s, int blocking) {
     if (blocking)
@@ -75,7 +75,7 @@ static double run_ms(const way_t *w) {
     for (int k = 0; k < num_streams; ++k) SPIPE_CHECK(cudaStreamSynchronize(streams[k]));
     double ms = ex_now_ms() - start;
     for (int k = 0; k < num_streams; ++k) SPIPE_CHECK(cudaStreamDestroy(streams[k]));
-    if (w->stream_each) ms = ex_now_ms() - start; /* there, destroying belongs to the task */
+    if (w->stream_each) ms = ex_now_ms() - start; /* counts cudaStreamDestroy, too */
     return ex_busy_right(host, steps, N) ? ms : -1;
 }
 

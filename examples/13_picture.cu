@@ -1,14 +1,14 @@
-/*  13_picture.cu -- your own picture: its edges and a blurred copy, cut into rows, whole again.
+/*  13_picture.cu -- the edges and a blurred copy of a picture of yours, computed in chunks of rows.
 
-    nvcc -O3 -I.. -DUSE_PNG -o 13_picture 13_picture.cu -lpng     (for PPM without the two of PNG)
+    nvcc -O3 -I.. -DUSE_PNG -o 13_picture 13_picture.cu -lpng   (PPM only: no -DUSE_PNG, no -lpng)
     ../hostcuda/hcc -O2 -DUSE_PNG 13_picture.cu -o 13_picture -lpng             (without a GPU)
     ./13_picture in.png edges.png blurred.png      with no argument it paints a picture and checks
     You learn   the element of a picture is a row. A filter reads the rows above and below, and some
-                of these are in other chunks: spipe_set_halo has them copied along. Two results of
-                one input: stages that do not wait for each other.
-    Mind        the halo is copied for each chunk, so small chunks copy much twice. Only an input
-                can have one: what a stage computes is there for its own chunk alone. So the blur
-                goes down first, where the halo is, and across afterwards, which needs none.
+                of these are in other chunks: spipe_set_halo has them copied along. The stages of
+                two results from one input need not wait for each other.
+    Mind        the halo is copied for each chunk, so with small chunks many rows are copied twice.
+                Only an input can have a halo: a stage computes its own chunk only. So the blur goes
+                down the input's columns first, and along the rows afterwards, without a halo.
     Expect      (hostcuda) a picture of 640 x 480: edges in 168956 bytes, the brightest 255
                 0 bytes of the edges differ, 0 of the blur by more than 1
                 right: the CPU finds the same                                                     */
@@ -45,7 +45,7 @@ static void filter(const picture_t *in, unsigned char *edges, unsigned char *blu
     spipe_add_output(&d, blurred, in->width);
     spipe_add_stage(&d, "sobel", spipe_sobel_stage, (void *)sobel);
     const int down = spipe_add_stage(&d, "down", spipe_blur_down_stage, (void *)blur);
-    spipe_stage_after(&d, down, NULL); /* after the copy in: it need not wait for sobel */
+    spipe_stage_after(&d, down, NULL); /* waits for the copy in only, not for sobel */
     spipe_add_stage(&d, "across", spipe_blur_across_stage, (void *)blur);
     SPIPE_CHECK_RUN(&d, &report);
 }
@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     if (argc > 1 ? !picture_read(&in, argv[1]) : !paint(&in)) return 1;
-    edges = blurred = in; /* of its size */
+    edges = blurred = in; /* same size and format */
     edges.pixels = (unsigned char *)need(in.width * in.rows);
     blurred.pixels = (unsigned char *)need(in.width * in.rows);
     const spipe_sobel_t sobel = {IN, EDGES, in.width};

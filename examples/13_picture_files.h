@@ -80,7 +80,7 @@ static inline int picture_is_png(const char *path) {
     return n > 4 && strcmp(path + n - 4, ".png") == 0;
 }
 
-/* 1 = the picture is in p->pixels, to be freed; 0 = a sentence on stderr says why not. */
+/* Returns 1 with the picture in p->pixels, to be freed; or 0, after saying why on stderr. */
 static inline int picture_read(picture_t *p, const char *path) {
     int read = 0;
     p->pixels = NULL;

@@ -1,31 +1,31 @@
 /*  14_loader.cu -- a data loader: workers decode pictures, ahead of a training loop of your own.
 
     nvcc -O3 -I.. -o 14_loader 14_loader.cu && ./14_loader          (without a GPU: make examples)
-    14_loader FOLDER      makes the pictures there, or takes those that are there: damage one
+    14_loader FOLDER      paints the pictures there, or uses those that it finds there
     You learn   a split source is a loader. `next` says, in order, which picture comes next; `work`
                 decodes pictures into pinned memory, on as many threads as you want workers. Both
                 run ahead of the loop that takes the batches: spipe_next, a kernel in a stream of
                 your own, spipe_release. All epochs are one run, so no worker stops between them.
     Mind        `next` is called by one thread at a time, so its shuffle needs no lock. `work` is
                 called by all workers at once, so it writes nothing that they share. A batch stays
-                as it is until the kernels are done that were on the stream at spipe_release.
+                unchanged until the kernels that were on the stream at spipe_release are done.
     Expect      (hostcuda)
                 0 workers     910 ms   1.00 x
                 1 workers     909 ms   1.00 x
                 2 workers     456 ms   1.99 x
                 4 workers     228 ms   3.99 x
                 right: the CPU finds the same                                                     */
-#include "14_pictures.h" /* the files, how one is decoded, in which order */
+#include "14_pictures.h" /* files, decoding, shuffling */
 
 static const unsigned EPOCHS = 3, ITEMS = EPOCHS * PICTURES, BATCH = 4; /* the last is smaller */
 
 typedef struct loader {
     pictures_t files;
-    unsigned order[PICTURES]; /* of the epoch that next hands out */
+    unsigned order[PICTURES]; /* of the epoch whose pictures `next` hands out */
     size_t given;
 } loader_t;
 
-/* Up to max_count tickets, the pictures that come next; none after the last epoch. */
+/* Writes up to max_count tickets, the numbers of the next pictures; 0 after the last epoch. */
 static cudaError_t next(void *tickets, size_t max_count, size_t *count, void *user) {
     loader_t *l = (loader_t *)user;
     for (*count = 0; *count < max_count && l->given < ITEMS; ++*count, ++l->given) {
@@ -36,9 +36,9 @@ static cudaError_t next(void *tickets, size_t max_count, size_t *count, void *us
     return cudaSuccess;
 }
 
-static thread_local char words[256]; /* why a file was refused; each worker has its own */
+static thread_local char words[256]; /* why a file was refused; one per worker */
 
-static const char *why(void *) { return words; } /* asked on the thread on which work failed */
+static const char *why(void *) { return words; } /* called on the thread where work failed */
 
 /* Reads and decodes the pictures that the tickets name. */
 static cudaError_t work(void *dst, const void *tickets, size_t, size_t count, void *user) {
@@ -49,7 +49,7 @@ static cudaError_t work(void *dst, const void *tickets, size_t, size_t count, vo
         s[k].picture = ((const unsigned *)tickets)[k];
         whole = picture_load(&l->files, s[k].picture, s[k].pixels, words);
     }
-    return whole ? cudaSuccess : cudaErrorOperatingSystem; /* then the loop ends, and says why */
+    return whole ? cudaSuccess : cudaErrorOperatingSystem; /* an error ends the loop */
 }
 
 /* The loop: nothing in it knows of files, threads or copies. */
@@ -76,7 +76,7 @@ static cudaError_t train_plainly(loader_t *l, sample_t *dev, unsigned *sums) {
     return cudaDeviceSynchronize();
 }
 
-/* Trains with so many workers, 0 = without the library; the milliseconds; -1 = it failed. */
+/* Trains with so many workers (0 = without the library). Returns milliseconds, or -1. */
 static double train_ms(loader_t *l, unsigned workers, sample_t *dev, unsigned *sums) {
     spipe_pipeline_t *p = NULL;
     spipe_desc_t d = spipe_desc_default();
@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     SPIPE_CHECK(cudaMalloc((void **)&dev_sums, sizeof sums));
     for (unsigned k = 0; k < 4 && ms >= 0.0; ++k) {
         ms = train_ms(&l, workers[k], dev, dev_sums);
-        if (k == 0) plain = ms; /* no pipeline */
+        if (k == 0) plain = ms; /* without the library */
         if (ms >= 0.0) printf("%u workers%8.0f ms%7.2f x\n", workers[k], ms, plain / ms);
         SPIPE_CHECK(cudaMemcpy(sums, dev_sums, sizeof sums, cudaMemcpyDeviceToHost));
         for (unsigned i = 0; i < PICTURES; ++i) right &= sums[i] == EPOCHS * l.files.sums[i];

@@ -23,10 +23,10 @@ enum {
 typedef struct pictures {
     char folder[128];
     int ours;                /* the folder goes with the program */
-    unsigned sums[PICTURES]; /* of each picture as it was painted */
+    unsigned sums[PICTURES]; /* check sum of each picture when it was painted */
 } pictures_t;
 
-/* A sum in which each byte counts by its place. */
+/* A check sum that depends on the place of each byte. */
 #define PICTURE_SUM(pixels, i) ((pixels)[i] * (2u * (i) + 1u))
 
 static inline unsigned char picture_predict(const unsigned char *pixels, int i) {
@@ -50,7 +50,7 @@ static inline void picture_encode(FILE *f, const unsigned char *pixels) {
     }
 }
 
-/* Whether the file had all the pixels, and nothing else. */
+/* Returns 1 if the file had all the pixels and nothing else. */
 static inline int picture_decode(FILE *f, unsigned char *pixels) {
     int i = 0, code;
     while (i < PIXELS && (code = getc(f)) != EOF) {
@@ -130,7 +130,7 @@ static inline int picture_load(const pictures_t *p, unsigned picture, unsigned c
     return whole;
 }
 
-/* An order of all pictures, another one in each epoch: picture i goes to any place up to i. */
+/* Shuffles all pictures, differently in each epoch: picture i goes to any place up to i. */
 static inline void pictures_shuffle(unsigned order[PICTURES], unsigned epoch) {
     unsigned random = 1 + epoch;
     for (unsigned i = 0; i < PICTURES; ++i) {
@@ -141,12 +141,12 @@ static inline void pictures_shuffle(unsigned order[PICTURES], unsigned epoch) {
     }
 }
 
-typedef struct sample { /* as a loader gives it to the GPU */
+typedef struct sample { /* one element, as the loader fills it */
     unsigned picture;
     unsigned char pixels[PIXELS];
 } sample_t;
 
-/* Stands for a training step: adds the sum of each picture to that picture's; a block has one. */
+/* In place of a training step: adds each picture's check sum to its total; a block a picture. */
 static __global__ void step_kernel(const sample_t *batch, unsigned *sums) {
     const sample_t *s = &batch[blockIdx.x];
     unsigned sum = 0;

@@ -28,8 +28,8 @@ enum {
 static const float WEIGHT[2] = {0.99f, 0.01f};
 
 typedef struct service {
-    float *question, *answer; /* LARGEST floats a request, pinned so that copies do not block */
-    float *scratch, *weight;  /* LARGEST floats a stream, and the weights, on the device */
+    float *question, *answer; /* LARGEST floats per request, pinned so that copies do not block */
+    float *scratch, *weight;  /* device memory: LARGEST floats per stream; the weights */
 } service_t;
 
 static size_t count_of(size_t request) { return LARGEST / 16 * (request * 7 % 16 + 1); }
@@ -42,7 +42,7 @@ static __global__ void answer(float *x, const float *weight, size_t n) {
     x[i] = y;
 }
 
-/* All that one request needs, on one stream, in the scratch memory of that stream. */
+/* Queues the work of one request on one stream, in the scratch memory of that stream. */
 static cudaError_t queue_request(const service_t *s, size_t i, float *scratch, cudaStream_t on) {
     const size_t n = count_of(i), bytes = n * sizeof(float), at = i * LARGEST;
     SPIPE_TRY(cudaMemcpyAsync(scratch, s->question + at, bytes, cudaMemcpyHostToDevice, on));
@@ -50,7 +50,7 @@ static cudaError_t queue_request(const service_t *s, size_t i, float *scratch, c
     return cudaMemcpyAsync(s->answer + at, scratch, bytes, cudaMemcpyDeviceToHost, on);
 }
 
-/* All requests, between what is on parent now and what is queued on it later. */
+/* Queues all requests: after what is on parent now, before what is queued on it later. */
 static cudaError_t serve(const service_t *s, spipe_stream_pool_t *pool, cudaStream_t parent) {
     spipe_scope_t scope[STREAMS];
     cudaStream_t fifth;
@@ -66,7 +66,7 @@ static cudaError_t serve(const service_t *s, spipe_stream_pool_t *pool, cudaStre
     return e == cudaErrorNotReady ? cudaSuccess : cudaErrorUnknown;
 }
 
-/* How many numbers of the answers are wrong; then they are wiped for the next round. */
+/* Returns how many numbers of the answers are wrong, and wipes them for the next round. */
 static size_t count_wrong(const service_t *s) {
     size_t i, k, wrong = 0;
     for (i = 0; i < REQUESTS * LARGEST; ++i) {
@@ -99,7 +99,7 @@ int main(void) {
     printf("%d requests of 32 to 512 KiB\n", REQUESTS);
     for (k = 0; k < 3; ++k) {
         SPIPE_CHECK(spipe_timer_start(&timer, stream));
-        /* All requests wait for the weights, and what overwrites those waits for all requests. */
+        /* All requests wait for these weights; the next memset waits for all requests. */
         SPIPE_CHECK(cudaMemcpyAsync(s.weight, WEIGHT, sizeof WEIGHT, cudaMemcpyDefault, stream));
         for (i = 0; i < REQUESTS && k < 2; ++i)
             SPIPE_CHECK(queue_request(&s, i, s.scratch, stream));

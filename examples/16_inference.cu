@@ -3,15 +3,15 @@
     nvcc -O3 -I.. -o 16_inference 16_inference.cu && ./16_inference (without a GPU: make examples)
     nvcc -O3 -I.. -DUSE_CUBLAS -o 16_inference 16_inference.cu -lcublas    (the product by cuBLAS)
     You learn   preprocess -> encode -> decode of ONE batch is a chain, and three streams make it no
-                shorter. What overlaps is batch k's decoding with k+1's encoding and k+2's copy in.
-                A library call, here cuBLAS, is a stage like any other: give it the stage's stream.
+                shorter. But batch k's decoding overlaps with k+1's encoding and k+2's copy in. A
+                library call, here cuBLAS, can be a stage: give it the stage's stream.
     Mind        a common mistake is a stream and an event for each stage, and then a synchronisation
                 after every batch: there is never a second batch to overlap with.
     Expect      (hostcuda) 192 requests in batches of 24, product by a plain kernel
                 batch after batch    0.307 ms
                 pipelined            0.170 ms
                 right: the CPU finds the same                                                     */
-#include "16_product.cuh" /* product_stage: by cuBLAS or by a kernel */
+#include "16_product.cuh" /* product_stage, by cuBLAS or a kernel */
 #include "ex_common.h"
 
 static const int BATCH = EX_HOSTCUDA ? 24 : 8192, REQUESTS = 8 * BATCH;
@@ -25,7 +25,7 @@ enum {
     ANSWER
 }; /* the buffers; an element is one request */
 
-/* Bytes p to floats p / 128 - 1, in three planes; then the best three classes. */
+/* Preprocess: bytes p to floats p / 128 - 1, in three planes. Decode: the best three classes. */
 static const spipe_u8_to_chw_t PREPROCESS = {
     PICTURE, FEATURE, PIXELS, {0, 0, 3, 1.0f / 128, {1, 1, 1, 0}, {1, 1, 1, 0}}};
 static const spipe_topk_t DECODE = {SCORE, ANSWER, CLASSES, 3};
@@ -104,7 +104,7 @@ int main(void) {
     for (i = 0; i < CLASSES * FEATURES; ++i)
         m.weights[i] = (float)((x = x * 1664525u + 1013904223u) >> 28) / 8 - 1;
 #if EX_HOSTCUDA
-    hostcuda_kernel_time(product_kernel, 20e3, 0); /* ns: as of a larger batch and model */
+    hostcuda_kernel_time(product_kernel, 20e3, 0); /* ns, as for a larger batch */
 #endif
     printf("%d requests in batches of %d, product by %s\n", REQUESTS, BATCH, PRODUCT_BY);
     infer(&m, SPIPE_SERIAL, stream, "batch after batch");

@@ -62,16 +62,16 @@ static spipe_report_t run(job_t *j, spipe_schedule_t schedule) {
     spipe_add_stage(&d, "texture", texture_stage, NULL);
     for (k = 0; k < 3; ++k) {
         stage = spipe_add_stage(&d, names[k], score_stage, &which[k]);
-        spipe_stage_after(&d, stage, "texture"); /* and not after each other */
+        spipe_stage_after(&d, stage, "texture"); /* not after each other */
     }
     stage = spipe_add_stage(&d, "balance", balance_stage, NULL);
     for (k = 0; k < 3; ++k) spipe_stage_after(&d, stage, names[k]);
-    spipe_add_stage(&d, "tokens", tokens_stage, NULL); /* after the one before it */
+    spipe_add_stage(&d, "tokens", tokens_stage, NULL); /* after "balance", added before it */
     SPIPE_CHECK_RUN(&d, &report);
     return report;
 }
 
-/* How many patches are not as one CPU thread has them. Wipes the results for the next run. */
+/* Returns how many patches differ from one CPU thread's. Wipes the results for the next run. */
 static int count_wrong(job_t *j) {
     static float lab[3 * PIXELS], t[CHANNELS * PIXELS];
     uint32_t tokens[PATCHES];
@@ -102,7 +102,7 @@ int main(void) {
         j.pictures[i].g = (unsigned char)(ball ? 30 + (x ^ y) % 16 : 2 * y);
         j.pictures[i].b = (unsigned char)(ball ? 40 : 200 - x % 9);
     }
-#if EX_HOSTCUDA /* one thread goes over all pixels of a patch, and there are few patches */
+#if EX_HOSTCUDA /* a thread does all pixels of a patch, so kernels are long */
     hostcuda_kernel_time(score_kernel, 30e3, 0);
 #endif
     j.asked[4] = 0.03f;          /* red, by Lab, ... */

@@ -16,11 +16,11 @@ typedef struct layout {
 
 typedef struct video {
     FILE *in, *out;
-    char header[512]; /* the first line: it goes out as it came in */
+    char header[512]; /* the first line, written unchanged */
     layout_t layout;
     size_t num_read;
-    char problem[512]; /* the header's or the source's; empty: none */
-    int write_error;   /* the sink's, an errno: it runs on another thread than the source */
+    char problem[512]; /* found in the header or by the source; empty = none */
+    int write_error;   /* errno of the sink, which runs on another thread than the source */
 } video_t;
 
 static int y4m_refuse(video_t *v, const char *what, const char *why) {
@@ -32,7 +32,7 @@ static int y4m_refuse(video_t *v, const char *what, const char *why) {
 static int y4m_read_header(video_t *v) {
     static const struct {
         const char *name;
-        size_t across, down; /* luma samples for one of chroma */
+        size_t across, down; /* luma samples per chroma sample */
     } formats[] = {{"420jpeg", 2, 2}, {"420mpeg2", 2, 2}, {"420paldv", 2, 2}, {"420", 2, 2},
                    {"422", 2, 1},     {"444", 1, 1},      {"411", 4, 1},      {"mono", 0, 0}};
 

@@ -9,8 +9,8 @@
                 the border of a plane its pixels are repeated. (For one picture larger than a chunk
                 there is spipe_set_halo.)
     Mind        gblur is ffmpeg's gblur=sigma=1.5:steps=6, six exponentials that come near a
-                Gaussian. All sums are whole numbers, the same on every machine. In
-                tests/cli/y4m_filter.sh ffmpeg is the judge of all three filters.
+                Gaussian. All sums are whole numbers, the same on every machine.
+                tests/cli/y4m_filter.sh compares all three filters with ffmpeg's.
     Expect      (hostcuda) negate W61 H47 C420jpeg  5 frames, 0 bytes wrong
                 negate W33 H18 C444      5 frames, 0 bytes wrong
                 gblur  W1 H1 Cmono       5 frames, 0 bytes wrong
@@ -40,7 +40,7 @@ static int filter_video(video_t *v, const char *name) {
     const cudaError_t e = spipe_run(&d, &report);
     if (e == cudaSuccess && fflush(v->out) == EOF) v->write_error = errno;
     if (v->write_error) return y4m_refuse(v, "cannot write: ", strerror(v->write_error));
-    if (v->problem[0]) return 1; /* the source's: all frames before it went out */
+    if (v->problem[0]) return 1; /* from the source: all frames before were written */
     return e == cudaSuccess ? 0 : y4m_refuse(v, "", report.failure.message);
 }
 
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     filter_t f[2];
     size_t all = 0;
     if (argc > 1) {
-        signal(SIGPIPE, SIG_IGN); /* when the reader is gone, fwrite says so and we can, too */
+        signal(SIGPIPE, SIG_IGN); /* if the reader is gone, fwrite returns an error */
         v.in = stdin;
         v.out = stdout;
         if (filter_make(f, argv[1], &v.layout) == 0)

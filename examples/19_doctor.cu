@@ -1,9 +1,9 @@
-/*  19_doctor.cu -- is it concurrent? Measures overlap, and asks the doctor why there is none.
+/*  19_doctor.cu -- do two operations overlap? Measures it, and asks the doctor why they do not.
 
     nvcc -O3 -I.. -I../extras -o 19_doctor 19_doctor.cu && ./19_doctor  (no GPU: make examples)
     You learn   time each operation alone, then both together: the sum of the two times minus the
                 time together was hidden. If it is 0, spipe_doctor says why and what to change.
-    Mind        kernels that overlap slow each other down, so the sum of their times is too long.
+    Mind        two kernels that overlap slow each other down, so less of their time can be hidden.
     Expect      (hostcuda) 3 copy engines, kernels of different streams run at once: yes
             a copy in beside a kernel        copy       kernel       both  hidden  concurrent
             pinned, two streams             0.082 ms   0.090 ms   0.092 ms   98 %  yes
@@ -27,13 +27,13 @@ static const spipe_finding_t NONE = SPIPE_NUM_FINDINGS;
 typedef struct setup {
     const char *name;
     unsigned *host;
-    cudaStream_t first, second; /* of the copy and of the kernel */
+    cudaStream_t first, second; /* for the copy, for the kernel */
     spipe_finding_t reason;     /* why they do not overlap, NONE = they do */
 } setup_t;
 
-static unsigned *to, *x, *y, steps, pageable[N]; /* where the copy goes; the kernel's */
+static unsigned *to, *x, *y, steps, pageable[N]; /* to: the copy's; x, y: the kernel's */
 
-/* The least of four times by the GPU's clock, from before the first to after the last of them. */
+/* The shortest of four times by the GPU's clock, from before both operations to after both. */
 static double time_ms(const setup_t *s, int what) {
     spipe_timer_t timer;
     float ms, least = 1e30f;
@@ -41,11 +41,11 @@ static double time_ms(const setup_t *s, int what) {
     for (int k = 0; k < 4; ++k) {
         SPIPE_CHECK(cudaDeviceSynchronize());
         SPIPE_CHECK(spipe_timer_start(&timer, s->first));
-        SPIPE_CHECK(spipe_stream_wait(s->second, s->first)); /* none starts before the clock ... */
+        SPIPE_CHECK(spipe_stream_wait(s->second, s->first)); /* none starts before the clock, */
         if (what & COPY)
             SPIPE_CHECK(cudaMemcpyAsync(to, s->host, BYTES, cudaMemcpyHostToDevice, s->first));
         if (what & KERNEL) SPIPE_CHECK(ex_busy(y, x, steps, N, s->second));
-        SPIPE_CHECK(spipe_stream_wait(s->first, s->second)); /* ... that stops when all is done */
+        SPIPE_CHECK(spipe_stream_wait(s->first, s->second)); /* which stops when both are done */
         SPIPE_CHECK(spipe_timer_stop(&timer, s->first));
         SPIPE_CHECK(spipe_timer_ms(&timer, &ms));
         least = ms < least ? ms : least;
@@ -54,7 +54,7 @@ static double time_ms(const setup_t *s, int what) {
     return (double)least;
 }
 
-/* Prints the first that the doctor finds wrong and its cure; 1 if our mistake is among all. */
+/* Prints the doctor's first finding and its cure; 1 if our mistake is among all findings. */
 static int ask_doctor(const setup_t *s) {
     spipe_doctor_desc_t d = spipe_doctor_default();
     const cudaStream_t two[2] = {s->first, s->second};
@@ -66,7 +66,7 @@ static int ask_doctor(const setup_t *s) {
     d.bytes = d.probe_bytes = BYTES;
     d.streams = two;
     d.num_streams = 2;
-    SPIPE_CHECK(spipe_doctor(&d, &c, text)); /* to stdout: all of it, what is fine, too */
+    SPIPE_CHECK(spipe_doctor(&d, &c, text)); /* to stdout: good results, too */
     for (rewind(text); more && fgets(line, sizeof line, text);) {
         more = !strstr(line, "cure:");
         if (!more || strstr(line, "LOOK HERE")) fputs(line, stdout);
@@ -77,9 +77,9 @@ static int ask_doctor(const setup_t *s) {
 
 static int examine(const setup_t *s) {
     const double copy = time_ms(s, COPY);
-    steps = ex_busy_steps(y, N, copy); /* as long as the copy: else noise of one hides the other */
+    steps = ex_busy_steps(y, N, copy); /* as long as the copy, so that noise hides neither */
     const double kernel = time_ms(s, KERNEL), hidden = copy + kernel - time_ms(s, COPY | KERNEL);
-    const double part = hidden / (copy < kernel ? copy : kernel); /* of the shorter */
+    const double part = hidden / (copy < kernel ? copy : kernel); /* share of the shorter */
     const char *overlaps = part > 0.5 ? "yes" : "no";
     printf("%-29s %7.3f ms %7.3f ms %7.3f ms %4.0f %%  %s\n", s->name, copy, kernel,
            copy + kernel - hidden, part > 0 ? 100 * part : 0.0, overlaps);
@@ -87,7 +87,7 @@ static int examine(const setup_t *s) {
     SPIPE_CHECK(cudaMemcpy(s->host, y, BYTES, cudaMemcpyDeviceToHost));
     right &= ex_busy_right(s->host, steps, N);
     SPIPE_CHECK(cudaMemcpy(s->host, to, BYTES, cudaMemcpyDeviceToHost));
-    return right & ex_busy_right(s->host, 0, N); /* ... and host is again as it was */
+    return right & ex_busy_right(s->host, 0, N); /* ... and host has its old contents */
 }
 
 int main(void) {
@@ -111,7 +111,7 @@ int main(void) {
         {"stream 0 and a blocking one", pinned, NULL, blocking, SPIPE_FIND_NON_BLOCKING},
         {"pageable memory", pageable, s[0], s[1], SPIPE_FIND_PINNED},
     };
-    int right = 1, k = gpu.host_page_tables ? 3 : 4; /* which read pageable memory as fast */
+    int right = 1, k = gpu.host_page_tables ? 3 : 4; /* else pageable copies are as fast */
     for (const setup_t *u = setups; u < setups + k; ++u) right &= examine(u);
     for (unsigned *p : {to, x, y}) SPIPE_CHECK(cudaFree(p));
     SPIPE_CHECK(spipe_pinned_free(pinned));

@@ -4,7 +4,7 @@
                                                                      (without a GPU: make examples)
     You learn   spipe_pipeline_enqueue puts a whole run into the order of your stream, after the
                 work that is on it and before what you enqueue next; while the stream is being
-                captured the run becomes part of the graph. A replay is one call for hundreds of
+                captured, the run becomes part of the graph. A replay is one call for hundreds of
                 copies and launches, which pays for small chunks: measured on an H200, 1.2 to 1.7
                 times faster with chunks of 64 KiB, no gain from 256 KiB on.
     Mind        a graph keeps addresses, not values: fill the same arrays again between replays, and
@@ -30,7 +30,7 @@ static __global__ void square(const float *x, float *y, size_t n) {
 }
 SPIPE_MAP_STAGE(square_stage, square, float, float)
 
-/* Your own kernel: it needs all that the pipeline computes, and finds it in device memory. */
+/* Your own kernel: it reads all results of the pipeline, in device memory. */
 static __global__ void sum_up(const float *y, unsigned long long *sum, size_t n) {
     const size_t stride = gridDim.x * (size_t)blockDim.x;
     unsigned long long mine = 0;
@@ -53,7 +53,7 @@ static cudaError_t issue(job_t *j, cudaStream_t stream) {
     return cudaMemcpyAsync(j->sum, j->sum_dev, sizeof *j->sum, cudaMemcpyDeviceToHost, stream);
 }
 
-/* RUNS runs with new numbers each, by the graph if there is one. Returns how many were wrong. */
+/* Makes RUNS runs with new numbers each, by the graph if given. Returns how many were wrong. */
 static int run(job_t *j, cudaStream_t stream, cudaGraphExec_t graph, const char *label) {
     spipe_timer_t timer;
     float ms, all = 0.0f;
@@ -99,7 +99,7 @@ int main(void) {
     int wrong = run(&j, stream, NULL, "issued call by call");
 
     SPIPE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    SPIPE_CHECK(issue(&j, stream)); /* nothing runs: it is written down */
+    SPIPE_CHECK(issue(&j, stream)); /* nothing runs: the calls are recorded */
     SPIPE_CHECK(cudaStreamEndCapture(stream, &graph));
     SPIPE_CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
     wrong += run(&j, stream, exec, "replayed as a graph");

@@ -3,9 +3,9 @@
     nvcc -O3 -I.. -I../extras -o several_gpus 21_several_gpus.cu && ./several_gpus
                                                                      (without a GPU: make examples)
     You learn   spipe_devices_all is the only new line: whichever GPU has a free slot takes the next
-                chunk, so a slower one takes fewer. What a kernel gathers over all chunks is in a
-                resident buffer, one on each GPU: spipe_devices_reduce says how two become one. A
-                program that runs often makes memory, streams and threads of all GPUs once.
+                chunk, so a slower one takes fewer. A kernel that gathers a result over all chunks
+                keeps it in a resident buffer, one on each GPU: spipe_devices_reduce says how to
+                join two. A program with many runs makes memory, streams and threads only once.
     Mind        all GPUs share the host's memory: two that copy both ways can use all of it
                 (docs/SCALE.md). Pin with spipe_pinned_alloc, which pins for all of them. An ordered
                 stage is refused, since the chunk before may be on another GPU.
@@ -26,7 +26,7 @@ enum {
 
 static const size_t BYTES = (size_t)BLOCK * BLOCKS;
 
-/* Called with host memory: what one GPU counted is added to what another did. */
+/* Called with host memory: adds the counts of one GPU to those of another. */
 static cudaError_t add_counts(void *into, const void *from, size_t bytes, void *user) {
     unsigned long long *sum = (unsigned long long *)into;
     const unsigned long long *more = (const unsigned long long *)from;

@@ -7,9 +7,9 @@
     You learn   Python needs no binding generator, only functions of plain C types: pointers, sizes
                 and a stream, which is what tensor.data_ptr() and stream.cuda_stream are.
                 spipe_pipeline_enqueue puts the run between what PyTorch has queued on that stream
-                and what it queues next; nothing waits. So Python goes on, and its own time is
-                hidden behind the GPU's.
-    Mind        what Python must know is on top of 22_python.py and 22_cupy.py.
+                and what it queues next; the host does not wait. So Python goes on, and its own time
+                is hidden behind the GPU's.
+    Mind        the tops of 22_python.py and 22_cupy.py say what a Python program must take care of.
     Expect      (hostcuda)
                 8 runs of 1000003 numbers, the host waits after each: 1.248 ms
                 it waits once, at the end: 0.824 ms; 0 numbers are wrong

@@ -1,11 +1,11 @@
-/*  26_ready_stages.cu -- a pipeline without a kernel of your own: the stages that come with it.
+/*  26_ready_stages.cu -- a pipeline without a kernel of your own: ready-made stages.
 
     nvcc -O3 -I.. -o ready_stages 26_ready_stages.cu && ./ready_stages
                                                                      (without a GPU: make examples)
-    You learn   streampipe_kernels.cuh has stages that are ready, each with a function for the CPU
-                that gives the same. The user pointer of a stage is a small struct: the numbers of
-                its buffers, then its settings. Here photos become brighter grey ones, and their
-                brightness is summed up beside that, from the same buffer.
+    You learn   streampipe_kernels.cuh has ready-made stages, each with a function for the CPU that
+                gives the same. The user pointer of a stage points to a small struct: the numbers of
+                its buffers, then its settings. Here photos become brighter grey ones, and at the
+                same time their brightness is summed up, from the same buffer.
     Mind        a stage says what an element is: a pixel of three bytes, a float, a whole row. A sum
                 of floats in parallel has no fixed order, so it is compared with a tolerance.
     Expect      (hostcuda) 300000 pixels, 0 of them wrong, the brightest 255

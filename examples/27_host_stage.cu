@@ -2,10 +2,10 @@
 
     nvcc -O3 -I.. -o host_stage 27_host_stage.cu && ./host_stage      (without a GPU: make examples)
 
-    You learn   what the GPU cannot do, a library of the CPU's perhaps, is a host stage: it gets the
-                chunk in host memory, on threads of the library, several chunks at once, while the
-                GPU works on others. SPIPE_BIT names the buffers that are brought to the host and
-                taken back. An in/out array is changed in place.
+    You learn   work that the GPU cannot do, such as calls of a CPU library, goes into a host stage:
+                threads of the library run it on chunks in host memory, several at once, while the
+                GPU works on others. SPIPE_BIT names the buffers that are copied to the host and
+                back to the GPU. An in/out array is changed in place.
     Mind        a host stage must not call CUDA, and what it shares with other chunks needs a lock
                 or an ordered stage. A stage that finds bad data says so in its own words with
                 spipe_chunk_fail; the report names stage and chunk, and the chunks before are whole.

@@ -1,5 +1,5 @@
-/*  28_published_table.cu -- what order of issue and the kind of device do to overlap, in numbers
-    that NVIDIA published, beside today's GPU.
+/*  28_published_table.cu -- how the order of issue and the kind of device change the overlap: times
+    that NVIDIA published, the model's, and those of this machine's GPU.
 
     nvcc -O3 -I.. -o 28_published_table 28_published_table.cu  (or: make examples)
     You learn   the same twelve operations on four streams can be slower than no overlap at all, or
@@ -20,7 +20,7 @@
 #include "ex_common.h"
 
 static const int STREAMS = 4, BLOCK = 256;
-static const int IN = 0, OUT = 2; /* of what is issued; 1 is the kernel */
+static const int IN = 0, OUT = 2; /* steps of a stream; 1 is the kernel */
 static const size_t count = (size_t)4 << 20, part = count / STREAMS;
 
 static __global__ void add_one(float *a, size_t n) {
@@ -41,7 +41,7 @@ static cudaError_t issue(const work_t *w, int what, size_t first, size_t n, cuda
     return SPIPE_LAUNCH(add_one, spipe_blocks(n, BLOCK), BLOCK, 0, s, d, n);
 }
 
-/* order 0: all on one stream; 1: stream by stream; 2: step by step. Gives ms. */
+/* Order 0: all on one stream; 1: stream by stream; 2: step by step. Returns milliseconds. */
 static double run(const work_t *w, int order) {
     float ms = 0.0f;
     SPIPE_CHECK(cudaDeviceSynchronize());
@@ -67,7 +67,7 @@ static void make(work_t *w) {
     memset(w->host, 0, count * sizeof(float));
 }
 
-/* Frees all; whether every element went through each of the runs. */
+/* Frees all memory. Returns 1 if every element went through each of the runs. */
 static int unmake(work_t *w, float runs) {
     size_t wrong = 0;
     for (size_t i = 0; i < count; ++i) wrong += w->host[i] != runs;
@@ -100,10 +100,10 @@ int main(void) {
         const hostcuda_profile_t p = hostcuda_profile(card.profile);
         SPIPE_CHECK(hostcuda_set_profile(0, &p));
         make(&w);
-        hostcuda_kernel_time(add_one, 0.0, 0.0); /* the copies alone leave the kernel's time ... */
+        hostcuda_kernel_time(add_one, 0.0, 0.0); /* the copies' time; the rest is the kernel's, */
         hostcuda_kernel_time(add_one, 0.0, (card.ms[0] - run(&w, 0)) * 1e6 / (double)count);
         const double ms[3] = {run(&w, 0), run(&w, 1), run(&w, 2)};
-        print_row(card.name, "modelled", ms); /* ... and nothing else is taken from the table */
+        print_row(card.name, "modelled", ms); /* the only time taken from the table */
         right &= unmake(&w, 4.0f);
 #endif
     }

@@ -1,14 +1,14 @@
-/*  29_costs.cu -- how long will it take? A machine's costs, a plan, a model, and trying it out.
+/*  29_costs.cu -- how long will a run take? A machine's costs, a plan, a model, and real runs.
 
     nvcc -O3 -I.. -I../extras -o costs 29_costs.cu && ./costs [costs.txt]
                                                                      (without a GPU: make examples)
-    You learn   spipe_costs_t says what copies, launches and threads take on a machine: a row that
-                ships with the library, or measured in under a second and kept as a line of text.
-                spipe_plan chooses by it, without running anything. spipe_model_run simulates the
-                plan, also for GPUs that you do not have. spipe_tune runs it in many ways.
-    Mind        a plan is as good as its costs, and a model as good as the kernel's time that you
-                give it. What counts is a run: compare. Without a GPU the tuner's runs are modelled,
-                so what it finds holds for that model alone.
+    You learn   spipe_costs_t says what copies, launches and threads take on a machine: the library
+                has a row for some; others are measured in under a second and kept as a line of
+                text. spipe_plan chooses by these costs, without running anything. spipe_model_run
+                simulates the plan, also for GPUs that you do not have. spipe_tune tries settings.
+    Mind        a plan is only as good as its costs, and a model only as good as the kernel's time
+                you give it, so compare with a run. Without a GPU the tuner's runs are modelled,
+                so what it finds holds for that model only.
     Expect      (hostcuda) costs of H200, read back from a line: the same
                 planned: chunks of 131072, 4 slots, engines
                 a model of h200: 0.093 ms, of k20c: 0.524 ms
@@ -34,7 +34,7 @@ static spipe_costs_t find_costs(const char *path, int *right) {
     if (f) {
         if (!fgets(line, sizeof line, f)) line[0] = 0;
         fclose(f);
-        SPIPE_CHECK(spipe_costs_read(&costs, -1, line)); /* refused: of another machine */
+        SPIPE_CHECK(spipe_costs_read(&costs, -1, line)); /* refused: it is another machine's */
     } else if (path) {
         SPIPE_CHECK(spipe_costs_measure(&costs));
         SPIPE_CHECK(spipe_costs_write(&costs, -1, line, sizeof line));

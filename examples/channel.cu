@@ -1,11 +1,12 @@
 /*  channel.cu -- one stream hands values to another, which may lag behind: a channel keeps them.
 
     nvcc -O3 -I.. -o channel channel.cu && ./channel                  (without a GPU: make examples)
-    You learn   with one place for a value its writer must wait until the reader has read it. A
-                channel has several places, and the events that say when a value is there and when
-                it has been read. The host waits for neither.
-    Mind        a channel of n values lets the writer be n values ahead; then it waits. It gains
-                where values come in bursts; where they come evenly, one place is nearly as good.
+    You learn   with a single place for values the writer must wait until the reader has read one. A
+                channel has several places, and events that say when a value is there and when it
+                has been read. The host waits for neither.
+    Mind        a channel of n values lets the writer be n values ahead; then the writer waits. A
+                channel gains if values come in bursts; if they come evenly, one place is nearly as
+                good.
     Expect      (hostcuda) 16 values in bursts of 4; a burst takes 0.4 ms, a value is read in 0.1 ms
                 one place          2.765 ms
                 a channel of 4     2.171 ms
@@ -18,13 +19,13 @@ enum {
     N = 4096 /* elements of a kernel that takes 0.1 ms */
 };
 
-static unsigned *scratch[2], steps; /* of the writer and of the reader */
+static unsigned *scratch[2], steps; /* for the writer and the reader */
 
 static __global__ void put(int *to, int value) { *to = value; }
 
 static __global__ void append(int *list, int at, const int *value) { list[at] = *value; }
 
-/* a writes into value[0]; b reads value[1], which a channel of so many places fills. */
+/* Stream a writes value[0] and sends it; b receives into value[1]; the channel has `places`. */
 static double hand_over(cudaStream_t a, cudaStream_t b, int *value, int *list, size_t places) {
     spipe_channel_t c;
     SPIPE_CHECK(spipe_channel_create(&c, sizeof(int), places));

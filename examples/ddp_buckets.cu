@@ -8,8 +8,8 @@
                 more calls; one bucket for everything is the naive way, all-reduce after backward.
     Mind        one event per bucket joins the two streams. The communication stream has the higher
                 priority, because its few blocks must run among those of a kernel that fills the
-                GPU. Their multiprocessors are lost to backward: eight here (NCCL_MAX_CTAS, unless
-                you set it). The last bucket cannot be hidden: nothing is left to compute.
+                GPU. Backward loses their multiprocessors: eight, as the program sets NCCL_MAX_CTAS
+                if you do not. The last bucket cannot be hidden: nothing is left to compute.
     Options     --mb SIZE of a bucket, --layers N, --backward MS (else twice the all-reduce).
     Expect      (hostcuda)
                 backward alone 2.482 ms, all-reduce alone 1.287 ms, one after the other 3.760 ms
@@ -55,7 +55,7 @@ static __global__ void backward(float *gradient, size_t n, size_t first, int ran
 
 static float backward_cpu(size_t i, int rank, unsigned steps) {
     float x = (float)(i % 1021 + (size_t)rank), before = -1.0f;
-    for (unsigned k = 0; k < steps && x != before; ++k) { /* it comes to rest */
+    for (unsigned k = 0; k < steps && x != before; ++k) { /* until x is fixed */
         before = x;
         x = x * 0.5f + (float)rank;
     }
@@ -76,9 +76,9 @@ static struct job {
     gpu_t gpus[MAX_GPUS];
 } job;
 
-/* Timed events of the first GPU, for the timeline. */
+/* Timed events on the first GPU, for the timeline. */
 typedef struct marks {
-    std::vector<cudaEvent_t> at; /* begin and end of each */
+    std::vector<cudaEvent_t> at; /* begin and end of each operation */
     std::vector<int> stage;      /* 0 backward, 1 all-reduce */
     cudaEvent_t begin;
 } marks_t;
@@ -184,7 +184,7 @@ static int is_right(void) {
     return 1;
 }
 
-/* So that all of backward takes that long. */
+/* Chooses the steps with which all of backward takes `ms`. */
 static void calibrate(double ms) {
     double a, b;
 #if EX_HOSTCUDA

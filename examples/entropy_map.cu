@@ -7,7 +7,7 @@
     bytes (8 bits), compressed or encrypted. Text, code and tables lie between.
 
     What it shows: a file of any size goes through three stages and two sinks, in slots of a few
-    MiB, so the memory used does not grow with the file. All threads read it at once, each at its
+    MiB, so the memory does not grow with the file. All threads read the file at once, each at its
     own place; standard input is read in order.
         blocks -> histogram -> entropy -> quantise -> pixels to the map, entropies to the facts
 
@@ -27,13 +27,13 @@ typedef struct job {
     size_t block, width, lengths_given, num_blocks;
     unsigned long long counts[256];
     double sum;
-    float least, most, *kept; /* kept: only with --check */
+    float least, most, *kept; /* kept: with --check, else NULL */
     size_t room_kept;
     int check;
 } job_t;
 
 enum {
-    HEADER = 39 /* bytes of the map's, whatever its height */
+    HEADER = 39 /* bytes of the map's header, whatever its height */
 };
 
 static int complain(const char *what, const char *name, const char *why) {
@@ -46,7 +46,7 @@ static int complain_in_words(const char *words) {
     return 1;
 }
 
-/* Buffer 1: how many bytes of each block count. All of them, but in the last block of a file. */
+/* Buffer 1: how many bytes of each block are data: all, except in the last block of a file. */
 static cudaError_t lengths_at(void *dst, size_t first, size_t count, void *user) {
     const job_t *j = (const job_t *)user;
     size_t i;
@@ -57,7 +57,7 @@ static cudaError_t lengths_at(void *dst, size_t first, size_t count, void *user)
     return cudaSuccess;
 }
 
-/* The same of standard input, which was just read for the same blocks. */
+/* The same for standard input, which was just read for the same blocks. */
 static cudaError_t give_lengths(void *dst, size_t max_count, size_t *count, void *user) {
     job_t *j = (job_t *)user;
     const size_t there = (j->in.bytes + j->block - 1) / j->block - j->lengths_given;
@@ -145,7 +145,7 @@ static void print_facts(const job_t *j, double ms) {
     printf("  throughput  %.1f MiB/s\n", ms > 0 ? n / 1048576.0 / (ms * 1e-3) : 0.0);
 }
 
-/* Where the system has no nameless files the unfinished map has a name, and must go. */
+/* On systems without nameless files the unfinished map has a name: remove it. */
 static const char *part_name;
 
 static void interrupted(int number) {
@@ -173,7 +173,7 @@ static int open_map(job_t *j) {
     }
     j->map.offset = HEADER;
     part_name = j->map.part;
-    for (int number : signals) { /* one that is ignored, as under nohup, stays so */
+    for (int number : signals) { /* an ignored one, as under nohup, stays ignored */
         if (!part_name || j->map.nameless) continue;
         if (signal(number, interrupted) == SIG_IGN) (void)signal(number, SIG_IGN);
     }
@@ -246,7 +246,7 @@ static int usage(const char *why) {
     return 2;
 }
 
-/* A number of at least lo and at most hi, or 0. */
+/* Reads a number from lo to hi; 0 if it is none. */
 static size_t number(const char *text, size_t lo, size_t hi) {
     char *end;
     unsigned long long n = strtoull(text, &end, 10);

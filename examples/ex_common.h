@@ -42,7 +42,7 @@ static inline double ex_now_ms(void) {
 #endif
 }
 
-/* Keeps the host busy; on the modelled clock work takes no time unless one says so. */
+/* Keeps the host busy. On the modelled clock, work takes no time unless it is declared. */
 static inline void ex_host_work(double ms) {
 #if EX_HOSTCUDA
     hostcuda_host_work(ms * 1e6);
@@ -58,7 +58,7 @@ static inline int ex_verdict(int right) {
     return right ? 0 : 1;
 }
 
-/* Fills x with data in which no two of its numbers are equal, so that a misplaced one is found. */
+/* Fills x with numbers that are all different, so that a misplaced one is found. */
 static inline void ex_fill(unsigned *x, size_t n) {
     size_t i;
     for (i = 0; i < n; ++i) x[i] = (unsigned)i * 2654435761u;

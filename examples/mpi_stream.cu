@@ -4,11 +4,11 @@
     mpirun -n 4 build/cuda/examples/mpi_stream big.bin scrambled.bin --check
     You learn   a part of a file is a source and a sink at an offset. MPI-IO reads and writes there
                 independently, so no rank waits for another. Each GPU keeps counts in a resident
-                buffer, and MPI_Reduce adds them up. Rank r of a host takes GPU r modulo their
-                number.
+                buffer, and MPI_Reduce adds them up. Rank r of a host takes GPU r modulo the number
+                of GPUs.
     Mind        sources and sinks run on library threads, so this needs MPI_THREAD_MULTIPLE or
-                threads = 0. After the run all ranks agree on whether it succeeded, also a rank that
-                failed: if it left, the others would wait for ever.
+                threads = 0. After the run all ranks agree on whether it succeeded. A rank that has
+                failed takes part, too: if it left, the others would wait for ever.
     Options     --chunk BYTES, --parts 3,1,0,2 (weights, one a rank; equal without), --check: every
                 rank compares its part with the CPU. For tests: --fail RANK, --die RANK.
     Expect      (hostcuda; reading and writing the disk takes no modelled time)
@@ -31,7 +31,7 @@ int main(void) {
 #include <unistd.h>
 #include <vector>
 
-typedef struct part { /* of the file: what one rank does */
+typedef struct part { /* the part of the file that one rank does */
     MPI_File in, out;
     MPI_Offset first, at, count;
     int rank, ranks, fail, die, calls;
@@ -42,7 +42,7 @@ typedef struct options {
     const char *in, *out;
     size_t chunk;
     std::vector<double> weights;
-    const char *why; /* it cannot do what it was asked */
+    const char *why; /* why this rank cannot run; NULL = it can */
     int check, fail, die;
 } options_t;
 
@@ -63,7 +63,7 @@ static cudaError_t scramble_stage(const spipe_chunk_t *c, void *user) {
                         SPIPE_BUF(c, 2, unsigned long long), c->count);
 }
 
-/* Keeps what MPI says, for the sentence on failure. */
+/* Keeps MPI's message, for the sentence on failure. */
 static cudaError_t mpi_did(part_t *p, int e, const char *what) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
@@ -87,7 +87,7 @@ static cudaError_t read_part(void *dst, size_t max_count, size_t *count, void *u
                       "reading"));
     SPIPE_TRY(mpi_did(p, MPI_Get_count(&status, MPI_BYTE, &n), "reading"));
     p->at += n;
-    *count = (size_t)n; /* 0 before the end: the file is shorter than it was, and the run says so */
+    *count = (size_t)n; /* 0 too early: the file became shorter, and the run says so */
     return cudaSuccess;
 }
 
@@ -105,7 +105,7 @@ static cudaError_t write_part(const void *src, size_t count, size_t first, void 
         "writing");
 }
 
-/* Whole chunks, by weight, each rank from where the one before ends; some may get none. */
+/* Shares out whole chunks by weight, in the order of the ranks; some may get none. */
 static void choose_part(part_t *p, MPI_Offset bytes, const options_t *o) {
     const MPI_Offset size = (MPI_Offset)o->chunk, chunks = (bytes + size - 1) / size;
     double all = 0, before = 0, own = 0;
@@ -220,7 +220,7 @@ static int work(part_t *p, const options_t *o, int threaded) {
                 (long long)p->first + (long long)(r.failure.chunks_whole * o->chunk));
     }
     all_ms = ex_now_ms() - begin;
-    bad = agree(bad); /* before anything that all take part in */
+    bad = agree(bad); /* before the first call that all ranks make */
     MPI_Allreduce(MPI_IN_PLACE, &all_ms, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, &gpu, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     MPI_Reduce(counts, all, 256, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -312,7 +312,7 @@ int main(int argc, char **argv) {
     }
     p.fail = o.fail;
     p.die = o.die;
-    if (!o.in) { /* nothing asked: a small file of its own */
+    if (!o.in) { /* no arguments: make a small file */
         const char *folder = getenv("TMPDIR");
         int pid = (int)getpid();
         MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);

@@ -4,10 +4,10 @@
 
     What it is  a loop of your own takes chunk after chunk (spipe_next) and searches each on the
                 next stream of a pool, so that several are searched at once. An event of a pool
-                marks the end of each search; the host waits for the oldest, and reads what it
-                found. Found: spipe_end, and what is left of the data is not copied.
+                marks the end of each search; the host waits for the oldest, and reads its result.
+                When the number is found, spipe_end ends the run, and no more data is copied.
     Mind        the host must not wait for each search before it issues the next one, and must not
-                let them run far ahead, either: what is issued is copied. Here AHEAD are under way.
+                issue far ahead, either: what is issued is copied. Here AHEAD are under way.
     Expect      (hostcuda)
                 found at  419430:  0.139 ms,  19 % of the data was taken
                 found at 2097152:  0.309 ms,  59 % of the data was taken
@@ -31,9 +31,9 @@ static __global__ void search(unsigned *found, const unsigned *x, size_t n, unsi
     if (i < n && x[i] == wanted) *found = (unsigned)(first + i);
 }
 
-typedef struct searches { /* under way: the oldest is number `done` */
+typedef struct searches { /* those under way; the oldest is number `done` */
     cudaEvent_t ended[AHEAD];
-    unsigned *found; /* AHEAD of them, pinned: kernels write to it */
+    unsigned *found; /* AHEAD numbers in pinned memory; kernels write them */
     size_t issued, done;
 } searches_t;
 
@@ -45,13 +45,13 @@ static unsigned wait_for_one(searches_t *s, spipe_event_pool_t *events) {
     return s->found[k];
 }
 
-/* Searches a chunk on the next stream of the pool; 0 = there is none left. */
+/* Searches the next chunk on the next stream of the pool; returns 0 if no chunk is left. */
 static int issue_one(searches_t *s, spipe_pipeline_t *p, spipe_stream_pool_t *streams,
                      spipe_event_pool_t *events, unsigned wanted) {
     const size_t k = s->issued % AHEAD;
     cudaStream_t stream;
     spipe_chunk_t c;
-    SPIPE_CHECK(spipe_stream_next(streams, &stream)); /* by turns */
+    SPIPE_CHECK(spipe_stream_next(streams, &stream)); /* in turn */
     SPIPE_CHECK(spipe_next(p, stream, &c));
     if (c.count == 0) return 0;
     SPIPE_CHECK(cudaMemsetAsync(&s->found[k], 0xFF, sizeof *s->found, stream));
@@ -64,7 +64,7 @@ static int issue_one(searches_t *s, spipe_pipeline_t *p, spipe_stream_pool_t *st
     return 1;
 }
 
-/* Where `wanted` is, or NOWHERE; *ms: the time it took, *share: of the data that was taken. */
+/* Returns where `wanted` is, or NOWHERE; *ms: the time; *share: how much data was taken. */
 static unsigned find(const unsigned *x, unsigned wanted, unsigned *memory, double *ms,
                      double *share) {
     searches_t s = {{NULL}, memory, 0, 0};
@@ -95,7 +95,7 @@ static unsigned find(const unsigned *x, unsigned wanted, unsigned *memory, doubl
     return found;
 }
 
-/* A stream that nobody else has meanwhile: leased, where spipe_stream_next shares them. */
+/* Uses a leased stream, which nobody else gets meanwhile; spipe_stream_next shares streams. */
 static void fill_on_a_lease(unsigned *x, spipe_stream_pool_t *pool) {
     cudaStream_t mine;
     SPIPE_CHECK(spipe_stream_acquire(pool, &mine));
@@ -114,7 +114,7 @@ int main(void) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, N * sizeof *x));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&found, AHEAD * sizeof *found));
     SPIPE_CHECK(spipe_stream_pool_create(&pool, 1, SPIPE_PRIORITY_LOW));
-    fill_on_a_lease(x, &pool); /* then nothing of it is new to the system */
+    fill_on_a_lease(x, &pool); /* touches all pages before the timing */
     SPIPE_CHECK(spipe_stream_pool_destroy(&pool));
     ex_fill(x, N);
     for (unsigned place : places) {

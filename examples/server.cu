@@ -4,11 +4,11 @@
     nvcc -O3 -I.. -o server server.cu && ./server         (without a GPU: make examples)
     You learn   requests that wait together are one run: a positioned source fetches each client's
                 row, a positioned sink hands it back. spipe_run makes streams and memory each time
-                and frees them; with d.resources they are there.
-    Mind        d.priority orders kernels, and who gets memory first; copies keep their order. A
-                batch waits for DEADLINE_MS at the most, so a lonely request is not kept for long.
-                Requests come in by a clock, whether or not there is a worker for them: who asks
-                only after an answer hides the queue of a server that is too slow.
+                and frees them; with d.resources it borrows them.
+    Mind        d.priority orders kernels, and decides which run gets memory first; copies keep
+                their order. A batch waits for at most DEADLINE_MS, so a single request does not
+                wait long. Requests arrive at fixed times, whether or not a worker is free: clients
+                that ask only after an answer would hide the queue of a server that is too slow.
     Expect      (hostcuda) 480 requests, one each 0.03 ms, every third one urgent
                 without resources: 60 batches, 0.103 ms each to set up
                   urgent  p50 0.503 ms, p95 0.637, p99 0.844
@@ -32,10 +32,10 @@
 enum {
     REQUESTS = EX_HOSTCUDA ? 480 : 2400, /* every third one is urgent */
     WORKERS = 2,
-    BACKGROUND = WORKERS, /* the number of that thread */
+    BACKGROUND = WORKERS, /* number of the background thread */
     THREADS,
     BATCH = 8,
-    ROW = 4096 /* floats of a request */
+    ROW = 4096 /* floats per request */
 };
 
 static const double DEADLINE_MS = 0.5;
@@ -56,7 +56,7 @@ static cudaError_t answer_stage(const spipe_chunk_t *c, void *user) {
 typedef struct request {
     float question[ROW], reply[ROW];
     int urgent, taken;
-    double asked_ms, answered_ns; /* since zero_ms; on the clock of ex_now_ms */
+    double asked_ms, answered_ns; /* ms since zero_ms; ns on the clock of ex_now_ms */
 } request_t;
 
 typedef struct server {
@@ -64,11 +64,11 @@ typedef struct server {
     std::condition_variable turn;
     double clock_ms[THREADS]; /* of each thread */
     std::vector<request_t> requests;
-    size_t first; /* that is not taken */
+    size_t first; /* first request not taken yet */
     double zero_ms, setup_ms;
     int batches;
-    std::atomic<int> workers;     /* that still serve */
-    spipe_resources_t *resources; /* or NULL */
+    std::atomic<int> workers;     /* workers that still serve */
+    spipe_resources_t *resources; /* NULL = none */
 } server_t;
 
 /* ---- Threads and clocks ---------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static void take_turn(server_t *s, int who) {
     });
 }
 
-/* Waits for none any more, and none waits for it. */
+/* From now on thread `who` waits for no turn, and no thread waits for it. */
 static void end_turns(server_t *s, int who) {
     const std::lock_guard<std::mutex> hold(s->lock);
     s->clock_ms[who] = INFINITY;
@@ -95,21 +95,21 @@ static void end_turns(server_t *s, int who) {
 
 static void sleep_until(double ms) {
 #if EX_HOSTCUDA
-    hostcuda_host_until(ms * 1e6 + 1.0); /* not a hair too early */
+    hostcuda_host_until(ms * 1e6 + 1.0); /* 1 ns later, so never too early */
 #else
     typedef std::chrono::duration<double, std::milli> ms_t;
     std::this_thread::sleep_for(ms_t(std::max(0.0, ms - ex_now_ms())));
 #endif
 }
 
-/* The clock of the thread that calls goes on to those of the threads that it has joined. */
+/* Sets the calling thread's modelled clock to the latest of the threads that it has joined. */
 static void catch_up(void) {
 #if EX_HOSTCUDA
     hostcuda_catch_up();
 #endif
 }
 
-/* The time at which a reply is handed back. */
+/* Notes the time at which a reply is handed back. */
 static void note_time(double *ns) {
 #if EX_HOSTCUDA
     hostcuda_when_done(ns);
@@ -183,7 +183,7 @@ static void work(server_t *s, int who) {
     end_turns(s, who);
 }
 
-/* What else the GPU does: whole passes over a large array, as long as there are workers. */
+/* The background job: whole passes over a large array, as long as there are workers. */
 static void background(server_t *s, spipe_pipeline_t *p) {
     for (take_turn(s, BACKGROUND); s->workers > 0; take_turn(s, BACKGROUND))
         SPIPE_CHECK(spipe_pipeline_run(p, NULL));
@@ -243,7 +243,7 @@ static long serve(spipe_resources_t *resources) {
     s.workers = WORKERS;
     s.setup_ms = 0.0;
     s.resources = resources;
-    for (double &clock : s.clock_ms) clock = -INFINITY; /* no turn before all threads are there */
+    for (double &clock : s.clock_ms) clock = -INFINITY; /* no thread goes on before all are there */
     s.zero_ms = ex_now_ms();
     threads.emplace_back(background, &s, beside);
     for (int k = 0; k < WORKERS; ++k) threads.emplace_back(work, &s, k);

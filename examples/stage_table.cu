@@ -1,13 +1,13 @@
-/*  stage_table.cu -- stages that come with streampipe, one a line of a table, each against the CPU.
+/*  stage_table.cu -- a table of ready-made stages; each is run and compared with the CPU.
 
     nvcc -O3 -I.. -I../extras -o stage_table stage_table.cu && ./stage_table
                                                                      (without a GPU: make examples)
     What it is  a stage is a function and its parameters, so stages can stand in a table. Each line
-                becomes a pipeline over the same arrays, is run twice, and compared with the twin of
-                the stage that runs on the CPU. The last columns say what a run took, and which
+                becomes a pipeline over the same arrays, is run twice, and compared with the stage's
+                twin, a function for the CPU. The last columns say how long a run took, and which
                 engine was the limit: the second run is recorded (spipe_pipeline_set_timeline).
     Mind        an element may be a row: thresholds of 32 scores, the entropy of 64 bytes. Sums that
-                go on from chunk to chunk are ordered, and carry in a resident buffer.
+                go on from chunk to chunk are ordered, and keep the carry in a resident buffer.
     Expect      (hostcuda)
                 fill            right   0.022 ms   the limit is copies in
                 saxpy           right   0.030 ms   the limit is copies in
@@ -27,13 +27,13 @@
 #include <math.h>
 
 enum {
-    N = 1 << 16, /* elements of 4 bytes, or of 8 */
-    ROW = 32,    /* scores of a row */
+    N = 1 << 16, /* elements, of 4 or 8 bytes */
+    ROW = 32,    /* scores in a row */
     KEEP = 4,
     BLOCK = 64 /* bytes whose entropy is one number */
 };
 
-/* Three arrays that are read, two that are written, one that is both; and what the CPU says. */
+/* Three arrays to read, two to write, one to read and write; and the CPU's results. */
 typedef struct arrays {
     float *a, *b, *c, *both, *out, *out2;
     float want[2 * N], want2[N];
@@ -145,7 +145,7 @@ static void entropy(arrays_t *x) {
     spipe_byte_entropy_cpu(x->want, (const unsigned char *)x->a, NULL, BLOCK, N * 4 / BLOCK);
 }
 
-/* A tolerance of 0: to the bit. */
+/* With a tolerance of 0 the bits must be equal. */
 static const line_t TABLE[] = {
     {"fill", spipe_fill_stage, &FILL, one_to_one, fill, 0, 0},
     {"saxpy", spipe_saxpy_stage, &SAXPY, onto_itself, saxpy, 0, 0},

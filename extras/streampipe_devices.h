@@ -1,10 +1,11 @@
 /*  streampipe_devices.h 0.2.0 -- one run of streampipe.h on several GPUs of one host.
 
     Whichever GPU has a free slot takes the next chunk, so a slower or busier GPU takes fewer. Any
-    GPU can do any chunk of an array; sources are read and sinks are called in order. C99, C++11 and
-    CUDA C++ alike. MIT licence. Optional: programs for one GPU need streampipe.h alone.
+    GPU can do any chunk of an array; sources are read and sinks are called in order. For C99, C++11
+    and CUDA C++. MIT licence. Optional: programs for one GPU need only streampipe.h.
 
-    USE IT   Copy it beside streampipe.h and #include it: nothing to define, nothing more to link.
+    USE IT   Copy it beside streampipe.h and #include it. There is nothing to define, and nothing
+             more to link.
 
     A COMPLETE PROGRAM       nvcc -O3 -o all all.cu
 BEGIN EXAMPLE all.cu
@@ -34,10 +35,10 @@ BEGIN EXAMPLE all.cu
 END EXAMPLE
 
     RULES
-      Stages      One thread per GPU calls the stage functions, all at the same time, with its GPU
-                  as the current device; slot numbers are per GPU. A stage's user pointer must allow
-                  that. Host stages are called by several threads of each GPU at once, in any order
-                  of chunks.
+      Stages      One thread per GPU calls the stage functions, with its GPU as the current device;
+                  the threads run at the same time. Slot numbers are per GPU. What a stage's user
+                  pointer points to must allow that. Several threads of each GPU call host stages at
+                  once, in any order of chunks.
       Resident    Each GPU has its own copy of a resident buffer, uploaded or zeroed at the start.
                   One that is downloaded needs spipe_devices_reduce, to combine the copies.
       Ordered     Ordered stages are refused, because chunk k+1 may be on another GPU than chunk k.
@@ -50,11 +51,12 @@ END EXAMPLE
                   chunk was made from may be written over already: by an in/out array, by an output
                   in the same memory as an input, or by a stage that gets any input under
                   SPIPE_ZERO_COPY. The report then says which chunk failed and what is complete.
-      Timeline    It is filled by runs on one GPU only.
-      Resources   desc.resources is for several GPUs, too, with what spipe_devices_resources_create
-                  makes: then nothing is set up or freed for a run. It takes its memory on all its
-                  GPUs at once, or waits for that with none, so runs never wait for each other's
-                  part. What fails on one GPU gives back what it had there, and the others go on.
+      Timeline    Only runs on one GPU fill it.
+      Resources   For a run on several GPUs desc.resources must come from
+                  spipe_devices_resources_create; then nothing is set up or freed for a run. A run
+                  takes its memory on all its GPUs at once, or waits without any, so runs never wait
+                  for each other's part. A part that fails on one GPU gives back its memory there,
+                  and the other GPUs go on.
       Memory      All GPUs share the host's memory bandwidth: two that copy both ways can use all of
                   it (docs/SCALE.md). Pin memory with spipe_pin or spipe_pinned_alloc, which pin for
                   all GPUs, or with cudaHostRegister and cudaHostRegisterPortable.
@@ -79,39 +81,39 @@ END EXAMPLE
    ============================================================================================ */
 
 /* ---- 1 >>devices --------------------------------------------------------------------------- */
-/*  spipe_devices_all, spipe_devices_list -- makes spipe_run of this description use all GPUs, or
-    those of a list.
-    spipe_devices_reduce -- says how the GPUs' copies of a downloaded resident buffer are combined.
+/*  spipe_devices_all, spipe_devices_list -- make runs of this description use all GPUs, or those of
+    a list.
+    spipe_devices_reduce -- say how the GPUs' copies of a downloaded resident buffer are combined.
 
     d          in/out  from spipe_desc_default.
     list       in      device numbers; a device listed twice gets two pipelines.
-    num        in      1 .. SPIPE_MAX_DEVICES. With one GPU it is an ordinary run on that GPU.
+    num        in      1 .. SPIPE_MAX_DEVICES. With 1 the run is an ordinary run on that GPU.
     reduce     in      adds the values of one GPU's buffer (from) to another's (into), both in host
                        memory, in any order of GPUs. An uploaded buffer starts with the same values
                        on every GPU.
     user       in      passed to reduce.
-    Returns    0, or -1 on a mistake. The run then reports it in words, so it need not be checked.
+    Returns    0, or -1 on a mistake, which the run then reports in words, so you need not check it.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. The run
                allocates what spipe_run does on each GPU, and starts a thread for each. */
 SPIPE_API int spipe_devices_all(spipe_desc_t *d);
 SPIPE_API int spipe_devices_list(spipe_desc_t *d, const int *list, int num);
 SPIPE_API int spipe_devices_reduce(spipe_desc_t *d, spipe_reduce_fn reduce, void *user);
 
-/*  spipe_devices_resources_create -- resources of several GPUs, made together: what
-    spipe_resources_create makes of each.
+/*  spipe_devices_resources_create -- resources on several GPUs, made together: on each GPU what
+    spipe_resources_create makes.
 
     Assign them to desc.resources of runs on all or some of these GPUs (spipe_devices_all, _list),
-    and of runs and pipelines on one: they take those of the current device. All else is as with
-    resources of one device. spipe_resources_destroy frees those of all GPUs;
-    spipe_resources_usage is that of the current device.
+    and of runs and pipelines on one GPU, which use the part on the current device. All else is as
+    with resources of one device. spipe_resources_destroy frees the parts on all GPUs;
+    spipe_resources_usage gives the part on the current device.
 
     r          out     the resources, NULL on error; free them with spipe_resources_destroy.
     list       in      device numbers, each once; NULL for all devices.
     num        in      1 .. SPIPE_MAX_DEVICES; 0 with NULL.
-    limits     in      NULL for the default. device_bytes and pinned_bytes are of each GPU: pinned
-                       memory lies on the GPU's NUMA node. threads are of all together.
-    failure    out     why not, in words; may be NULL.
-    Returns    as spipe_resources_create, of the first GPU for which it fails; then nothing is left.
+    limits     in      NULL for the default. device_bytes and pinned_bytes are per GPU; pinned
+                       memory lies on the GPU's NUMA node. threads are for all GPUs together.
+    failure    out     what is wrong, in words; may be NULL.
+    Returns    as spipe_resources_create, for the first GPU on which it fails; then all is freed.
                cudaErrorInvalidValue for a bad list, cudaErrorInvalidDevice for no such device.
     Blocks     for the time of pinning.
     Threads    any.   Callback  no.   Capture  no.
@@ -174,13 +176,13 @@ typedef struct spipe_priv_member {
     size_t bytes_in, bytes_out;
     spipe_priv_part_t parts[SPIPE_MAX_BUFFERS], stages[SPIPE_MAX_STAGES];
     void *copies[SPIPE_MAX_BUFFERS]; /* its copies of downloaded resident buffers */
-    spipe_resources_t *resources;    /* of its device, or NULL */
+    spipe_resources_t *resources;    /* resources of its device, or NULL */
 } spipe_priv_member_t;
 
 /* The chunks of the whole, and who may still have them. */
 typedef struct spipe_priv_dealt {
     size_t elems;               /* elements per chunk */
-    size_t next;                /* the next chunk that nobody has had */
+    size_t next;                /* the next chunk that no GPU has taken */
     size_t num;                 /* SIZE_MAX = not known yet */
     size_t first_lost;          /* the first chunk that could not be returned; SIZE_MAX = none */
     spipe_priv_list_t returned; /* chunks taken but not completed, to be done by another GPU */
@@ -190,7 +192,7 @@ typedef struct spipe_priv_dealt {
 typedef struct spipe_priv_in_turn {
     int has_source, has_sink;
     int reading;                    /* 1 = a member is reading the sources */
-    size_t total;                   /* elements that the sources gave, once they have ended */
+    size_t total;                   /* elements that the sources gave, after they have ended */
     spipe_priv_saved_t *saved;      /* source data of returned chunks */
     size_t sunk[SPIPE_MAX_BUFFERS]; /* the chunk whose turn it is at each sink */
 } spipe_priv_in_turn_t;
@@ -207,18 +209,18 @@ typedef struct spipe_priv_counts {
 /* Why members get no more chunks. */
 typedef struct spipe_priv_ending {
     int may_retry; /* 1 = another GPU may do the chunks of one that failed */
-    int halted;    /* 1 = none in this round, because sinks need a returned one */
-    int closed;    /* 1 = none are given out any more */
+    int halted;    /* 1 = no chunks in this round: sinks need a returned one */
+    int closed;    /* 1 = no more chunks are given out */
     int stopped;   /* 1 = the progress callback stopped the run */
     int over;      /* 1 = a chunk is lost, so the run fails */
 } spipe_priv_ending_t;
 
 /* The memory of resources, which is taken for all members at once. */
 typedef struct spipe_priv_gathering {
-    spipe_priv_pipeline_t *parts[SPIPE_MAX_DEVICES]; /* that want some */
+    spipe_priv_pipeline_t *parts[SPIPE_MAX_DEVICES]; /* members that want some */
     int num_parts;
-    int taking, taken;   /* a member takes it for all of them; it has done so */
-    cudaError_t without; /* why there was none */
+    int taking, taken;   /* 1 = a member is taking it for all; 1 = it has */
+    cudaError_t without; /* why there was no memory */
     size_t beside;       /* runs that were under way on the same resources */
 } spipe_priv_gathering_t;
 
@@ -448,7 +450,7 @@ SPIPE_API void spipe_priv_team_batch_read(spipe_priv_pipeline_t *p, spipe_priv_r
 }
 
 /* ---- 1 devices: what must happen in order, or by one GPU at a time ------------------------- */
-/* Whether no GPU will do a chunk in this round: it was returned, or is lost. */
+/* Returns 1 if no GPU will do a chunk in this round: it was returned, or is lost. */
 SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk) {
     size_t k;
     for (k = 0; t->ending.halted && k < t->chunks.returned.num; ++k) {
@@ -458,9 +460,8 @@ SPIPE_API int spipe_priv_team_left_out(const spipe_priv_team_t *t, size_t chunk)
 }
 
 /* A sink for one GPU: waits for the chunk's turn, then calls the user's sink. The pipeline stops if
-   the turn cannot come, as no GPU has the chunk whose turn it is. As long as one has it the others
-   wait, also after the run has failed elsewhere: what lies before a failure is brought to its
-   end. */
+   the turn cannot come, because no GPU has the chunk whose turn it is. As long as a GPU has it, the
+   others wait, even after the run has failed elsewhere: chunks before a failure are completed. */
 SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t first,
                                            void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
@@ -490,7 +491,7 @@ SPIPE_API cudaError_t spipe_priv_team_sink(const void *src, size_t count, size_t
     return e;
 }
 
-/* Why a source or sink failed: asked of the user's. */
+/* Why a source or sink failed: asks the user's function. */
 SPIPE_API const char *spipe_priv_team_why(void *user) {
     const spipe_priv_part_t *part = (const spipe_priv_part_t *)user;
     const spipe_buffer_desc_t *b = &part->member->team->d.buffers[part->number];
@@ -598,7 +599,7 @@ SPIPE_API cudaError_t spipe_priv_team_merge(spipe_priv_team_t *t, spipe_priv_mem
     return cudaSuccess;
 }
 
-/* Whether CUDA still works on the current device after an error. */
+/* Returns 1 if CUDA still works on the current device after an error. */
 SPIPE_API int spipe_priv_still_works(void) {
     int i;
     for (i = 0; i < 2; ++i) { /* the first call may return the error that is already known */
@@ -665,7 +666,8 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     m->failed = !t->ending.over && !stopped;
     if (asked && !t->ending.over) {
         t->ending.stopped = 1;
-        spipe_priv_failure_clear(&t->outcome.failure); /* of GPUs whose chunks others did */
+        spipe_priv_failure_clear(
+            &t->outcome.failure); /* failures of GPUs whose chunks others did */
     }
     spipe_priv_team_fail(t, m->device, f);
     --t->counts.alive;
@@ -678,7 +680,7 @@ SPIPE_API void spipe_priv_member_failed(spipe_priv_member_t *m, const spipe_fail
     if (t->d.hooks->turn) t->d.hooks->turn(m->place, 1);
 }
 
-/* Whether there is a chunk to give out. Under the lock. */
+/* Returns 1 if there is a chunk to give out. Under the lock. */
 SPIPE_API int spipe_priv_team_has_work(const spipe_priv_team_t *t) {
     return t->chunks.returned.num > 0 || t->chunks.next < t->chunks.num;
 }
@@ -725,8 +727,8 @@ SPIPE_API int spipe_priv_member_next_round(spipe_priv_member_t *m, size_t comple
     return again;
 }
 
-/* The last GPU to arrive takes the memory for all. The run as a whole fails if it has none. Called
-   and returns with the lock held. */
+/* The last GPU to arrive takes the memory for all. If there is none, the whole run fails. Called,
+   and returns, with the lock held. */
 SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn take) {
     cudaError_t e;
     int i;
@@ -746,9 +748,9 @@ SPIPE_API void spipe_priv_team_take(spipe_priv_team_t *t, spipe_priv_take_fn tak
     spipe_priv_wake(t->sync);
 }
 
-/* A GPU's part of the run knows what memory it wants of the resources. When all do, or have failed,
-   it is taken for all of them or for none: of two runs that each had some, and waited for what the
-   other has, none would ever end. */
+/* Called when a GPU's part of the run knows what memory it wants from the resources. When all parts
+   do, or have failed, the memory is taken for all of them or for none: two runs that each had some,
+   and waited for what the other has, would wait for ever. */
 SPIPE_API cudaError_t spipe_priv_team_gather(spipe_priv_pipeline_t *p, spipe_priv_take_fn take) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;
@@ -798,7 +800,7 @@ SPIPE_API void spipe_priv_team_freed(spipe_priv_team_t *t, int device, cudaError
     spipe_priv_unlock(t->sync);
 }
 
-/* Throws what a user's function threw on this GPU; else returns the run's outcome. */
+/* Throws what a user's function threw on this GPU, else returns the run's result. */
 SPIPE_API cudaError_t spipe_priv_member_throws(spipe_priv_member_t *m, cudaError_t e) {
     spipe_priv_rethrow(&m->p->thrown);
     return e;
@@ -869,7 +871,7 @@ SPIPE_API void *spipe_priv_member_thread(void *arg) {
 }
 
 /* ---- 1 devices: before and after ----------------------------------------------------------- */
-/* Refuses what several GPUs cannot do. */
+/* Refuses descriptions that several GPUs cannot run. */
 SPIPE_API cudaError_t spipe_priv_team_check(spipe_priv_team_t *t, spipe_failure_t *f) {
     const spipe_desc_t *d = &t->d;
     cudaError_t e;
@@ -951,7 +953,7 @@ SPIPE_API void spipe_priv_team_unpin(spipe_priv_team_t *t) {
     }
 }
 
-/* Fixes what was chosen, for every GPU's pipeline. */
+/* Writes the plan's choices into the description of every GPU's pipeline. */
 SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_t *plan) {
     const size_t fill = plan->fill_threads, drain = plan->drain_threads;
     const size_t staging = fill > drain ? fill : drain, host = plan->host_threads;
@@ -962,8 +964,8 @@ SPIPE_API void spipe_priv_team_take_plan(spipe_priv_team_t *t, const spipe_plan_
     t->why_chunk = plan->why_chunk;
 }
 
-/* With resources: the least that a plan may take on any of the GPUs, and the runs beside it. The
-   request is that of the first GPU. */
+/* With resources: limits the plan to the least memory of any of the GPUs, and sets the number of
+   runs beside it. The request is that of the first GPU. */
 SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_request_t *r,
                                              spipe_failure_t *f) {
     size_t device = SIZE_MAX, pinned = SIZE_MAX, runs = 0;
@@ -986,8 +988,8 @@ SPIPE_API cudaError_t spipe_priv_team_limits(spipe_priv_team_t *t, spipe_priv_re
     return cudaSuccess;
 }
 
-/* Chooses for all GPUs at once, as one pipeline would with half of its share of the whole: with
-   more chunks the GPUs end at about the same time. */
+/* Plans for all GPUs at once, as for one pipeline with half of a GPU's share of the elements: that
+   gives more chunks, so that the GPUs end at about the same time. */
 SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t *f) {
     const size_t n = (size_t)t->num;
     spipe_priv_hooks_t shared;
@@ -1057,9 +1059,9 @@ SPIPE_API cudaError_t spipe_priv_member_describe(spipe_priv_team_t *t, spipe_pri
     return cudaSuccess;
 }
 
-/* Whether a chunk may write over what it is made from, so that it cannot be done twice: an in/out
-   array, an input that shares memory with an output, and all that is used where it is, without a
-   copy, because stages may write to any of their buffers. */
+/* Returns 1 if a chunk may write over its own inputs, so that it cannot be done twice: with an
+   in/out array, an input that shares memory with an output, or buffers that are used in place,
+   without a copy, because stages may write to any of their buffers. */
 SPIPE_API int spipe_priv_overwrites(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     const uintptr_t at = (uintptr_t)b->host;
@@ -1102,7 +1104,7 @@ SPIPE_API cudaError_t spipe_priv_team_describe(spipe_priv_team_t *t) {
     return cudaSuccess;
 }
 
-/* Starts a member's thread, or is lent one; NULL: none can be had. */
+/* Starts a member's thread, or borrows one from the resources; NULL: there is none. */
 SPIPE_API void *spipe_priv_member_start(spipe_priv_member_t *m) {
     spipe_resources_t *r = m->resources;
     if (!r) return spipe_priv_thread_start(spipe_priv_member_thread, m);
@@ -1251,7 +1253,7 @@ SPIPE_API cudaError_t spipe_priv_team_end(spipe_priv_team_t *t, spipe_report_t *
     return e;
 }
 
-/* With one GPU: an ordinary run on it. */
+/* A run with one GPU: an ordinary run on it. */
 SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, spipe_report_t *r,
                                              void **thrown) {
     spipe_desc_t own = *d;
@@ -1281,7 +1283,7 @@ SPIPE_API cudaError_t spipe_priv_devices_one(const spipe_desc_t *d, int device, 
     return e;
 }
 
-/* With several GPUs: check, plan, run, report. */
+/* A run with several GPUs: check, plan, run, report. */
 SPIPE_API cudaError_t spipe_priv_devices_many(spipe_priv_team_t *t, spipe_report_t *r) {
     int before = 0;
     cudaError_t e;
@@ -1338,7 +1340,7 @@ SPIPE_API cudaError_t spipe_priv_devices_run(const spipe_desc_t *d, spipe_report
     return e;
 }
 
-/* What makes spipe_run a run on several GPUs. */
+/* Makes spipe_run use the GPUs of d. */
 SPIPE_API const spipe_priv_hooks_t *spipe_priv_devices_hooks(void) {
     static const spipe_priv_hooks_t hooks = {spipe_priv_devices_run, NULL, NULL, NULL, NULL, NULL};
     return &hooks;
@@ -1391,7 +1393,7 @@ SPIPE_API void spipe_priv_make_resources(spipe_priv_making_t *m) {
     m->error = spipe_resources_create(&m->made, m->limits, &m->failure);
 }
 
-/* On a thread of its own, bound to the device's NUMA node: there lies what it writes first. */
+/* Runs on a thread bound to the device's NUMA node, so that its memory lies there. */
 SPIPE_API void *spipe_priv_making_thread(void *arg) {
     spipe_priv_making_t *m = (spipe_priv_making_t *)arg;
     spipe_priv_stay_on_node(spipe_priv_numa_node(m->device));
@@ -1399,7 +1401,7 @@ SPIPE_API void *spipe_priv_making_thread(void *arg) {
     return NULL;
 }
 
-/* Makes them one: a ring, whose lock is that of the first. Nobody uses them yet. */
+/* Joins them into a ring with the lock of the first one. No run uses them yet. */
 SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resources_t *r) {
     spipe_priv_sync_destroy(r->lending.sync);
     r->lending.sync = first->lending.sync;
@@ -1407,7 +1409,7 @@ SPIPE_API void spipe_priv_join_resources(spipe_resources_t *first, spipe_resourc
     first->others = r;
 }
 
-/* Whether the list is one of devices that there are, each once. */
+/* Returns cudaSuccess if every device of the list exists and is listed once. */
 SPIPE_API cudaError_t spipe_priv_check_list(const int *list, int num, spipe_failure_t *f) {
     cudaError_t e;
     int i, k, there = 0;

@@ -1,11 +1,11 @@
 /*  streampipe_files.h 0.2.0 -- files as inputs and outputs of a pipeline.
 
-    A regular file is read and written by all of a run's threads, each at its own place, so that it
-    reaches the GPU as fast as memory and disk allow. A pipe, a terminal or a device is read or
-    written in order. C99 (with POSIX names: -std=gnu99), C++11 and CUDA C++ alike. MIT licence.
-    Optional: programs without files need streampipe.h alone.
+    All threads of a run read and write a regular file, each at its own place, so that the data
+    reach the GPU as fast as memory and disk allow. A pipe, a terminal or a device is read or
+    written in order. For C99 (with POSIX names: -std=gnu99), C++11 and CUDA C++. MIT licence.
+    Optional: programs without files need only streampipe.h.
 
-    USE IT   copy it beside streampipe.h and #include it: nothing to define or to link.
+    USE IT   copy it beside streampipe.h and #include it. There is nothing to define or to link.
 
     A COMPLETE PROGRAM       gcc -std=gnu99 copyfile.c -lcudart -lpthread
 BEGIN EXAMPLE copyfile.c
@@ -41,22 +41,22 @@ BEGIN EXAMPLE copyfile.c
 END EXAMPLE
 
     RULES
-      Elements    The file is a row of elements; what is too short for a whole one at its end is
-                  filled up with zeros, and last_bytes says how many bytes of it are the file's.
-      Outputs     The file appears under its name when it is committed, whole, in place of what was
-                  there. Until then it has no name or, where the system has no nameless files, that
-                  name with ".part". So an output may be the file that is read.
-      Cold files  What is not in the page cache is read past it (O_DIRECT), because that leaves the
-                  processors to the copies; what is there is copied from it. Assign way to choose.
-                  In C that needs _GNU_SOURCE. An offset and a chunk of whole pages are read
-                  straight into pinned memory; others are copied once more.
-      cuFile      Assign way SPIPE_FILE_GPU, and an input is read into device memory by cuFile
-                  (GPUDirect Storage), without pinned memory and copies; it cannot have a halo. The
-                  library is looked for when the file is added, and need not be there: then, or if
-                  it refuses the file, the report says so, and the way is chosen as without. By
-                  itself it is never chosen: whether it is faster depends on disk and driver.
-      Failures    A file that becomes shorter, a disk that fills, an error of the device: the run
-                  fails with a sentence that has the path and the byte.
+      Elements    The file is a sequence of elements. If its end is too short for a whole element,
+                  the rest is zeros, and last_bytes says how many bytes are the file's.
+      Outputs     The file appears under its name when you commit it, whole, and replaces an old
+                  one. Until then it has no name or, on systems without nameless files, that name
+                  with ".part". So an output may replace the file that is read.
+      Cold files  A part that is not in the page cache is read past it (O_DIRECT), which takes less
+                  CPU time; a part that is there is copied from it. Assign way to choose. In C,
+                  O_DIRECT needs _GNU_SOURCE. If offset and chunk are whole pages, the file is read
+                  straight into pinned memory; else it is copied once more.
+      cuFile      With way = SPIPE_FILE_GPU, cuFile (GPUDirect Storage) reads an input into device
+                  memory, without pinned memory and copies; such an input cannot have a halo. The
+                  library is looked for when you add the file. If it is missing or refuses the file,
+                  another way is chosen, and the report says so. cuFile is never chosen
+                  automatically, because disk and driver decide whether it is faster.
+      Failures    If a file becomes shorter, a disk fills up or a device has an error, the run fails
+                  with a sentence that has the path and the byte.
 
     CONTENTS (search for the anchor)
       1  >>files   open, create, add, write, commit, close
@@ -93,7 +93,7 @@ typedef enum spipe_file_way {
     SPIPE_FILE_GPU      /* inputs: into device memory, by cuFile; see RULES */
 } spipe_file_way_t;
 
-/* What is used of cuFile, and the file as it knows it. */
+/* The functions of cuFile that are used, and cuFile's handle for the file. */
 typedef struct spipe_priv_cufile_error {
     int error, cuda;
 } spipe_priv_cufile_error_t;
@@ -114,7 +114,7 @@ typedef struct spipe_priv_cufile {
     spipe_priv_cufile_error_t (*enter)(void **handle, spipe_priv_cufile_file_t *file);
     void (*leave)(void *handle);
     ssize_t (*read)(void *handle, void *base, size_t bytes, off_t at, off_t from_base);
-    void *handle; /* NULL = it does not know the file */
+    void *handle; /* NULL = the file is not registered with cuFile */
 } spipe_priv_cufile_t;
 
 /* Why a thread's last call failed; each thread writes and reads its own. */
@@ -129,37 +129,36 @@ typedef struct spipe_priv_file_words {
 /* For reading past the page cache. */
 typedef struct spipe_priv_direct {
     int fd;       /* another descriptor; -1 = none */
-    size_t align; /* of places, lengths and memory, in bytes */
+    size_t align; /* alignment of offsets, lengths and memory, in bytes */
     void *bounce; /* a list of aligned memory */
 } spipe_priv_direct_t;
 
-/* A file that is open. Assign way, offset and bytes before adding it, if you want them different;
-   read the others. */
+/* An open file. Before you add it, you may assign way, offset and bytes; only read the others. */
 typedef struct spipe_file {
     const char *path;     /* as given; kept, not copied */
     spipe_file_way_t way; /* (default: SPIPE_FILE_AUTO; adding the file decides) */
     size_t offset;        /* where the elements begin (default: 0) */
-    size_t bytes;         /* input: bytes from there on (default: all), and after a run in order
-                             those that were read. Output: where it ends so far */
+    size_t bytes;         /* input: bytes from there on (default: all); after a run that read in
+                             order, the bytes read. Output: where it ends so far */
     size_t last_bytes;    /* input: bytes of the last element that are the file's */
     size_t elem_bytes;    /* as added */
     int fd;               /* the descriptor; -1 = none */
-    size_t size, most;    /* private, as all below: when it was opened; read in order */
+    size_t size, most;    /* private, as all below: size when opened; most bytes to read in order */
     spipe_priv_direct_t direct;
     spipe_priv_cufile_t cufile;
     int regular, nameless, ended, told;   /* told: a run was told of its end */
     char *part;                           /* the output's name until it is committed */
-    char *target;                         /* and from then on: path with links followed */
+    char *target;                         /* its name from then on: path with links followed */
     char words[256];                      /* what is wrong with the description */
-    struct spipe_priv_file_words *errors; /* of each thread that met one */
+    struct spipe_priv_file_words *errors; /* one for each thread that met an error */
     spipe_priv_sync_t *sync;              /* guards the members from bytes on */
 } spipe_file_t;
 
-/*  spipe_file_open -- a file to be read.
-    spipe_file_create -- one to be written, beside the place where it will be.
+/*  spipe_file_open -- open a file for reading.
+    spipe_file_create -- create a file for writing, in the folder where it will be.
 
     file       out     zeroed on error; free it with spipe_file_close.
-    path       in      "-" is standard input or output. create: what is there is not touched before
+    path       in      "-" is standard input or output. create: an old file is not touched before
                        the commit; a pipe, terminal or device is written to. Links are followed.
     failure    out     the sentence with path and reason; may be NULL.
     Returns    cudaSuccess; cudaErrorInvalidValue (a NULL); cudaErrorOperatingSystem;
@@ -171,14 +170,14 @@ SPIPE_API_RESULT cudaError_t spipe_file_open(spipe_file_t *file, const char *pat
 SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
                                                spipe_failure_t *failure);
 
-/*  spipe_add_file_input -- an open file as an input. Sets d->count where its size is known and
-    count is not set.
-    spipe_add_file_output -- one to be written as an output. Its room on the disk is taken at once
-    where count is set, so add it after the inputs.
+/*  spipe_add_file_input -- add an open file as an input. If its size is known and d->count is not
+    set, this sets d->count.
+    spipe_add_file_output -- add a created file as an output. If d->count is set, this reserves its
+    room on the disk, so add it after the inputs.
 
     d          in/out  from spipe_desc_default.
-    file       in/out  kept: must live, and stay open, as long as pipelines of d run. What is read
-                       in order can be read by one run only; a file once more if it is added anew.
+    file       in/out  kept: must live, and stay open, as long as pipelines of d run. An input that
+                       is read in order serves one run only; a regular file may be added again.
     elem_bytes bytes   of one element, 1 or more.
     Returns    the buffer's number; -1 on a mistake, which the run then reports in words.
     Blocks     output: as the file system does.   Threads  one.   Callback  no.   Capture  yes.
@@ -186,13 +185,13 @@ SPIPE_API_RESULT cudaError_t spipe_file_create(spipe_file_t *file, const char *p
 SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
 SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t elem_bytes);
 
-/*  spipe_file_write -- bytes of your own into an output, as a header before the elements: assign
-    offset to leave room for it.
+/*  spipe_file_write -- write bytes of your own into an output, such as a header before the
+    elements: assign offset to leave room for it.
 
     file       in/out  a regular file that create gave.
-    data       in      bytes bytes.
-    bytes      bytes   to write.
-    at         bytes   from the file's beginning.
+    data       in      the bytes.
+    bytes      bytes   how many.
+    at         bytes   where, from the file's beginning.
     failure    out     as above.
     Returns    cudaSuccess; cudaErrorInvalidValue (not such a file); cudaErrorOperatingSystem.
     Blocks     as the file system does.   Threads  any.   Callback  no.   Capture  yes.
@@ -200,12 +199,12 @@ SPIPE_API int spipe_add_file_output(spipe_desc_t *d, spipe_file_t *file, size_t 
 SPIPE_API_RESULT cudaError_t spipe_file_write(spipe_file_t *file, const void *data, size_t bytes,
                                               size_t at, spipe_failure_t *failure);
 
-/*  spipe_file_commit -- after a run that went well: the output gets its name, in place of what was
-    there. Not waited for: what survives a loss of power is as for any file.
-    spipe_file_close -- closes a file; an output that was not committed is gone.
+/*  spipe_file_commit -- after a successful run: give the output its name, and replace an old file.
+    It does not wait for the disk: after a loss of power the file may be incomplete, as any file.
+    spipe_file_close -- close a file; an output that was not committed is removed.
 
-    file       in/out  that open or create gave; closed before: nothing happens.
-    bytes      bytes   the file's length, if less than what was written; SPIPE_AUTO = all of it.
+    file       in/out  opened or created; closing it twice is fine.
+    bytes      bytes   the file's length, if less than was written; SPIPE_AUTO = all of it.
     failure    out     as above.
     Returns    commit: cudaSuccess; cudaErrorInvalidValue (an input); cudaErrorOperatingSystem.
     Blocks     as the file system does.   Threads  one.   Callback  no.   Capture  yes.
@@ -220,15 +219,15 @@ SPIPE_API void spipe_file_close(spipe_file_t *file);
 
 /* ---- 1 files: the system ------------------------------------------------------------------- */
 enum {
-    SPIPE_PRIV_FILE_ALIGN = 4096,          /* of direct reads: memory, place and length; at most */
-    SPIPE_PRIV_FILE_DIRECT_READ = 1 << 20, /* bytes of one of them, into a block */
-    SPIPE_PRIV_FILE_STRAIGHT = 1 << 14,    /* bytes from which the middle needs no block */
-    SPIPE_PRIV_FILE_SMALL = 1 << 20,       /* bytes up to which the page cache is not asked */
-    SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where it is */
-    SPIPE_PRIV_FILE_MOST = 1 << 30         /* bytes of one call: Linux reads no more than 2 GiB */
+    SPIPE_PRIV_FILE_ALIGN = 4096,          /* largest alignment of direct reads */
+    SPIPE_PRIV_FILE_DIRECT_READ = 1 << 20, /* bytes of one direct read into a block */
+    SPIPE_PRIV_FILE_STRAIGHT = 1 << 14,    /* from so many bytes on, read straight */
+    SPIPE_PRIV_FILE_SMALL = 1 << 20,       /* up to so many bytes, do not ask the cache */
+    SPIPE_PRIV_FILE_SAMPLES = 64,          /* places where it is asked */
+    SPIPE_PRIV_FILE_MOST = 1 << 30         /* bytes of one call: Linux reads at most 2 GiB */
 };
 
-/* Where a C library keeps dlopen apart, a program linked without that part has no cuFile. */
+/* Some C libraries have dlopen in -ldl: a program linked without it has no cuFile. */
 #if defined(__linux__) && defined(__GNUC__)
 #define SPIPE_PRIV_CUFILE 1
 #pragma weak dlopen
@@ -237,13 +236,13 @@ enum {
 #define SPIPE_PRIV_CUFILE 0
 #endif
 
-/* Bytes of one call. */
+/* Limits the bytes of one call. */
 SPIPE_API size_t spipe_priv_file_most(size_t n) {
     const size_t most = SPIPE_PRIV_FILE_MOST;
     return n < most ? n : most;
 }
 
-/* POSIX shows these names to gnu99 and C++; elsewhere the place is set under the file's lock. */
+/* gnu99 and C++ declare pread and pwrite; elsewhere lseek sets the place, under the file's lock. */
 #if defined(_WIN32) || (defined(_POSIX_C_SOURCE) && _POSIX_C_SOURCE >= 200809L)
 #define SPIPE_PRIV_POSIX_NAMES 1
 #else
@@ -276,13 +275,13 @@ SPIPE_API long long spipe_priv_write_at(spipe_file_t *f, const void *from, size_
     return put;
 }
 #endif
-#if !defined(O_BINARY) /* Windows has it, and needs it */
+#if !defined(O_BINARY) /* only Windows has O_BINARY, and needs it */
 #define SPIPE_PRIV_O_BINARY 0
 #else
 #define SPIPE_PRIV_O_BINARY O_BINARY
 #endif
 
-/* The calling thread's words, made where it has none and make is set; NULL where there are none. */
+/* The calling thread's message; if it has none: with make, a new one, else NULL. */
 SPIPE_API spipe_priv_file_words_t *spipe_priv_file_own_words(spipe_file_t *f, int make) {
     spipe_priv_file_words_t *w;
     spipe_priv_lock(f->sync);
@@ -319,7 +318,7 @@ SPIPE_API const char *spipe_priv_file_gone(const spipe_file_t *f) {
     return "the file is committed already; create it anew, and add that, for another run";
 }
 
-/* Asked on the thread of the call that failed, right after it. */
+/* The library calls it right after a call that failed, on the same thread. */
 SPIPE_API const char *spipe_priv_file_why(void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
     const char *gone = spipe_priv_file_gone(f);
@@ -347,8 +346,8 @@ SPIPE_API cudaError_t spipe_priv_file_read(spipe_file_t *f, unsigned char *to, s
     return cudaSuccess;
 }
 
-/* A block of aligned memory of SPIPE_PRIV_FILE_DIRECT_READ bytes; its first bytes link those that
-   are free. NULL = no memory. */
+/* Takes a block of aligned memory of SPIPE_PRIV_FILE_DIRECT_READ bytes; free blocks are linked by
+   their first bytes. NULL = no memory. */
 SPIPE_API unsigned char *spipe_priv_file_take(spipe_file_t *f) {
     const size_t page = SPIPE_PRIV_FILE_ALIGN, header = 2 * sizeof(void *);
     unsigned char *base, *block;
@@ -381,10 +380,10 @@ SPIPE_API void spipe_priv_file_free_blocks(spipe_file_t *f) {
     }
 }
 
-/* Reads n bytes at a place past the page cache: straight to where they belong, if memory and place
-   lie alike within what the device reads; else by whole pages into a block and from there, as at
-   both ends. What the device does not give, as at the end of the file, is left to the page cache.
-   Straight takes half of the CPU time or less (tests/bench/NOTES.md). */
+/* Reads n bytes at a place past the page cache. If memory and place have the same offset within an
+   aligned block, it reads straight to dst; the ends, and everything else, go through a block of
+   aligned memory. What a direct read does not give, as at the end of the file, is read through the
+   page cache. Reading straight takes half of the CPU time or less (tests/bench/NOTES.md). */
 SPIPE_API cudaError_t spipe_priv_file_read_direct(spipe_file_t *f, unsigned char *to, size_t n,
                                                   size_t at) {
     const size_t align = f->direct.align, most = SPIPE_PRIV_FILE_DIRECT_READ;
@@ -430,21 +429,21 @@ SPIPE_API cudaError_t spipe_priv_file_source_at(void *dst, size_t first, size_t 
     return spipe_priv_file_read(f, to, n, f->offset + at);
 }
 
-/* Zeros behind what is the file's, on the device. */
+/* Writes zeros after the file's bytes, on the device. */
 SPIPE_API cudaError_t spipe_priv_file_zeros(unsigned char *to, size_t n) {
     if (n == 0) return cudaSuccess;
     SPIPE_TRY(cudaMemsetAsync(to, 0, n, cudaStreamPerThread));
     return cudaStreamSynchronize(cudaStreamPerThread);
 }
 
-/* On the device on which the memory is. */
+/* Makes the device that has the memory the current one. */
 SPIPE_API cudaError_t spipe_priv_file_on_device(const void *memory) {
     struct cudaPointerAttributes found;
     SPIPE_TRY(cudaPointerGetAttributes(&found, memory));
     return cudaSetDevice(found.device);
 }
 
-/* The positioned source that cuFile is; dst is on the device. */
+/* The positioned source that reads by cuFile; dst is on the device. */
 SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t count,
                                                  void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
@@ -473,7 +472,7 @@ SPIPE_API cudaError_t spipe_priv_file_source_gpu(void *dst, size_t first, size_t
     return e;
 }
 
-/* The sequential source of what can only be read in order. */
+/* The source of a file that can only be read in order. */
 SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t *count,
                                              void *user) {
     spipe_file_t *f = (spipe_file_t *)user;
@@ -538,7 +537,7 @@ SPIPE_API cudaError_t spipe_priv_file_sink(const void *src, size_t count, size_t
     const unsigned char *from = (const unsigned char *)src;
     size_t n = count * f->elem_bytes;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    if (first == 0 && f->regular) { /* a run begins anew */
+    if (first == 0 && f->regular) { /* a new run begins */
         f->bytes = f->offset;
         if (lseek(f->fd, (off_t)f->offset, SEEK_SET) < 0)
             return spipe_priv_file_bad(f, "writing", f->offset, strerror(errno));
@@ -576,7 +575,7 @@ SPIPE_API cudaError_t spipe_priv_file_begin(spipe_file_t *f, const char *path,
     return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
 }
 
-/* Whether a file is as long as it says. Those of /sys say a page, and have no blocks. */
+/* Returns 1 if a file's size is true. Files of /sys claim a page, and have no blocks. */
 SPIPE_API int spipe_priv_file_is_long(int fd, const struct stat *st) {
 #if SPIPE_PRIV_POSIX_NAMES && !defined(_WIN32)
     char last;
@@ -607,7 +606,7 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
     if ((off_t)(size_t)st.st_size != st.st_size) {
         return spipe_priv_file_refuse(file, failure, "cannot read", file->path, EFBIG);
     }
-    file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* those of /proc have no size */
+    file->regular = S_ISREG(st.st_mode) && st.st_size > 0; /* files of /proc claim size 0 */
     if (file->regular && !spipe_priv_file_is_long(file->fd, &st)) file->regular = 0;
     if (file->regular) file->bytes = file->size = (size_t)st.st_size;
     if (file->regular && strcmp(path, "-") == 0) { /* it may have been read from already */
@@ -618,8 +617,8 @@ SPIPE_API cudaError_t spipe_file_open(spipe_file_t *file, const char *path,
     return cudaSuccess;
 }
 
-/* Gives the output a descriptor: without a name where the system can, else as part, which nobody
-   else has. */
+/* Opens the output: without a name if the system can, else under the name part, which must be
+   new. */
 SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
     int tries, fd = -1;
 #if defined(O_TMPFILE)
@@ -642,7 +641,7 @@ SPIPE_API int spipe_priv_file_make(spipe_file_t *f) {
     return fd;
 }
 
-/* A path as it is without links, in memory of its own; NULL = no memory. */
+/* A path with links followed, in memory of its own; NULL = no memory. */
 SPIPE_API char *spipe_priv_file_target(const char *path) {
     const size_t bytes = strlen(path) + 1;
     char *target = NULL;
@@ -689,11 +688,11 @@ SPIPE_API cudaError_t spipe_file_create(spipe_file_t *file, const char *path,
 }
 
 /* ---- 1 files: adding ----------------------------------------------------------------------- */
-/* Whether the page cache holds one byte of a file: 1 = yes, 0 = no, -1 = past its end or not told.
-   A read that must not wait (RWF_NOWAIT) starts to read the page ahead where it is not there, so
-   asking changes the answer; mincore changes nothing, but says "yes" of a file of somebody else's.
-   So mincore is asked first, and only its "yes" is asked again. `map`: the file, mapped; NULL = it
-   could not be. */
+/* Returns 1 if the page cache holds one byte of a file, 0 if not, -1 = past its end or not known.
+   A read that must not wait (RWF_NOWAIT) makes the system read a missing page ahead, so asking
+   changes the answer. mincore changes nothing, but always says "yes" for another user's file. So
+   mincore is asked first, and only its "yes" is checked by a read. `map`: the file, mapped; NULL
+   if it cannot be. */
 #if defined(RWF_NOWAIT)
 SPIPE_API int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_t page) {
     unsigned char there = 1;
@@ -709,8 +708,8 @@ SPIPE_API int spipe_priv_file_asked(int fd, unsigned char *map, size_t at, size_
 }
 #endif
 
-/* Whether the page cache holds most of a file: it is asked at some places, without waiting. Where
-   it cannot be asked it does. */
+/* Returns 1 if the page cache holds most of a file: some places are asked, without waiting; also if
+   they cannot be asked. */
 SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
 #if defined(RWF_NOWAIT)
     const size_t most = SPIPE_PRIV_FILE_SAMPLES, wanted = (f->bytes >> 20) + 1;
@@ -733,7 +732,7 @@ SPIPE_API int spipe_priv_file_is_cached(const spipe_file_t *f) {
 #endif
 }
 
-/* What direct reads must be aligned to: what the system says, else a page; 0 = there are none. */
+/* The alignment of direct reads: what the system says, else a page; 0 = no direct reads. */
 SPIPE_API size_t spipe_priv_file_align(int fd) {
     size_t align = SPIPE_PRIV_FILE_ALIGN;
 #if defined(STATX_DIOALIGN)
@@ -751,8 +750,8 @@ SPIPE_API size_t spipe_priv_file_align(int fd) {
     return align;
 }
 
-/* Whether a file is to be read past the page cache, and can be: few file systems refuse it. It is
-   opened once more for that, by its name, which may mean another file by now. */
+/* Returns 1 if a file shall be read past the page cache and can be; few file systems refuse that.
+   The file is opened a second time by its name, which may be that of another file by now. */
 SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
 #if defined(O_DIRECT)
     struct stat first, again;
@@ -774,8 +773,8 @@ SPIPE_API int spipe_priv_file_is_direct(spipe_file_t *f) {
     return 0;
 }
 
-/* Makes a file known to cuFile; NULL, or why it is read by the host's threads. The driver stays
-   open until the process ends, as cuFile has it. */
+/* Registers a file with cuFile. Returns NULL, or why host threads read the file instead. cuFile's
+   driver stays open until the process ends. */
 SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
 #if SPIPE_PRIV_CUFILE
     static const char *const names[] = {"cuFileDriverOpen", "cuFileHandleRegister",
@@ -797,7 +796,7 @@ SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
     memcpy((void *)&c->read, (void *)&functions[3], sizeof c->read);
     if (c->open().error != 0) return "file, all threads read: cuFile's driver does not open";
     memset((void *)&file, 0, sizeof file);
-    file.type = 1; /* a descriptor; it wants one for direct reads */
+    file.type = 1; /* a descriptor, for direct reads */
     file.handle.fd = spipe_priv_file_is_direct(f) ? f->direct.fd : f->fd;
     if (c->enter(&c->handle, &file).error == 0 && c->handle) return NULL;
     c->handle = NULL;
@@ -808,7 +807,7 @@ SPIPE_API const char *spipe_priv_file_cufile(spipe_file_t *f) {
 #endif
 }
 
-/* Decides how a regular file is read; how to say it. */
+/* Decides how a regular file is read; returns the words for the report. */
 SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f) {
     const char *refused = NULL;
     if (f->way == SPIPE_FILE_GPU) {
@@ -817,7 +816,7 @@ SPIPE_API const char *spipe_priv_file_choose(spipe_file_t *f) {
         f->way = SPIPE_FILE_AUTO;
     }
     if (f->way == SPIPE_FILE_AUTO) {
-        /* asking takes 15 us, and how a small file is read does not matter */
+        /* asking takes 15 us, which does not pay for a small file */
         const int cached = f->bytes <= SPIPE_PRIV_FILE_SMALL || spipe_priv_file_is_cached(f);
         f->way = cached ? SPIPE_FILE_CACHED : SPIPE_FILE_DIRECT;
     }
@@ -845,8 +844,8 @@ SPIPE_API int spipe_priv_file_added(const spipe_desc_t *d, const spipe_file_t *f
     return 0;
 }
 
-/* What is wrong with the part of an input that is wanted; NULL = nothing. If only the offset was
-   assigned, it is what lies behind that. */
+/* Returns what is wrong with offset and bytes of an input; NULL = nothing. If only offset was
+   assigned, bytes becomes the rest of the file after it. */
 SPIPE_API const char *spipe_priv_file_part(spipe_file_t *f) {
     if (!f->regular) {
         f->most = f->bytes > 0 ? f->bytes : SIZE_MAX;
@@ -950,7 +949,7 @@ SPIPE_API cudaError_t spipe_file_write(spipe_file_t *file, const void *data, siz
 }
 
 /* ---- 1 files: the end ---------------------------------------------------------------------- */
-/* Gives a nameless output the name part. */
+/* Gives a nameless output its temporary name, part. */
 SPIPE_API int spipe_priv_file_name(spipe_file_t *f) {
 #if defined(O_TMPFILE)
     char link[64];
@@ -984,14 +983,14 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
     if (bytes > file->bytes) bytes = file->bytes;
     failed = ftruncate(file->fd, (off_t)bytes);
 #if !defined(_WIN32)
-    /* A file system that writes later, as NFS, says at a close what it could not. */
+    /* A file system that writes later, such as NFS, reports errors at close. */
     if (!failed) failed = close(dup(file->fd));
 #endif
     if (!failed && file->nameless) failed = spipe_priv_file_name(file);
 #if defined(_WIN32)
     if (!failed) failed = close(file->fd);
     if (!failed) file->fd = -1;
-    if (!failed) (void)remove(file->target); /* there rename does not replace */
+    if (!failed) (void)remove(file->target); /* on Windows rename does not replace */
 #endif
     if (!failed) failed = rename(file->part, file->target);
     if (failed) return spipe_priv_file_refuse(file, failure, "cannot write", file->path, errno);
@@ -1002,7 +1001,7 @@ SPIPE_API cudaError_t spipe_file_commit(spipe_file_t *file, size_t bytes,
 }
 
 SPIPE_API void spipe_file_close(spipe_file_t *file) {
-    const int error = errno; /* of what the caller reports */
+    const int error = errno; /* keep errno for the caller */
     if (!file || !file->sync) return;
     if (file->cufile.handle) file->cufile.leave(file->cufile.handle);
     if (file->fd >= 0) (void)close(file->fd);

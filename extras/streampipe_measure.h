@@ -1,11 +1,11 @@
 /*  streampipe_measure.h 0.2.0 -- measures what copies, launches and threads cost on this machine.
 
     The planner of streampipe.h knows a few machines by name and takes cautious values for all
-    others. This measures the machine that the program runs on, in less than a second, so that its
-    runs are planned with its own figures. C99, C++11 and CUDA C++ alike. MIT licence. Optional:
-    programs that do not measure need streampipe.h alone.
+    others. This header measures the machine that the program runs on, in less than a second, so
+    that runs are planned with that machine's figures. For C99, C++11 and CUDA C++. MIT licence.
+    Optional: programs that do not measure need only streampipe.h.
 
-    USE IT   copy it beside streampipe.h and #include it: nothing to define or to link.
+    USE IT   copy it beside streampipe.h and #include it. There is nothing to define or to link.
 
     A COMPLETE PROGRAM       gcc -std=c99 measured.c -lcudart -lpthread
 BEGIN EXAMPLE measured.c
@@ -59,20 +59,19 @@ END EXAMPLE
    ============================================================================================ */
 
 /* ---- 1 >>measure --------------------------------------------------------------------------- */
-/*  spipe_costs_measure -- measures the costs of the current device and this machine, in less than
-    a second. Assign &costs to desc.costs to plan with them; spipe_costs_write keeps them.
+/*  spipe_costs_measure -- measure the costs of the current device and this machine, in less than a
+    second. Assign &costs to desc.costs to plan with them; spipe_costs_write makes text of them.
 
     costs      out     every figure, and "measured" for a name. Three figures are not measured:
                        zero_copy is 0.8 x link_both, because only a kernel could measure it;
                        launch_s is twice what a cudaMemsetAsync adds to a chain, because a kernel
-                       takes about that; staged_s stays as spipe_costs_get gives it, because only
-                       pipelined runs show it. So do the figures of threads where none can be had,
-                       and those of pinning where memory cannot be pinned in place. On an error
-                       costs is what spipe_costs_get gives.
+                       takes about that; staged_s is what spipe_costs_get gives, because only
+                       pipelined runs show it. If there are no threads, or memory cannot be pinned
+                       in place, those figures are spipe_costs_get's, too; on an error all are.
     Returns    cudaSuccess; cudaErrorInvalidValue (NULL); cudaErrorMemoryAllocation; the first
                error of the CUDA calls made, or one left by earlier work.
-    Blocks     yes, for less than a second; the first CUDA call of a process takes time besides.
-    Threads    any, one at a time: two of them measure each other. A quiet machine measures best.
+    Blocks     yes, for less than a second; the first CUDA call of a process takes longer.
+    Threads    any, one at a time: two at once disturb each other. A quiet machine measures best.
     Callback   no.   Capture  no: cudaMemcpy and cudaMalloc are measured.
     Allocates  96 MiB of pinned memory, 96 MiB of pageable, 48 MiB of device memory, two streams,
                ten events and up to 14 threads; all freed before return. */

@@ -2,11 +2,11 @@
 
     Simulates a pipeline on a described device: copies in, stages, copies out, the host threads that
     stage pageable memory; slots, schedules, copy engines, hardware queues. Simulating 1,000 chunks
-    takes about 0.2 ms and allocates nothing, so a program can try many settings. C99, C++11 and
-    CUDA C++ alike. MIT licence. Optional: programs that only run pipelines need streampipe.h alone.
+    takes about 0.2 ms and allocates nothing, so a program can try many settings. For C99, C++11 and
+    CUDA C++. MIT licence. Optional: programs that only run pipelines need only streampipe.h.
 
     USE IT   Copy it and streampipe_timeline.h, which draws its timelines, beside streampipe.h and
-             #include it: nothing to define or to link.
+             #include it. There is nothing to define or to link.
 
     A COMPLETE PROGRAM       gcc -std=c99 chunks.c -lcudart -lpthread
 BEGIN EXAMPLE chunks.c
@@ -61,13 +61,13 @@ typedef struct spipe_model_device {
                                   for, to its first byte */
     double kernel_fill;    /* share of the device that one large kernel uses on average: its last
                                   blocks leave some idle, for a kernel of another stream */
-    double call_copy_us;   /* host time of a call of cudaMemcpyAsync, */
-    double call_launch_us; /* of a kernel launch, */
-    double call_event_us;  /* of recording or waiting for an event */
+    double call_copy_us;   /* host time of a call of cudaMemcpyAsync */
+    double call_launch_us; /* host time of a kernel launch */
+    double call_event_us;  /* host time of recording an event, or of a stream wait */
     double return_us;      /* from the end of the last operation until the run returns */
 } spipe_model_device_t;
 
-/* A pipeline and a device. Get one from spipe_model_default and set what you want different. */
+/* A pipeline and a device. Get one from spipe_model_default and set what should differ. */
 typedef struct spipe_model {
     size_t count, chunk;                  /* elements in total and per chunk */
     size_t depth;                         /* slots, 1 .. SPIPE_MAX_DEPTH (default: 4) */
@@ -101,7 +101,7 @@ typedef struct spipe_model {
 SPIPE_API spipe_model_t spipe_model_default(void);
 SPIPE_API spipe_model_device_t spipe_model_preset(const char *name);
 
-/*  spipe_model_run -- simulates a run, from the first byte in to the last byte out.
+/*  spipe_model_run -- simulate a run, from the first byte in to the last byte out.
 
     m          in      SPIPE_SERIAL, DEPTH_FIRST, BREADTH_FIRST or ENGINES. Stages form a chain. The
                        copies that a host stage adds are not modelled. A shorter last chunk has
@@ -221,12 +221,12 @@ typedef struct spipe_priv_phase {
     spipe_span_kind_t kind;
     int stage, engine;
     int run_end;         /* the last of the consecutive stages that share a stream with it */
-    double lost;         /* fixed time, */
-    double span;         /* and the time of its bytes or its work */
-    double share;        /* of the device, for kernels */
-    double latency;      /* of a copy, after the step before it in its slot */
-    double call;         /* host time to issue it, */
-    double calls_before; /* and to issue all steps before it */
+    double lost;         /* fixed time */
+    double span;         /* time of its bytes or its work */
+    double share;        /* share of the device that a kernel fills */
+    double latency;      /* latency of a copy, after the step before it in its slot */
+    double call;         /* host time to issue it */
+    double calls_before; /* host time to issue all steps before it */
 } spipe_priv_phase_t;
 
 /* Does steps first .. last of the chunks of one slot, one after another. A slot has up to three

@@ -3,10 +3,10 @@
 
     An optional companion of streampipe.h. It times every operation of a run, adds figures and a
     verdict (causes and cures) to the run's report, and draws the run as a chart for the terminal,
-    SVG, HTML and Chrome trace. C99, C++11 and CUDA C++ alike. MIT licence.
+    SVG, HTML and Chrome trace. For C99, C++11 and CUDA C++. MIT licence.
 
-    USE IT   Copy it beside streampipe.h and #include it: nothing to define, nothing more to link.
-             streampipe_model.h and streampipe_tools.h include it.
+    USE IT   Copy it beside streampipe.h and #include it. There is nothing to define, and nothing
+             more to link. streampipe_model.h and streampipe_tools.h include it.
 
     A COMPLETE PROGRAM       nvcc -O3 -o why why.cu
 BEGIN EXAMPLE why.cu
@@ -42,7 +42,7 @@ BEGIN EXAMPLE why.cu
     }
 END EXAMPLE
 
-    CONTENTS (search for the anchor; the second half repeats the order as code)
+    CONTENTS (search for the anchor; the second half of the file has the code in the same order)
       1  >>timeline  the types, and how a run fills them
       2  >>verdict   the causes that a report can name
       3  >>pictures  a chart for the terminal, SVG, HTML, Chrome trace
@@ -50,7 +50,7 @@ END EXAMPLE
 
     WHAT IS MEASURED   A CUDA event is recorded before and after every operation, so the GPU's work
     is timed by the GPU's clock; work of host threads is timed by the host's clock. A recorded run
-    pays for two events per operation, created before it begins. Other runs pay nothing.
+    needs two events per operation, created before it begins. Other runs need none.
 
     MACRO   Define SPIPE_NVTX before including this file, and a recorded run also opens an NVTX
     range around the issue of each operation, which Nsight Systems shows beside the GPU's work.
@@ -58,9 +58,10 @@ END EXAMPLE
     READING THE PICTURES   A row is an engine: host threads that fill pinned slots, the copy engine
     in, each stage, the copy engine out, host threads that drain pinned slots. Operations of one
     engine that overlap get a row each. A colour (a digit on the terminal) is a chunk, or a group of
-    chunks where there are too many; gaps show the background. The percentage at the right says how
+    chunks if there are too many; gaps show the background. The percentage at the right says how
     much of the time the row is busy. Times that come from a model and not from a clock are labelled
-    "modelled" everywhere, the others "measured". The page has the run's verdict below its chart.
+    "modelled" everywhere, the others "measured". The HTML page has the run's verdict below the
+    chart.
 
     FILES are written under a temporary name (.part is appended, or .part1 .. if there is such a
     file or link) and renamed when complete, so a reader never sees half a file. Devices and pipes
@@ -126,9 +127,10 @@ typedef struct spipe_timeline {
 
 /*  spipe_timeline_default -- an empty timeline, for desc.timeline or spipe_model_run to fill.
 
-    Each run overwrites it: the spans, sorted by begin, and in the run's report timed_ms and all
-    fields after it. A run that fails fills in what was done until then. Runs with a timeline are
-    not replayed as a graph. spipe_pipeline_enqueue fills it only where it runs at once.
+    Each run overwrites it with its spans, sorted by begin, and fills timed_ms and all fields after
+    it in the run's report. A run that fails fills in what was done until then. Runs with a timeline
+    are not replayed as a graph. spipe_pipeline_enqueue fills it only if the run has host work, so
+    that it runs before the call returns.
 
     Returns    the timeline; its spans are NULL.
     Blocks     no.   Threads  any; one timeline, one run at a time.   Callback  yes.   Capture  yes.
@@ -162,26 +164,26 @@ typedef enum spipe_cause {
     timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
                        are not numbers are left out and counted.
     to         in      an open file.
-    columns    in      width of the chart in characters; below 40 and above 400 those are taken.
+    columns    in      width of the chart in characters; at least 40 and at most 400 are used.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
                cudaErrorOperatingSystem (cannot be written).
-    Blocks     as long as the file does.   Threads  any.   Callback  yes.   Capture  yes.
+    Blocks     while it writes the file.   Threads  any.   Callback  yes.   Capture  yes.
     Allocates  host memory for a copy of the spans, freed before return. */
 SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FILE *to, int columns);
 
 /*  spipe_timeline_write_svg -- a picture for a page or a document, in light and dark.
     spipe_timeline_write_html -- a page that zooms and pans, and shows the chunk, stage, start and
-    length of the operation under the pointer. Opened as page.html#0.5 it shows 0.5 ms at the least,
-    so that two runs can be seen on one scale.
+    length of the operation under the pointer. Opened as page.html#0.5 it shows at least 0.5 ms, so
+    that you can compare two runs on one scale.
     spipe_timeline_write_trace -- a Chrome trace for Perfetto, chrome://tracing and speedscope.
 
     timeline   in      filled by a run or by spipe_model_run; spans in any order. Spans whose times
                        are not numbers are left out and counted.
-    path       in      the file; replaced when there is one.
+    path       in      the file; an old one is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorOperatingSystem (cannot be written whole: errno says why, and the file is
-               as it was before).
-    Blocks     as long as the file does.   Threads  any; one path, one thread at a time.
+               cudaErrorOperatingSystem (cannot be written whole: errno says why, and an old file
+               stays unchanged).
+    Blocks     while it writes the file.   Threads  any; one path, one thread at a time.
     Callback   yes.   Capture  yes.
     Allocates  host memory for a copy of the spans, freed before return. */
 SPIPE_API cudaError_t spipe_timeline_write_svg(const spipe_timeline_t *timeline, const char *path);
@@ -194,10 +196,10 @@ SPIPE_API cudaError_t spipe_timeline_write_trace(const spipe_timeline_t *timelin
 
     report     in      filled by a run. Times that are not numbers become null; units are in the
                        members' names, as in the struct.
-    path       in      the file; replaced when there is one.
+    path       in      the file; an old one is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorOperatingSystem (cannot be written whole; the file is as it was before).
-    Blocks     as long as the file does.   Threads  any; one path, one thread at a time.
+               cudaErrorOperatingSystem (cannot be written whole; an old file stays unchanged).
+    Blocks     while it writes the file.   Threads  any; one path, one thread at a time.
     Callback   yes.   Capture  yes.   Allocates  a file name, freed before return. */
 SPIPE_API cudaError_t spipe_report_write_json(const spipe_report_t *report, const char *path);
 
@@ -509,7 +511,7 @@ SPIPE_API void spipe_priv_recorder_begin(spipe_timeline_t *t, spipe_priv_pipelin
 }
 
 /* ---- 1 timeline: figures ------------------------------------------------------------------- */
-/* Where a CUDA runtime models the work of host threads: its times take the place of this CPU's. */
+/* If the CUDA runtime models the work of host threads, its times replace those of this CPU. */
 SPIPE_API void spipe_priv_recorder_read_model(spipe_priv_recorder_t *rec,
                                               const spipe_priv_pipeline_t *p) {
     size_t k;
@@ -682,7 +684,7 @@ SPIPE_API int spipe_priv_env_is_set(const char *name) {
     return value && value[0] && strcmp(value, "0") != 0;
 }
 
-/* Whether a profiler or compute-sanitizer runs this program. */
+/* Returns 1 if a profiler or compute-sanitizer runs this program. */
 SPIPE_API int spipe_priv_env_profiler(void) {
     return getenv("CUDA_INJECTION64_PATH") || getenv("NSYS_PROFILING_SESSION_ID") ||
            getenv("NV_SANITIZER_INJECTION_TRANSPORT_TYPE");
@@ -1070,7 +1072,7 @@ SPIPE_API cudaError_t spipe_priv_file_open(spipe_priv_file_t *file, const char *
         file->part = (char *)malloc(bytes);
         if (!file->part) return cudaErrorMemoryAllocation;
         errno = EEXIST;
-        for (k = 0; k < 100 && !file->f && errno == EEXIST; ++k) { /* not into what lies there */
+        for (k = 0; k < 100 && !file->f && errno == EEXIST; ++k) { /* into no old file or link */
             (void)snprintf(file->part, bytes, k > 0 ? "%s.part%d" : "%s.part", path, k);
             file->f = spipe_priv_create_file(file->part);
         }
@@ -1118,7 +1120,7 @@ enum {
 typedef struct spipe_priv_row {
     spipe_span_kind_t kind;
     int stage;
-    int number; /* among the rows of this kind and stage, from 0 */
+    int number; /* number among the rows of this kind and stage, from 0 */
     int stream;
     size_t first, num_bars;
     double end_ms, busy_ms;
@@ -1298,7 +1300,7 @@ SPIPE_API void spipe_priv_put_machine(FILE *f, const spipe_priv_chart_t *c, int 
     }
 }
 
-/* The same after the title of the run. */
+/* The same, after the run's title if there is one. */
 SPIPE_API void spipe_priv_put_title(FILE *f, const spipe_priv_chart_t *c, int form) {
     if (spipe_priv_has_title(c)) {
         spipe_priv_put_text(f, c->timeline->title, form, 60);
@@ -1321,9 +1323,9 @@ SPIPE_API double spipe_priv_tick(double wall_ms, int num, int *decimals) {
 
 /* ---- 3 pictures: for the terminal ---------------------------------------------------------- */
 typedef struct spipe_priv_cell {
-    double busy_ms; /* of all chunks */
-    double most_ms; /* of the chunk that has most of the cell, */
-    size_t chunk;   /* and its number */
+    double busy_ms; /* time of all chunks in the cell */
+    double most_ms; /* time of the chunk that has most of the cell */
+    size_t chunk;   /* number of that chunk */
 } spipe_priv_cell_t;
 
 SPIPE_API char spipe_priv_cell_char(const spipe_priv_cell_t *cell, double cell_ms) {
@@ -1380,8 +1382,8 @@ SPIPE_API void spipe_priv_print_axis(FILE *to, const spipe_priv_chart_t *c, int 
 SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FILE *to,
                                            int columns) {
     enum {
-        LABEL = 16, /* columns left of a row, */
-        USE = 8     /* and right of it */
+        LABEL = 16, /* columns left of a row */
+        USE = 8     /* columns right of a row */
     };
 
     spipe_priv_chart_t c;
@@ -1418,7 +1420,7 @@ enum {
     SPIPE_PRIV_HIGH = 26
 };
 
-/* A run with a title has it above the machine, and the words on rows and colours below the axis. */
+/* With a title, the title is above the machine, and the legend is below the axis. */
 SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
     static const char *const hues[SPIPE_PRIV_HUES] = {"5b8fd6", "f2a03d", "62b46a", "e8717a",
                                                       "4fbcb5", "dcc13f", "b48ad0", "a98267"};
@@ -1656,7 +1658,7 @@ SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
     fputs("]};\n", f);
 }
 
-/* The verdict below the chart: the limit, and a point for each cause and its cure. */
+/* Writes the verdict below the chart: the limit, and a list item for each cause and its cure. */
 SPIPE_API void spipe_priv_html_verdict(FILE *f, const char *line) {
     const char *begin = line;
     if (!line[0]) return;

@@ -1,11 +1,12 @@
 /*  streampipe_tools.h 0.2.0 -- why nothing overlaps here, and which settings are fastest.
 
-    An optional companion of streampipe.h: a doctor for a device, a pointer and streams, a plan as a
-    model, and a search for the fastest settings. It brings streampipe_model.h
-    along, which says how long a pipeline will take before there is one, and streampipe_timeline.h,
-    which says what a run did. C99, C++11 and CUDA C++ alike. MIT licence.
+    An optional companion of streampipe.h: a doctor that examines a device, a pointer and streams; a
+    search for the fastest settings; and a plan as a model. It includes streampipe_model.h, which
+    predicts how long a pipeline takes, and streampipe_timeline.h, which says what a run did. For
+    C99, C++11 and CUDA C++. MIT licence.
 
-    USE IT   copy the three beside streampipe.h and #include this one: nothing to define or to link.
+    USE IT   copy the three headers beside streampipe.h and #include this one. There is nothing to
+             define or to link.
 
     A COMPLETE PROGRAM       gcc -std=c99 picture.c -lcudart -lpthread
 BEGIN EXAMPLE picture.c
@@ -34,7 +35,7 @@ BEGIN EXAMPLE picture.c
     }
 END EXAMPLE
 
-    CONTENTS (search for the anchor; the second half repeats the order as code)
+    CONTENTS (search for the anchor; the second half of the file has the code in the same order)
       1  >>doctor    finds what keeps work from overlapping on this machine
       2  >>tune      the fastest settings here; a plan as a model
 */
@@ -62,7 +63,7 @@ typedef struct spipe_doctor_desc {
     spipe_launch_fn launch; /* launches a kernel of yours on a stream, to measure whether two
                                     of them overlap (default: NULL, not measured) */
     void *user;             /* passed to launch */
-    size_t probe_bytes;     /* copied each way to measure (default: 16 MiB); 0 = do not */
+    size_t probe_bytes;     /* copied each way to measure (default: 16 MiB); 0 = no measurement */
 } spipe_doctor_desc_t;
 
 /* What the doctor examines; the numbers 1 to 5 are those of the checklist that it prints. */
@@ -99,22 +100,22 @@ typedef struct spipe_checkup {
     spipe_verdict_t verdict[SPIPE_NUM_FINDINGS];
     int num_look;                  /* how many findings are SPIPE_VERDICT_LOOK */
     double in_ms, out_ms, both_ms; /* probe_bytes copied in, out, and both at once */
-    double copies_overlap;         /* of a copy in with a copy out */
+    double copies_overlap;         /* overlap of a copy in and a copy out */
     double order_overlap;          /* of a copy out with the two dependent copies issued before it
                                       on another stream */
     double kernel_ms, kernels_overlap;
 } spipe_checkup_t;
 
-/*  spipe_doctor_default -- examines the device only, and measures with copies of 16 MiB.
-    spipe_doctor -- examines the current device, memory and streams, measures what overlaps, and
-    says what to change.
+/*  spipe_doctor_default -- a description that examines the device only, with copies of 16 MiB.
+    spipe_doctor -- examine the current device, memory and streams, measure what overlaps, and say
+    what to change.
 
     d          in      NULL = spipe_doctor_default. If it has two streams or more, the first two are
                        used to measure.
     checkup    out     the findings; may be NULL.
-    to         in      an open file for the text: a line for each finding, and the cure where one is
+    to         in      an open file for the text: a line for each finding, and the cure if one is
                        needed; may be NULL.
-    Returns    cudaSuccess, whatever is found; cudaErrorInvalidValue; cudaErrorOperatingSystem
+    Returns    cudaSuccess, whatever it finds; cudaErrorInvalidValue; cudaErrorOperatingSystem
                (to cannot be written); any error of the CUDA calls made, of launch, or left by
                earlier work.
     Blocks     yes: a few milliseconds, and until the streams' earlier work has ended.
@@ -128,30 +129,30 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
 /* ---- 2 >>tune ------------------------------------------------------------------------------ */
 /*  spipe_tune -- the fastest settings for a description, found by running it on this machine.
 
-    d          in      checked first; with arrays only, as every run reads and writes them anew: no
-                       in/out array, source, sink, or resident buffer both ways.
+    d          in      checked first. It is run many times, so it must have inputs and outputs only:
+                       no in/out array, source, sink, or resident buffer both ways.
     best       out     d with chunk, depth, threads, schedule and staging filled in: keep it, or
                        write its numbers into your program. They hold for this total and machine.
-    report     out     of the best settings' last run; on failure why, in report->failure; may be
-                       NULL.
+    report     out     the last run with the best settings; on failure report->failure says why; may
+                       be NULL.
     Returns    cudaSuccess; cudaErrorInvalidValue (a bad description, or one that cannot be run
-               again and again); cudaErrorMemoryAllocation; what its first run returned.
+               many times); cudaErrorMemoryAllocation; what its first run returned.
     Blocks     yes: for some hundred runs.
     Threads    any.   Callback  no.   Capture  no.
     Allocates  as spipe_pipeline_create, freed before return. */
 SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best, spipe_report_t *report);
 
-/*  spipe_plan_model -- a plan as a model, so that spipe_model_run says how long it will take.
+/*  spipe_plan_model -- make a model of a plan, so that spipe_model_run predicts its time.
 
     d          in      the description that was planned, with a count.
-    plan       in      of spipe_plan or spipe_pipeline_plan.
-    report     in      of a run of this plan that d->timeline watched: then the model also knows how
-                       long its stages took a chunk and, from the timeline's spans, how fast host
-                       threads and the copies beside them were. NULL = there is none.
+    plan       in      from spipe_plan or spipe_pipeline_plan.
+    report     in      of a run of this plan that d->timeline recorded: then the model also knows
+                       how long each stage took for a chunk and, from the timeline's spans, how fast
+                       host threads and the copies beside them were. NULL = there is none.
     Returns    the model. Assign what a plan cannot know: stage_ms, the times of the stages for a
                full chunk; fill_gbps and drain_gbps for pageable memory; and device, which is that
-               of the costs' row, or "ideal" where there is none. Batches of small chunks,
-               SPIPE_ZERO_COPY and stages that do not form a chain have no such model; num_stages is
+               of the costs' row, or "ideal" if there is none. For batches of small chunks,
+               SPIPE_ZERO_COPY and stages that do not form a chain there is no model; num_stages is
                0 then.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
 SPIPE_API spipe_model_t spipe_plan_model(const spipe_desc_t *d, const spipe_plan_t *plan,
@@ -193,7 +194,7 @@ SPIPE_API void spipe_priv_doctor_say(const spipe_priv_doctor_t *doc, spipe_findi
     if (good == 0) fprintf(doc->to, "            cure: %s\n", cure);
 }
 
-/* What the device can do. */
+/* Reports what the device can do. */
 SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
     const spipe_device_t *f = &doc->c->device;
     const char *memory = "own memory, reached by copies";
@@ -238,7 +239,7 @@ SPIPE_API void spipe_priv_doctor_device(const spipe_priv_doctor_t *doc) {
     }
 }
 
-/* Environment variables that serialise work. */
+/* Reports environment variables that serialise work. */
 SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
     const int blocks = spipe_priv_env_is_set("CUDA_LAUNCH_BLOCKING");
     const int profiler = spipe_priv_env_profiler();
@@ -259,7 +260,7 @@ SPIPE_API void spipe_priv_doctor_environment(const spipe_priv_doctor_t *doc) {
                           streams > connections ? ": some wait for each other" : "");
 }
 
-/* What kind of memory the user's pointer is, in words. */
+/* The kind of memory at the user's pointer, in words. */
 SPIPE_API const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, int type,
                                                int pinned) {
     if (!doc->d->pointer) return "no pointer was given";
@@ -270,7 +271,7 @@ SPIPE_API const char *spipe_priv_doctor_memory(const spipe_priv_doctor_t *doc, i
     return "it is pageable: an \"asynchronous\" copy of it blocks";
 }
 
-/* Whether the user's memory is pinned. */
+/* Reports whether the user's memory is pinned. */
 SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) {
     int type = SPIPE_PRIV_PAGEABLE, pinned = 0, good = -1;
     if (doc->d->pointer) {
@@ -285,7 +286,7 @@ SPIPE_API cudaError_t spipe_priv_doctor_pointer(const spipe_priv_doctor_t *doc) 
     return cudaSuccess;
 }
 
-/* Whether the user's streams are non-blocking and different. */
+/* Reports whether the user's streams are non-blocking and different. */
 SPIPE_API cudaError_t spipe_priv_doctor_streams(const spipe_priv_doctor_t *doc) {
     const spipe_doctor_desc_t *d = doc->d;
     const int some = d->num_streams > 0;
@@ -413,7 +414,7 @@ SPIPE_API void spipe_priv_probe_destroy(spipe_priv_probe_t *p) {
     if (p->join) (void)cudaEventDestroy(p->join);
 }
 
-/* Which part of the shorter of two times was hidden: 1 = all of it. */
+/* The share of the shorter of two times that was hidden: 1 = all of it. */
 SPIPE_API double spipe_priv_hidden(double a, double b, double together) {
     const double less = a < b ? a : b;
     const double hidden = less > 0.0 ? (a + b - together) / less : 0.0;
@@ -507,8 +508,8 @@ SPIPE_API cudaError_t spipe_doctor(const spipe_doctor_desc_t *d, spipe_checkup_t
 }
 
 /* ---- 2 tune: a plan as a model ------------------------------------------------------------- */
-/* How long a span of a kind took on average, but for the last chunk's, which may be shorter; 0
-   without spans. */
+/* The average length of a kind of span, without the last chunk's, which may be shorter; 0 if there
+   are no spans. */
 SPIPE_API double spipe_priv_mean_span(const spipe_timeline_t *t, spipe_span_kind_t kind,
                                       size_t chunks) {
     double sum = 0.0;
@@ -523,8 +524,8 @@ SPIPE_API double spipe_priv_mean_span(const spipe_timeline_t *t, spipe_span_kind
     return n > 0 ? sum / (double)n : 0.0;
 }
 
-/* Where host threads fill and drain slots, they and the copies share the host's memory: what each
-   took beside the others says more than what it takes alone. */
+/* If host threads fill and drain slots, they and the copies share the host's memory. So the times
+   measured beside each other are used, not those of each alone. */
 SPIPE_API void spipe_priv_model_staging(spipe_model_t *m, const spipe_desc_t *d,
                                         const spipe_report_t *r) {
     const spipe_timeline_t *t = d->timeline;
@@ -539,7 +540,7 @@ SPIPE_API void spipe_priv_model_staging(spipe_model_t *m, const spipe_desc_t *d,
     if (fill <= 0.0 && drain <= 0.0) return;
     if (in_bytes > 0.0) m->device.h2d_gbps = m->in_bytes / in_bytes * 1e-6;
     if (out_bytes > 0.0) m->device.d2h_gbps = m->out_bytes / out_bytes * 1e-6;
-    m->device.both_ways = 1.0; /* it is in these times */
+    m->device.both_ways = 1.0; /* these times include it */
 }
 
 SPIPE_API void spipe_priv_model_buffers(spipe_model_t *m, const spipe_desc_t *d, size_t chunk) {
@@ -597,7 +598,7 @@ typedef struct spipe_priv_tuner {
     double best_ms; /* negative = nothing ran yet */
 } spipe_priv_tuner_t;
 
-/* The best of a few runs of some settings, in ms; negative where they are refused. */
+/* The best of a few runs with some settings, in ms; negative if they are refused. */
 SPIPE_API double spipe_priv_time_settings(const spipe_desc_t *d, spipe_report_t *r) {
     enum {
         WARM = 3,
@@ -610,7 +611,7 @@ SPIPE_API double spipe_priv_time_settings(const spipe_desc_t *d, spipe_report_t 
     cudaError_t e;
     int k;
     memset(r, 0, sizeof *r);
-    plain.timeline = NULL; /* watching takes time, too */
+    plain.timeline = NULL; /* recording takes time, too */
     e = spipe_pipeline_create(&p, &plain, &r->failure);
     for (k = 0; k < WARM + RUNS && e == cudaSuccess; ++k) {
         e = spipe_pipeline_run(p, r);
@@ -629,7 +630,7 @@ SPIPE_API void spipe_priv_try_settings(spipe_priv_tuner_t *t, const spipe_desc_t
     double ms;
     if (spipe_desc_check(d, NULL) != cudaSuccess) return;
     ms = spipe_priv_time_settings(d, &r);
-    if (t->best_ms < 0.0) *t->report = r; /* the first: what it returned counts */
+    if (t->best_ms < 0.0) *t->report = r; /* the first run: return its error */
     if (ms < 0.0 || (t->best_ms >= 0.0 && ms > chance * t->best_ms)) return;
     *t->best = *d;
     *t->report = r;
@@ -650,7 +651,7 @@ SPIPE_API spipe_desc_t spipe_priv_settings(const spipe_desc_t *d, const spipe_pr
     return s;
 }
 
-/* Runs every way that the planner lists for some staging, which may be AUTO. */
+/* Runs every way that the planner lists for one kind of staging, which may be AUTO. */
 SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_desc_t *d,
                                           spipe_staging_t staging) {
     enum {
@@ -678,7 +679,7 @@ SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_des
     return cudaSuccess;
 }
 
-/* Whether runs of a description leave nothing behind that the next one would notice. */
+/* Returns 1 if a run changes nothing that the next run reads. */
 SPIPE_API cudaError_t spipe_priv_may_tune(const spipe_desc_t *d, spipe_failure_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
@@ -709,7 +710,7 @@ SPIPE_API cudaError_t spipe_tune(const spipe_desc_t *d, spipe_desc_t *best,
     t.best = best;
     t.report = report;
     t.best_ms = -1.0;
-    spipe_priv_try_settings(&t, d); /* as it stands: what the library comes to by itself */
+    spipe_priv_try_settings(&t, d); /* unchanged: the library's own choice */
     if (t.best_ms < 0.0) return report->failure.error;
     best->chunk = report->chunk;
     SPIPE_TRY(spipe_priv_try_ways(&t, d, d->staging));

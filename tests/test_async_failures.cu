@@ -1,8 +1,8 @@
-/*  test_async_failures.cu -- what goes wrong on the device itself: a kernel that writes where it
-    may not, one that stops, a launch that cannot be, no memory. Each ends the run with an error
-    that says where, soon, and without hanging; each in a process of its own, as some of them end
-    CUDA's work in it. (A device that is reset meanwhile is beyond that: CUDA itself then crashes
-    on the streams that it had given.) */
+/*  test_async_failures.cu -- errors on the device itself: a kernel that writes out of bounds,
+    one that traps, an impossible launch, no memory. Each ends the run soon, without hanging,
+    with an error that says where. Each is in a process of its own, because some errors end
+    CUDA's work in the process. (A reset of the device in the middle of a run is not tested:
+    CUDA itself crashes then, on the streams that it made before.) */
 #include "pipe_common.h"
 #if !defined(_WIN32)
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/*  test_beside.cu -- runs that know of other runs: a kept pipeline beside others, within whose
-    stages it runs, has another plan than alone, and takes turns; its results are the same. */
+/*  test_beside.cu -- runs that know of other runs: a kept pipeline that runs within the stages
+    of another has another plan than alone, and takes turns; its results are the same. */
 #include "pipe_common.h"
 
 #include <pthread.h>

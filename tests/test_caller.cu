@@ -1,5 +1,5 @@
-/*  test_caller.cu -- what a run leaves as it was in the thread and the process that call it: where
-    signals are handled, and the current device, also where a stage changes that. */
+/*  test_caller.cu -- what a run leaves unchanged in the calling thread and process: where
+    signals are handled, and the current device, even if a stage changes it. */
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
-/*  test_checked.cu -- a checked run names the stage, the chunk and the buffer where a stage writes
-    past its buffers, the stage that puts nothing on its stream, and the one that promised to be
-    replayable and is not; of a right pipeline it says nothing. Each mistake in every schedule,
-    one-shot and kept. */
+/*  test_checked.cu -- a checked run names the stage, the chunk and the buffer if a stage writes
+    past its buffers; the stage that puts nothing on its stream; and the one that is marked
+    replayable and is not. It reports nothing for a right pipeline. Each mistake in every
+    schedule, one-shot and kept. */
 #include "pipe_common.h"
 
 #if defined(__HOSTCUDA__)

@@ -1,7 +1,7 @@
-/*  test_choices.cu -- what the library chooses by itself changes how fast a run is, never what
-    comes out: small chunks copied several at a time, arrays worked on in place, runs replayed as a
-    graph, the stream of a small run, several arrays in one copy, who copies what is staged. What
-    was planned is what runs, also after a change; of the ways that are tried the fastest stays. */
+/*  test_choices.cu -- the library's choices change how fast a run is, never its result: small
+    chunks copied several at a time, arrays used in place, runs replayed as a graph, the stream
+    of a small run, several arrays in one copy, which threads stage. The plan is what runs, also
+    after a change; of the candidates the fastest stays. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>

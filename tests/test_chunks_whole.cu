@@ -1,6 +1,7 @@
-/*  test_chunks_whole.cu -- a kernel fails while the host is far ahead: chunks_whole counts those
-    that were seen whole before it, and the message names chunks of which one failed. In several
-    hundred chunks, for each schedule, each in a process of its own: the error ends CUDA's work. */
+/*  test_chunks_whole.cu -- a kernel fails while the host is far ahead: chunks_whole counts the
+    chunks that were seen whole before it, and the message names a range that has the failed
+    chunk. With several hundred chunks, for each schedule, each in a process of its own, because
+    the error ends CUDA's work. */
 #include "pipe_common.h"
 
 #if defined(__HOSTCUDA__)

@@ -1,5 +1,5 @@
-/*  test_costs.cu -- what a machine costs: figures as a line of text and back, lines of another
-    machine, the table by name, and figures measured here and planned with. */
+/*  test_costs.cu -- a machine's costs: figures as a line of text and back, lines of another
+    machine, the table by name, and figures that are measured here and used for planning. */
 #include "pipe_common.h"
 #include "streampipe_measure.h"
 

@@ -1,4 +1,4 @@
-/*  test_costs_odd.c -- costs that are damaged are refused, whichever figure it is; with costs that
+/*  test_costs_odd.c -- damaged costs are refused, whichever figure is damaged; with costs that
     are nonsense, or of another machine, runs are right, and their reports name the costs. */
 #include "pipe_common.h"
 

@@ -1,6 +1,6 @@
-/*  test_devices.cu -- one run on several GPUs: whichever does a chunk, the result is the same.
-
-    With one GPU there, it is named three times: three pipelines share it, as three GPUs would. */
+/*  test_devices.cu -- one run on several GPUs: whichever GPU does a chunk, the result is the
+    same. If there is only one GPU it is listed three times: three pipelines share it, as three
+    GPUs would. */
 #include "pipe_common.h"
 #include "streampipe_devices.h"
 #ifdef __HOSTCUDA__

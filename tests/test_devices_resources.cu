@@ -1,7 +1,6 @@
-/*  test_devices_resources.cu -- what runs on several GPUs share: made together, taken on all GPUs
-    of a run at once or on none, given back by a GPU that fails; no run waits for another's part.
-
-    With one GPU there, it is listed three times, and the resources are of that one. */
+/*  test_devices_resources.cu -- resources of several GPUs: made together, taken on all GPUs of
+    a run at once or on none, given back by a GPU that fails; no run waits for another's part.
+    If there is only one GPU it is listed three times, and the resources are of that one. */
 #include "resources_common.h"
 #include "streampipe_devices.h"
 

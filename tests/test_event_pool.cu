@@ -1,5 +1,5 @@
-/*  test_event_pool.cu -- an event of a pool has one holder at a time, also after a release too
-    many. */
+/*  test_event_pool.cu -- an event of a pool has one holder at a time, even after it was
+    released twice. */
 #include "pipe_common.h"
 
 enum {

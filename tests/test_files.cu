@@ -1,6 +1,6 @@
-/*  test_files.cu -- files as inputs and outputs: every byte arrives, whatever the way, the size of
-    an element, short reads and interrupted calls; a file is there whole or not at all; errors have
-    the path and the byte. */
+/*  test_files.cu -- files as inputs and outputs: every byte arrives, whatever the way to read,
+    the size of an element, short reads and interrupted calls; a file is there whole or not at
+    all; errors have the path and the byte. */
 #ifndef _WIN32
 #include <errno.h>
 #include <fcntl.h>

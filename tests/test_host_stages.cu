@@ -1,5 +1,5 @@
-/*  test_host_stages.cu -- host stages: one chunk at a time where that was asked for, and buffers
-    that they write without reading. */
+/*  test_host_stages.cu -- host stages: one chunk at a time if marked ordered, and buffers that
+    they write without reading. */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/*  test_large.cu -- more than 4 GiB and more than 2^32 elements are ordinary: nothing is cut to 32
-    bits on the way. The array is address space, of which few pages are ever touched. */
+/*  test_large.cu -- more than 4 GiB and more than 2^32 elements: no size is cut to 32 bits on
+    the way. The array is address space, of which few pages are touched. */
 #include "pipe_common.h"
 
 #include <sys/mman.h>

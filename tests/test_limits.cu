@@ -1,6 +1,6 @@
-/*  test_limits.cu -- what lies at the edge of a description: other counts and arrays of a pipeline,
-    arrays pinned in part, sizes that overflow, few processors, an ordered stage in one stream. Each
-    is refused in words or runs right; none writes where it may not, and none hangs. */
+/*  test_limits.cu -- limits of a description: other counts and arrays of a pipeline, arrays
+    pinned in part, sizes that overflow, few processors, an ordered stage in one stream. Each is
+    refused in words or runs right; none writes out of bounds, and none hangs. */
 #include "pipe_common.h"
 #if defined(__linux__)
 #include <sched.h>

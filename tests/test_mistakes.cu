@@ -1,5 +1,5 @@
-/*  test_mistakes.cu -- each mistake that the library can see, made once: it is refused, in words
-    that name what is wrong. With --page it prints docs/MISTAKES.md; without, it compares. */
+/*  test_mistakes.cu -- each mistake that the library can see, made once: it is refused, with a
+    sentence that names it. With --page it prints docs/MISTAKES.md; without, it compares. */
 #include "pipe_common.h"
 #include "streampipe_timeline.h"
 
@@ -420,70 +420,72 @@ static const mistake_t mistakes[] = {
     {"`spipe_add_input(&d, x, sizeof x)`, where `x` is a pointer", size_of_pointer,
      cudaErrorInvalidValue, "`sizeof *x`, or in C++ `spipe_add_input(&d, x)`"},
     {"An array of `double` for a kernel that takes `float`", other_type, cudaErrorInvalidValue,
-     "one type for array, `SPIPE_BUF` and kernel"},
-    {"Elements that are rows, of another length than the stage says", wrong_row,
+     "use one type for array, `SPIPE_BUF` and kernel"},
+    {"Elements that are rows, of another length than `SPIPE_BUF_ROW` says", wrong_row,
      cudaErrorInvalidValue, "`SPIPE_BUF_ROW(c, i, type, length)` with the length of an element"},
     {"Buffers added in another order than `SPIPE_MAP_STAGE` reads them", wrong_order,
      cudaErrorInvalidValue, "add the input first"},
     {"A buffer number that does not exist", no_such_buffer, cudaErrorInvalidValue,
      "keep the numbers that the `spipe_add_` functions return"},
-    {"An elementwise stage that takes its input as memory to write: `SPIPE_BUF(c, 0, float)`",
+    {"An elementwise stage that asks for its input without const: `SPIPE_BUF(c, 0, float)`",
      input_to_write, cudaErrorInvalidValue, "`SPIPE_BUF(c, 0, const float)`, or an in/out buffer"},
     {"A host stage that uses a buffer it did not declare", undeclared, cudaErrorInvalidValue,
      "name it in `reads` or `writes`"},
     {"A buffer number in place of a mask", numbers_for_masks, cudaErrorInvalidValue,
-     "`SPIPE_BIT(2)`, not `4`"},
+     "`SPIPE_BIT(number)`; `4` is the mask of buffer 2"},
     {"A host stage without any buffer", masks_of_nothing, cudaErrorInvalidValue,
-     "say what it reads and writes; what uses no buffer needs no stage"},
+     "name what it reads and writes; code that uses no buffer needs no stage"},
     {NULL, NULL, cudaSuccess, "Arrays"},
     {"A NULL array", no_array, cudaErrorInvalidValue, "pass the array"},
     {"`count` not set", no_count, cudaErrorInvalidValue, "set it, or add a source that ends"},
     {"An output that lies one element after the input", shifted, cudaErrorInvalidValue,
-     "two arrays; the very same array for both is fine"},
+     "two separate arrays, or the very same array for both"},
     {"The same array for input and output, with a halo", in_place_with_halo, cudaErrorInvalidValue,
-     "two arrays: a chunk's neighbours would be read after they changed"},
+     "two arrays; in one array a chunk's neighbours would be read after they changed"},
     {"One array as two outputs", one_array_twice, cudaErrorInvalidValue, "two arrays"},
-    {"A halo given in bytes, or for another picture", wide_halo, cudaErrorInvalidValue,
-     "a halo counts elements"},
-    {"A resident buffer with an array that nothing is done with", useless_array,
+    {"A halo given in bytes, or longer than the array", wide_halo, cudaErrorInvalidValue,
+     "give the halo in elements"},
+    {"A resident buffer with a host array that is neither uploaded nor downloaded", useless_array,
      cudaErrorInvalidValue, "`SPIPE_UPLOAD`, `SPIPE_DOWNLOAD` or both"},
     {"A pinned array that is shorter than `count`", partly_pinned, cudaErrorInvalidValue,
      "`count` elements, all of them pinned or none"},
     {NULL, NULL, cudaSuccess, "Descriptions and pipelines"},
-    {"A description that was not begun", never_begun, cudaErrorInvalidValue,
+    {"A description that `spipe_desc_default` did not make", never_begun, cudaErrorInvalidValue,
      "`spipe_desc_t d = spipe_desc_default();`"},
-    {"A timeline that was not begun", timeline_never_begun, cudaErrorInvalidValue,
-     "`spipe_timeline_t t = spipe_timeline_default();`"},
-    {"A NULL pipeline: nobody looked at what create returned", null_pipeline,
+    {"A timeline that `spipe_timeline_default` did not make", timeline_never_begun,
+     cudaErrorInvalidValue, "`spipe_timeline_t t = spipe_timeline_default();`"},
+    {"A NULL pipeline, because the result of create was not checked", null_pipeline,
      cudaErrorInvalidResourceHandle, "`SPIPE_CHECK(spipe_pipeline_create(...))`"},
     {"A pipeline that was copied, or destroyed before", copied_pipeline,
-     cudaErrorInvalidResourceHandle, "one pipeline, one pointer"},
+     cudaErrorInvalidResourceHandle, "pass the pointer that create gave, until you destroy it"},
     {"A pipeline run with an array still NULL", still_no_array, cudaErrorInvalidValue,
      "`spipe_pipeline_set_host` before the first run"},
     {"A pipeline run or destroyed by its own stage, or by two threads", run_in_stage,
      cudaErrorNotPermitted, "a pipeline for each thread, or a lock around it"},
     {NULL, NULL, cudaSuccess, "Stages and sources"},
-    {"Two stages of one name", same_name, cudaErrorInvalidValue, "a name of its own for each"},
+    {"Two stages with the same name", same_name, cudaErrorInvalidValue,
+     "give each stage a name of its own"},
     {"Stages that wait for each other", circle, cudaErrorInvalidValue,
-     "take one `spipe_stage_after` away"},
+     "remove one `spipe_stage_after`"},
     {"A launch that CUDA refuses", bad_launch, cudaErrorInvalidValue,
-     "at most 1024 threads a block"},
+     "at most 1024 threads per block"},
     {"An error of another library: `spipe_chunk_fail(c, \"cufftExecC2C returned %d\", r)`",
      own_words, cudaErrorUnknown, "as that library says"},
     {"A source that does not set `*count`", silent, cudaErrorInvalidValue, "set it, 0 at the end"},
     {"A source that gives more than it was asked for", too_long, cudaErrorInvalidValue,
-     "at most `max_count` elements a call"},
+     "give at most `max_count` elements per call"},
     {NULL, NULL, cudaSuccess, "What only a checked run finds (`d.checked = 1`)"},
     {"A kernel without `if (i < n)`", past_the_end, cudaErrorInvalidValue,
      "compare the index with the count"},
     {"A launch on the default stream, or on a stream of your own", default_stream,
      cudaErrorInvalidValue, "`chunk->stream`"},
     {"An elementwise stage that writes into its input through `chunk->data`", broken_promise,
-     cudaErrorInvalidValue, "an in/out buffer, or no promise"},
+     cudaErrorInvalidValue, "use an in/out buffer, or do not call `spipe_stage_elementwise`"},
     {"A host stage that writes into a buffer that it declared only to read", only_read,
      cudaErrorInvalidValue, "name it in `writes`"},
     {"A stage marked replayable whose kernel gets another argument in the next run", other_work,
-     cudaErrorInvalidValue, "keep what changes in device memory, or no promise"}};
+     cudaErrorInvalidValue,
+     "keep what changes in device memory, or do not call `spipe_stage_replayable`"}};
 
 static void page(const char *format, ...) {
     const size_t n = strlen(out_text);
@@ -513,13 +515,13 @@ static void quote(const char *text) {
 static void begin_page(void) {
     page(
         "# Mistakes, and what the library says\n\n"
-        "Every mistake below is made by `tests/test_mistakes.cu`, which prints this page:\n"
-        "`make mistakes`. The sentence stands in `report.failure.message`, or in the failure that\n"
-        "`spipe_desc_check` and `spipe_pipeline_create` fill; `SPIPE_CHECK_RUN` prints it.\n"
-        "Nothing was changed by a run that is refused before its first chunk.\n\n"
+        "`make mistakes` runs `tests/test_mistakes.cu`, which makes every mistake below and\n"
+        "prints this page. The quoted sentence is in `report.failure.message`, or in the failure\n"
+        "that `spipe_desc_check` and `spipe_pipeline_create` fill; `SPIPE_CHECK_RUN` prints it.\n"
+        "A run that is refused before its first chunk changes nothing.\n\n"
         "The compiler itself refuses macros of C++ used from C, launches with too many or too few\n"
-        "arguments, and results that are ignored. What no library can see, a kernel that reads\n"
-        "past its buffers, AddressSanitizer finds on hostcuda and compute-sanitizer on a GPU.\n");
+        "arguments, and results that are ignored. No library can see a kernel that reads past its\n"
+        "buffers: AddressSanitizer finds it on hostcuda, compute-sanitizer on a GPU.\n");
 }
 
 static void make_all(int print) {

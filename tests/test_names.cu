@@ -1,5 +1,6 @@
-/*  test_names.cu -- a name that the user gave reaches no message, report or terminal raw: what
-    moves a cursor, and what is not UTF-8, is a question mark there, and all else stays as it is. */
+/*  test_names.cu -- names that the user gave are made printable in messages, reports and on the
+    terminal: a character that moves a cursor, and a byte that is not UTF-8, becomes a question
+    mark; all others stay. */
 #include "pipe_common.h"
 #include "streampipe_devices.h"
 #include "streampipe_timeline.h"

@@ -1,5 +1,5 @@
-/*  test_pipeline.cu -- whatever the sizes, schedule and memory, every element of the output is what
-    a serial loop gives, and nothing behind the end is touched. */
+/*  test_pipeline.cu -- whatever the sizes, schedule and memory, every element of the output is
+    what a serial loop gives, and nothing beyond the end is touched. */
 #include "pipe_common.h"
 
 static const spipe_schedule_t schedules[] = {SPIPE_SCHEDULE_AUTO, SPIPE_ENGINES,

@@ -1,6 +1,6 @@
 /*  test_positioned.cu -- positioned sources and sinks: each element is asked for and handed out
     once, whatever the schedule, the threads, the chunk and the other buffers; several calls are
-    under way at once; a failure names the first chunk that it hit, and all before it are whole. */
+    under way at once; a failure names the first chunk that failed; all before it are whole. */
 #include "pipe_common.h"
 #include "streampipe_devices.h"
 

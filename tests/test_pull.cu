@@ -1,5 +1,6 @@
-/*  test_pull.cu -- a loop that takes chunks: spipe_next, spipe_release, spipe_end. The result is
-    that of a run, whatever is held and whenever the loop ends; what is wrong is said. */
+/*  test_pull.cu -- a loop that takes chunks: spipe_next, spipe_release, spipe_end. The result
+    is that of a run, however many chunks are held and whenever the loop ends; mistakes are
+    reported. */
 #include "pipe_common.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-/*  test_report.cu -- a report tells what only a first run pays, CUDA's start and new pages, from
-    what every run takes. */
+/*  test_report.cu -- a report separates the time that only a first run takes, CUDA's start and
+    new pages, from the time of every run. */
 #include "pipe_common.h"
 
 #if defined(__linux__)

@@ -1,5 +1,5 @@
-/*  test_resources.cu -- what runs share: results are those of runs without, nothing is set up
-    twice, memory is had in turn, and every refusal is in words. */
+/*  test_resources.cu -- resources that runs share: results are those of runs without them,
+    nothing is set up twice, runs get memory in turn, and every refusal is in words. */
 #include "resources_common.h"
 
 #include <atomic>

@@ -1,5 +1,6 @@
-/*  test_sources.cu -- several sources: with the same number of elements they make a run, whatever
-    their halos and pieces; with another number they are told apart, never cut short in silence. */
+/*  test_sources.cu -- several sources: if they give the same number of elements, the run is
+    right, whatever their halos and the pieces that they give; if not, the run fails and no data
+    is cut off silently. */
 #include "pipe_common.h"
 
 /* The lengths that are tried, each with each: a quarter of the pairs where all is instrumented. */

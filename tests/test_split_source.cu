@@ -1,7 +1,7 @@
-/*  test_split_source.cu -- split sources: next gives the tickets of all elements once, in order,
-    one call at a time; work gets each element's own ticket, as many calls at once as there are
-    threads; the end may be unknown; a failure names the first chunk that it hit, and all before it
-    are whole. */
+/*  test_split_source.cu -- split sources: next gives the tickets of all elements once, in
+    order, one call at a time; work gets each element's own ticket, on all threads at once; the
+    end may be unknown; a failure names the first chunk that failed, and all before it are
+    whole. */
 #include "pipe_common.h"
 #include "streampipe_devices.h"
 

@@ -1,5 +1,5 @@
-/*  test_stages.cu -- stages run in line by default, in a graph by name, in order when marked, on
-   the host when asked; a failing one is told with its name and chunk. */
+/*  test_stages.cu -- stages run in line by default, in a graph by name, in order if marked, on
+    the host if asked; a stage that fails is reported with its name and chunk. */
 #include "pipe_common.h"
 
 static const spipe_schedule_t schedules[] = {SPIPE_ENGINES, SPIPE_SERIAL, SPIPE_DEPTH_FIRST,

@@ -1,5 +1,5 @@
-/*  test_staging.cu -- pageable memory through pinned slots: whatever the stage's pace, the array's
-    kind and the number of threads to be had, no load is torn, lost or overtaken. */
+/*  test_staging.cu -- pageable memory through pinned slots: whatever the stage's speed, the
+    array's memory and the number of threads, no data is torn, lost or overtaken. */
 #include <pthread.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-/*  test_stopped.cu -- what a run that was stopped, or that failed, says it did: exactly what it
-    did, whoever counts it. */
+/*  test_stopped.cu -- a run that was stopped or that failed reports exactly what it did,
+    whichever thread counts it. */
 #include "pipe_common.h"
 
 enum {

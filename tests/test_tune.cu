@@ -1,5 +1,5 @@
-/*  test_tune.cu -- spipe_tune gives back a description that gives the same result and keeps
-    what the user fixed; what a second run would notice it refuses. */
+/*  test_tune.cu -- spipe_tune returns a description that gives the same result and keeps what
+    the user fixed; it refuses a description whose runs change what the next run reads. */
 #include "pipe_common.h"
 #include "streampipe_tools.h"
 

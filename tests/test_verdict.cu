@@ -1,5 +1,5 @@
-/*  test_verdict.cu -- a watched run says what ran when, how far from the bound it was, and why:
-    each cause is provoked, and named with its stage or buffer and a cure. */
+/*  test_verdict.cu -- a run with a timeline reports what ran when, how far from the bound it
+    was, and why: each cause is provoked, and named with its stage or buffer and a cure. */
 #if defined(__HOSTCUDA__)
 #include "hostcuda.h"
 #endif

@@ -465,7 +465,7 @@ static cudaError_t item_stage(const spipe_chunk_t *c, void *) {
     return cudaSuccess;
 }
 
-/* Items that take 0.2 ms to decode, by so many workers. */
+/* Items that take 0.2 ms to decode, and 0.15 ms to write, by so many workers. */
 static void loader(const char *name, size_t workers) {
     size_t given = 0;
     spipe_desc_t d = spipe_desc_default();

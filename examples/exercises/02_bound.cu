@@ -2,7 +2,7 @@
 
     Task     1000 elements need 4 blocks of 256 threads: 24 threads too many. They write past the
              end of the array. Often nobody notices, because the memory there belongs to nobody yet.
-             Keep them from it.
+             Prevent that.
     Try it   make exercise N=02                                                                   */
 #include "exercise.h"
 

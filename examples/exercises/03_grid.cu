@@ -1,8 +1,8 @@
 /*  03_grid.cu -- how many blocks
 
     Task     The kernel is right for any number of elements, but the launch has too few threads for
-             1000. Choose the number of blocks so that it is enough for every n, and none is without
-             work.
+             1000. Choose the number of blocks so that there are enough threads for every n, and no
+             block is without work.
     Try it   make exercise N=03                                                                   */
 #include "exercise.h"
 

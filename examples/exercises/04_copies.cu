@@ -1,7 +1,7 @@
 /*  04_copies.cu -- there and back
 
-    Task     The kernel reads and writes memory of the GPU. The numbers begin in x and must be back
-             in x after the kernel. Copy them there before it and back after it.
+    Task     The kernel reads and writes memory of the GPU. The numbers are in x at first, and their
+             results must be in x. Copy them to the GPU before the kernel, and back after it.
     Try it   make exercise N=04                                                                   */
 #include "exercise.h"
 

@@ -1,7 +1,7 @@
-/*  05_shared_size.cu -- shared memory whose size the launch says
+/*  05_shared_size.cu -- the launch gives the size of shared memory
 
-    Task     Each block turns its numbers round in shared memory. "extern __shared__" has no size:
-             the launch must say how many bytes a block gets, and it says none.
+    Task     Each block reverses its numbers in shared memory. "extern __shared__" has no size: the
+             launch must say how many bytes a block gets, and this one does not.
     Try it   make exercise N=05                                                                   */
 #include "exercise.h"
 

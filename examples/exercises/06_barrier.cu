@@ -1,7 +1,7 @@
 /*  06_barrier.cu -- wait for the others of the block
 
-    Task     Each thread puts its number into shared memory and takes its right neighbour's. The
-             neighbour may not have put its own there yet. Make the threads of a block wait for each
+    Task     Each thread writes its number into shared memory and reads its right neighbour's. The
+             neighbour may not have written it yet. Make the threads of a block wait for each
              other.
     Try it   make exercise N=06                                                                   */
 #include "exercise.h"

@@ -1,7 +1,7 @@
 /*  07_any_grid.cu -- a kernel that is right with any number of threads
 
     Task     The launch has 8 blocks of 128 threads, whatever n is. Let each thread work on several
-             elements: its own, then the one as many further on as there are threads, until the end.
+             elements: its own, then the one T further on (T: the number of all threads), and so on.
     Try it   make exercise N=07                                                                   */
 #include "exercise.h"
 

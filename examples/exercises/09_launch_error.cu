@@ -28,4 +28,4 @@ int main() {
     return judge_done();
 }
 
-/* Hint: there is a call that returns the last error and takes it away. */
+/* Hint: there is a call that returns the last error and clears it. */

@@ -1,7 +1,7 @@
 /*  12_order.cu -- one stream waits for another
 
     Task     Stream a computes what stream b copies out. Nothing orders the two, so b may copy
-             before a has computed. Let b wait for a; the host shall not wait.
+             before a has computed. Let b wait for a; the host must not wait.
     Try it   make exercise N=12                                                                   */
 #include "exercise.h"
 

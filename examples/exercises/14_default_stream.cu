@@ -1,8 +1,8 @@
 /*  14_default_stream.cu -- somebody uses the default stream
 
     Task     Four kernels of 1 ms in four streams could run at the same time. But between them
-             somebody, perhaps a library, launches into the default stream, and streams of
-             cudaStreamCreate wait for that, as it waits for them. Make streams that do not.
+             somebody, perhaps a library, launches into the default stream, and streams
+             made by cudaStreamCreate wait for that, as it waits for them. Make streams that do not.
     Try it   make exercise N=14                                                                   */
 #include "exercise.h"
 

@@ -1,6 +1,6 @@
 /*  17_refill.cu -- a buffer is filled again
 
-    Task     The host sends eight blocks through two pinned buffers, turn by turn. It fills a buffer
+    Task     The host sends eight blocks through two pinned buffers in turn. It fills a buffer
              again while the copy of two blocks before may still read it. Wait for that copy, and
              for no other.
     Try it   make exercise N=17                                                                   */

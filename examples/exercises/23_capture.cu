@@ -1,6 +1,6 @@
 /*  23_capture.cu -- two streams in one graph
 
-    Task     The work of two streams shall be captured once and replayed as a graph. Stream b joins
+    Task     The work of two streams is to be captured once and replayed as a graph. Stream b joins
              the capture by waiting for an event of a, and the capture ends on a: but a does not
              know when b's part is done, so the capture is refused. Join b to a.
     Try it   make exercise N=23                                                                   */

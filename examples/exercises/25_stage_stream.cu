@@ -1,7 +1,7 @@
 /*  25_stage_stream.cu -- the stage's own stream
 
-    Task     The stage launches its kernel, but not where it was told: nothing orders the kernel and
-             the copies of its chunk. Launch it on the stream that the chunk brings.
+    Task     The stage launches its kernel on another stream than it should: nothing orders the
+             kernel and the copies of its chunk. Launch it on the stream that the chunk names.
     Try it   make exercise N=25                                                                   */
 #include "exercise.h"
 

@@ -1,8 +1,8 @@
 /*  26_between_stages.cu -- what stays on the GPU
 
-    Task     Two stages: the first turns bytes into floats, the second halves them. What is between
-             the two is needed nowhere else, but here it is an output: it is copied to the host for
-             nothing. Keep it on the GPU.
+    Task     Two stages: the first turns bytes into floats, the second halves them. Nothing else
+             needs the floats between the two, but here they are an output, which is copied out.
+             Keep them on the GPU.
     Try it   make exercise N=26                                                                   */
 #include "exercise.h"
 

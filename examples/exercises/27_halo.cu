@@ -1,7 +1,7 @@
 /*  27_halo.cu -- neighbours beyond the chunk
 
     Task     Each result is the sum of an element and its two neighbours. At the ends of a chunk a
-             neighbour belongs to the next chunk and is not there. Tell the library that the stage
+             neighbour belongs to another chunk and is not there. Tell the library that the stage
              reads one element beyond each end.
     Try it   make exercise N=27                                                                   */
 #include "exercise.h"

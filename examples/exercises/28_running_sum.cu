@@ -2,7 +2,7 @@
 
     Task     The stage adds each chunk's elements to what the chunks before gave: a running sum,
              kept in a resident buffer. But two chunks may be in the stage at the same time, each in
-             a stream of its own. Let one enter after the other has left.
+             a stream of its own. Let a chunk enter only after the one before has left.
     Try it   make exercise N=28                                                                   */
 #include "exercise.h"
 

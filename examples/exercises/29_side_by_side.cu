@@ -1,6 +1,6 @@
-/*  29_side_by_side.cu -- stages that do not need each other
+/*  29_side_by_side.cu -- stages that do not wait for each other
 
-    Task     Two stages, each of 1 ms, read the same input and write an output each. A stage follows
+    Task     Two stages, each of 1 ms, read the same input; each writes an output. A stage follows
              the one before it, so they run in a row. Say that the second need not wait for the
              first.
     Try it   make exercise N=29                                                                   */

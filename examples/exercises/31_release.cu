@@ -1,7 +1,7 @@
 /*  31_release.cu -- give the chunk back
 
     Task     A loop of your own takes chunk after chunk and launches a kernel on each. Each chunk
-             must go back, or there is no slot left. Here it goes back before the kernel is on the
+             must be released, or no slot is left. Here it is released before the kernel is on the
              stream: the next chunk may be copied over it while the kernel reads.
     Try it   make exercise N=31                                                                   */
 #include "exercise.h"

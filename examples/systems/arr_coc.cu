@@ -1,4 +1,4 @@
-/*  arr_coc.cu -- how many tokens each patch of a picture deserves, by what is asked about it.
+/*  arr_coc.cu -- how many tokens each patch of a picture gets, by what is asked about the picture.
 
     nvcc -O3 -I../.. -I../../extras -o arr_coc arr_coc.cu && ./arr_coc
                                                                      (without a GPU: make examples)
@@ -7,11 +7,11 @@
     What it is  lab -> texture of 13 channels -> three scorers, side by side, each patch against a
                 query of its picture -> balance -> a budget of 64 to 400 tokens a patch, 4096 a
                 picture -> each patch compressed as its tokens allow. Photographs, many batches.
-    With, and   on one stream a batch is copied in, worked on and copied out, then the next; that
-    without     is the first line. A stream for each batch overlaps them, but each runs its stages
-                in a row: the second. As a graph of stages the scorers of one batch run side by
-                side, too, and the copies have streams of their own: the third.
-                A single batch gains less (last lines): nothing is left but its scorers.
+    With, and   first line: on one stream a batch is copied in, worked on and copied out, then the
+    without     next. Second line: with a stream for each batch the batches overlap, but each runs
+                its stages in a row. Third line: as a graph of stages the scorers of one batch run
+                side by side, too, and the copies have streams of their own.
+                A single batch gains less (last lines): only its scorers can overlap.
     Expect      (hostcuda)
                 24 pictures in batches of 2
                   one stream                              2.103 ms   1.00 x
@@ -55,7 +55,7 @@ typedef struct job {
     patch_t *patches;
 } job_t;
 
-typedef struct memory { /* of one batch, on the device */
+typedef struct memory { /* device memory of one batch */
     spipe_rgb8_t *pictures;
     query_t *queries;
     float *lab, *texture, *score[3], *relevance;
@@ -226,7 +226,7 @@ static double as_graph(const job_t *j, size_t pictures) {
     d.count = pictures;
     d.chunk = BATCH;
     spipe_add_input(&d, j->pictures, PIXELS * sizeof *j->pictures);
-    spipe_add_input(&d, j->queries, sizeof *j->queries); /* an element each: with its picture */
+    spipe_add_input(&d, j->queries, sizeof *j->queries); /* one element per picture */
     spipe_add_temp(&d, PIXELS * 3 * sizeof(float));
     spipe_add_temp(&d, PIXELS * CHANNELS * sizeof(float));
     for (int k = 0; k < 3; ++k) spipe_add_temp(&d, PATCHES * sizeof(float));
@@ -320,7 +320,7 @@ static int read_photos(job_t *j) {
     for (int i = PHOTOS * PIXELS; i < PICTURES * PIXELS; ++i)
         j->pictures[i] = j->pictures[(i + i / (PHOTOS * PIXELS) * 5 * WIDTH) % (PHOTOS * PIXELS)];
     memset(j->queries, 0, PICTURES * sizeof *j->queries);
-    for (int k = 0; k < PICTURES; ++k) { /* red things; bright ones; what is in the middle */
+    for (int k = 0; k < PICTURES; ++k) { /* queries: red; bright; central */
         j->queries[k].weight[4] = k % 3 == 0 ? 4.0f : 0.0f;
         j->queries[k].weight[3] = k % 3 == 1 ? 1.0f : 0.0f;
         j->queries[k].weight[12] = k % 3 == 2 ? -2.0f : -0.5f;
@@ -341,7 +341,7 @@ int main(int argc, char **argv) {
     static const int streams[2] = {1, STREAMS};
     job_t j;
     int right = 1;
-#if EX_HOSTCUDA /* of larger pictures: a step takes as long as its copy, and the scorers longest */
+#if EX_HOSTCUDA /* times as for larger pictures: a step as long as its copy, scorers longest */
     hostcuda_kernel_time(texture_kernel, 20e3, 0);
     hostcuda_kernel_time(score_kernel, 30e3, 0);
     hostcuda_kernel_time(balance_kernel, 5e3, 0);

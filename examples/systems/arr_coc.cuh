@@ -16,21 +16,21 @@ enum {
     ACROSS = WIDTH / PATCH,
     PATCHES = ACROSS * (HEIGHT / PATCH),
     CHANNELS = 13,
-    LEAST = 64, /* tokens of a patch */
+    LEAST = 64, /* tokens per patch */
     MOST = 400,
-    TOTAL = 4096, /* of a picture */
+    TOTAL = 4096, /* tokens per picture */
     LEAST_SIDE = 3,
-    MOST_SIDE = 6,               /* of the grid that a patch is compressed to */
-    ROOM = MOST_SIDE * MOST_SIDE /* numbers of a patch and channel */
+    MOST_SIDE = 6,               /* largest side of the grid of a compressed patch */
+    ROOM = MOST_SIDE * MOST_SIDE /* numbers per patch and channel */
 };
 
-typedef struct query { /* what is asked about a picture: likeness to this texture */
+typedef struct query { /* the texture that is asked for in a picture */
     float weight[CHANNELS];
 } query_t;
 
-typedef struct patch { /* a patch, compressed as its tokens allow */
+typedef struct patch { /* a compressed patch */
     uint32_t tokens;
-    uint32_t side; /* of the grid of averages that is kept of each channel */
+    uint32_t side; /* side of each channel's grid of averages */
     float mean[CHANNELS * ROOM];
 } patch_t;
 
@@ -114,7 +114,7 @@ static __host__ __device__ inline float participatory(const float *t, const quer
     return 1 / (1 + expf(-sum / 64));
 }
 
-/* Opposed aims in one number. Where the scores disagree, more is at stake than their mean says. */
+/* One number from three scores: their weighted mean, raised where they disagree. */
 static __host__ __device__ inline float balance(float a, float b, float c) {
     const float mean = 0.3f * a + 0.3f * b + 0.4f * c;
     const float most = fmaxf(a, fmaxf(b, c)), least = fminf(a, fminf(b, c));
@@ -138,7 +138,7 @@ static __host__ __device__ inline uint32_t tokens_of(const float *relevance, int
     return tokens < MOST ? tokens : (uint32_t)MOST;
 }
 
-/* Side of the grid that a patch with so many tokens is kept as: 13 channels in 4 bytes a token. */
+/* Side of the grid that fits into so many tokens: 13 channels, 4 bytes a token. */
 static __host__ __device__ inline uint32_t side_of(uint32_t tokens) {
     uint32_t side = LEAST_SIDE;
     while (side < MOST_SIDE && CHANNELS * (side + 1) * (side + 1) <= 2 * tokens) ++side;

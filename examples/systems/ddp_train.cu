@@ -6,14 +6,14 @@
     What it is  each GPU has all parameters and half of each batch. Backward makes gradients from
                 the last layer to the first; when those of a bucket's layers are there, NCCL adds
                 them up over the GPUs on a stream of its own, while backward goes on. Then each
-                GPU makes the same step. The loss falls, and the parameters are those of one GPU
-                that does the same sums: to the bit, as of two numbers the order does not matter.
-    With, and   reduced after backward, all of the communication is added to the step. In buckets
-    without     all but the last one's hides behind backward. One bucket for all is the first case
-                again; a bucket a layer starts soonest, and pays for each call.
-    Mind        one process and one thread issue for both GPUs here. PyTorch's DDP takes a process
-                for each GPU, because Python runs one thread at a time and issuing is its work; the
-                calls to NCCL are the same. Its buckets are of 25 MB; these are of a small model.
+                GPU makes the same step. The loss falls, and the parameters equal those of one GPU
+                that does the same sums, to the bit: a sum of two does not depend on their order.
+    With, and   if the reduction comes after backward, all of the communication is added to the
+    without     step. In buckets, only the last bucket's is; backward hides the rest. One bucket for
+                all is the first case again; a bucket per layer starts soonest, with more calls.
+    Mind        one process and one thread issue for both GPUs here. PyTorch's DDP has a process for
+                each GPU, because Python runs one thread at a time, and that thread issues; the
+                calls to NCCL are the same. Its buckets have 25 MB; those here suit a small model.
     Expect      (hostcuda)
                 6 layers of 96 x 96, 41 steps of 32 samples
                 one GPU                          0.378 ms a step          loss 0.5826 -> 0.0058
@@ -49,15 +49,15 @@ enum {
     GPUS = 2,
     LAYERS = EX_HOSTCUDA ? 6 : 12,
     WIDTH = EX_HOSTCUDA ? 96 : 1024,
-    SAMPLES = EX_HOSTCUDA ? 16 : 128, /* of a GPU */
+    SAMPLES = EX_HOSTCUDA ? 16 : 128, /* per GPU */
     LAYER = WIDTH * WIDTH + WIDTH,    /* parameters: weights, then biases */
     ALL = LAYERS * LAYER,
     STEPS = 41,
-    BATCHES = 4,             /* that it has seen again and again */
-    VALUES = SAMPLES * WIDTH /* of a layer's output, for a GPU's samples */
+    BATCHES = 4,             /* repeated in turn */
+    VALUES = SAMPLES * WIDTH /* numbers that a layer makes on one GPU */
 };
 
-/* Layer l's place: the last one first, in the order in which backward makes the gradients. */
+/* Where layer l begins: the last layer is first, as backward makes the gradients. */
 static size_t at(int l) { return (size_t)(LAYERS - 1 - l) * LAYER; }
 
 static const float RATE = 0.02f;
@@ -66,7 +66,7 @@ typedef struct gpu {
     int device;
     cudaStream_t compute, comm;
     cudaEvent_t ready, summed;
-    float *parameters, *gradients[2]; /* the second: where one GPU does both halves */
+    float *parameters, *gradients[2]; /* [1]: if one GPU does both halves */
     float *values[LAYERS + 1];        /* inputs, and what each layer makes of them */
     float *deltas[2], *data, *targets, *errors;
     ncclComm_t nccl;
@@ -140,7 +140,7 @@ static void backward_layer(gpu_t *g, int l, float *gradients) {
         RUN(g, back, VALUES, g->deltas[l % 2], delta, (const float *)g->parameters + at(l), in);
 }
 
-static int bucket_layers, bucket_from; /* layers of a bucket; the last that is not summed yet */
+static int bucket_layers, bucket_from; /* per bucket; last layer not summed yet */
 
 /* Sums the bucket of layers l to bucket_from over the GPUs, once they are there. */
 static void sum_bucket(gpu_t *gpus, int l) {
@@ -195,14 +195,14 @@ static void step_on_one(gpu_t *gpus, int step) {
 
 /* ---- Training -------------------------------------------------------------------------------- */
 
-static std::vector<float> data, targets, start; /* of both halves; the parameters at the start */
+static std::vector<float> data, targets, start; /* both halves; first parameters */
 
 static float uniform(unsigned *state) {
     *state = EX_NEXT(*state);
     return (float)(*state >> 8) / (1 << 23) - 1.0f;
 }
 
-/* Samples of four kinds, with noise; what is to be learnt is a pattern for each kind. */
+/* Samples of four kinds, with noise; the target is one pattern for each kind. */
 static void make_data(void) {
     static float kinds[4][2][WIDTH];
     unsigned state = 5;
@@ -276,7 +276,7 @@ static double loss_of(const gpu_t *g) {
     return sum / VALUES;
 }
 
-/* Trains from the start; the milliseconds a step. Fills in the losses of the first and last. */
+/* Trains from the start; returns milliseconds a step, and the losses of first and last step. */
 static double train(gpu_t *gpus, int layers_a_bucket, double loss[2]) {
     double begin = 0.0;
     bucket_layers = layers_a_bucket;
@@ -303,7 +303,7 @@ static double train(gpu_t *gpus, int layers_a_bucket, double loss[2]) {
     return begin;
 }
 
-/* Whether both GPUs have these parameters, to the bit; takes GPU 0's where there are none yet. */
+/* Returns 1 if both GPUs have these parameters, to the bit. If empty, takes GPU 0's. */
 static int same(const gpu_t *gpus, int num, std::vector<float> *want) {
     std::vector<float> got(ALL);
     int right = 1;
@@ -322,7 +322,7 @@ int main(void) {
     std::vector<float> one_gpus;
     double loss[2], naive = 0.0;
     int have, right;
-#if EX_HOSTCUDA /* of layers whose gradients take longer than their sums */
+#if EX_HOSTCUDA /* times as for large layers: gradients take longer than sums */
     SPIPE_CHECK(hostcuda_set_devices(GPUS));
     hostcuda_kernel_time(forward, 5e3, 0);
     hostcuda_kernel_time(gradient, 12e3, 0);

@@ -5,14 +5,14 @@
     vlm --train FILE      trains the network anew, on the CPU, and writes its weights
     vlm FILE              uses these weights, and not vlm.weights beside the source
 
-    What it is  requests come in by a clock, each a picture and a question: preprocess, encode,
-                decode, by a small network that was trained. It answers them one after another;
+    What it is  requests arrive at fixed times, each a picture and a question: preprocess, encode,
+                decode, by a small trained network. The program answers them one after another;
                 then through a pipeline whose source waits for requests and whose sink answers;
-                then beside a batch job that wants all of the GPU; then with a high priority.
-    With, and   one after another a request takes longer than the gap to the next: a queue builds
-    without     up, and p99 is a queue's length. The pipeline makes no request shorter. But copies,
-                kernels and the host work on several requests at once, so there is no queue.
-    Mind        p50 alone would hide that. A priority orders kernels only, and blocks that run are
+                then beside a batch job that fills the GPU; then the same with a high priority.
+    With, and   one after another, a request takes longer than the gap to the next: a queue builds
+    without     up, and p99 is the time in that queue. The pipeline makes no request shorter. But
+                copies, kernels and host work on several requests at once, so there is no queue.
+    Mind        p50 alone would hide that. A priority orders kernels only, and running blocks are
                 not stopped: a request waits for those, not for the batch job's whole kernels.
     Expect      (hostcuda)
                 400 questions, one each 0.12 ms; the network knows the answer to 400 of them
@@ -108,7 +108,7 @@ static cudaError_t decode_stage(const spipe_chunk_t *c, void *) {
 
 /* ---- Requests by a clock --------------------------------------------------------------------- */
 
-/* Waits until request i comes in. */
+/* Waits until request i arrives. */
 static void wait_for_request(const service_t *s, size_t i) {
     const double until = s->zero_ms + s->arrives_ms[i];
 #if EX_HOSTCUDA
@@ -127,7 +127,7 @@ static cudaError_t next_request(void *dst, size_t max_count, size_t *count, void
     return cudaSuccess;
 }
 
-/* The time at which an answer is given. */
+/* Notes the time of an answer. */
 static void note_time(double *ns) {
 #if EX_HOSTCUDA
     hostcuda_when_done(ns);
@@ -143,7 +143,7 @@ static cudaError_t take_answers(const void *src, size_t count, size_t first, voi
     return cudaSuccess;
 }
 
-/* ---- Without and with ------------------------------------------------------------------------ */
+/* ---- Without overlap, and with it ------------------------------------------------------------ */
 
 static void one_after_another(service_t *s, cudaStream_t stream) {
     request_t *r;
@@ -196,7 +196,7 @@ static void pipelined(service_t *s, spipe_priority_t priority) {
 
 /* ---- What it is worth ------------------------------------------------------------------------ */
 
-/* Prints p50 and p99; whether the answers are the CPU's. Wipes them for the next time. */
+/* Prints p50 and p99; returns 1 if the answers are the CPU's. Wipes them for the next time. */
 static int look_at(service_t *s, const char *how, double *p99) {
     static float in[PATCHES * INPUTS], h[PATCHES * FEATURES];
     double took_ms[REQUESTS];
@@ -252,7 +252,7 @@ int main(int argc, char **argv) {
     double alone, overlapped, beside, urgent;
     if (argc > 2 && strcmp(argv[1], "--train") == 0) return !vlm_train(argv[2]);
     read_weights(&s, argc > 1 ? argv[1] : NULL);
-#if EX_HOSTCUDA /* the times of a network that fills a GPU's memory, and a smaller GPU to fill */
+#if EX_HOSTCUDA /* times as for a large network, and a smaller GPU */
     hostcuda_profile_t profile = hostcuda_get_profile(0);
     profile.sm_count = 8;
     SPIPE_CHECK(hostcuda_set_profile(0, &profile));

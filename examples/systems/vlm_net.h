@@ -15,7 +15,7 @@
 enum {
     SIDE = 16,
     PATCHES = 16,
-    INPUTS = 48, /* of a patch: 4 x 4 pixels of 3 bytes */
+    INPUTS = 48, /* per patch: 4 x 4 pixels of 3 bytes */
     FEATURES = 24,
     QUESTIONS = 3,
     WORDS = 9
@@ -23,7 +23,7 @@ enum {
 
 typedef struct request {
     unsigned char pixels[SIDE * SIDE * 3];
-    int question, expected; /* expected: the word that is right, for the count */
+    int question, expected; /* expected: the right word, for the count */
 } request_t;
 
 typedef struct answer {
@@ -54,7 +54,7 @@ static __host__ __device__ inline float vlm_feature(const weights_t *w, const fl
     return sum > 0.0f ? sum : 0.0f;
 }
 
-/* What the question sees: features where it looks, then their mean. */
+/* seen: the features' mean weighted by the question's attention, then their plain mean. */
 static __host__ __device__ inline void vlm_look(const weights_t *w, const float *h, int question,
                                                 float share[PATCHES], float seen[2 * FEATURES]) {
     float most = -1e30f, all = 0.0f;

@@ -689,32 +689,32 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 
 /* ---- work of host threads --------------------------------------------------------------------
- * Not of CUDA: a library whose own threads copy or compute says here what they do, so that it has
- * a place on the modelled clock. A pool, named by any address, is so many threads; it does tasks,
- * named by numbers, in the order in which they are posted. By the model a task begins when it was
- * posted or, where it waits, when the work before the event and the task `before` have ended;
- * when a thread is free; and not before the task posted before it. It lasts as long as
- * hostcuda_host_work and hostcuda_host_copy say between hostcuda_task_begin and _end, on whatever
- * thread. Defining HOSTCUDA_NO_TASKS hides this part: headers are then as those of CUDA. */
+ * Not part of CUDA: a library whose own threads copy or compute declares their work here, so that
+ * the work has modelled times. A pool, named by any address, has a number of modelled threads.
+ * They do tasks, named by numbers, in the order in which they are posted. By the model a task
+ * begins when all of this is true: it was posted; the work before its event and the task `before`
+ * have ended; a thread of the pool is free; the task posted before it has begun. It lasts as long
+ * as hostcuda_host_work and hostcuda_host_copy declare between hostcuda_task_begin and _end, on any
+ * thread. HOSTCUDA_NO_TASKS hides this part; then the headers declare only what CUDA has. */
 #ifndef HOSTCUDA_NO_TASKS
 #define HOSTCUDA_TASKS 1
-/* Begins a pool anew; `sharing` threads of several pools share the host memory's rate. A pool of no
- * threads leaves its tasks to the thread that awaits them. */
+/* Begins a pool anew; `sharing` threads of several pools share the host memory's rate. The tasks of
+ * a pool without threads are done by the thread that awaits them. */
 void hostcuda_pool_begin(const void *pool, unsigned threads, unsigned sharing);
 void hostcuda_pool_end(const void *pool);
-/* event, before (a pool, with a number): what it waits for, or NULL. callers: done by the thread
- * that awaits it. */
+/* Posts a task. event, and task before_number of the pool `before`: what it waits for, or NULL.
+ * callers: 1 = the thread that awaits the task does it. */
 void hostcuda_task_post(const void *pool, size_t number, cudaEvent_t event, const void *before,
                         size_t before_number, int callers);
 void hostcuda_task_begin(const void *pool, size_t number);
 void hostcuda_task_end(void);
-/* To be called when a task has really been done: moves this thread's clock to its modelled end. */
+/* Call it after a task was really done: advances this thread's clock to the task's modelled end. */
 void hostcuda_task_await(const void *pool, size_t number);
-/* By this thread's modelled clock: 1 = done, 0 = not yet, -1 = known when it has really been. */
+/* By this thread's modelled clock: 1 = done, 0 = not done, -1 = known only after it is done. */
 int hostcuda_task_is_done(const void *pool, size_t number);
-/* When it was done, by the model; 0 = not known. */
+/* When the task was done, by the model; returns 0 if that is not known. */
 int hostcuda_task_times(const void *pool, size_t number, double *begin_ns, double *end_ns);
-/* This thread has started another one. */
+/* Declares that this thread has started another one. */
 void hostcuda_thread_started(void);
 /* 1: calls of this thread take no modelled time, and its queries tell what has really been done;
  * returns what was set before. */

@@ -10,14 +10,14 @@
 extern "C" {
 #endif
 
-/* ---- device profiles: what the modelled clock goes by ---------------------------------------- */
+/* ---- device profiles: the times of the modelled clock ---------------------------------------- */
 
 typedef struct hostcuda_profile_s {
     char name[32];
     /* scheduling */
-    int copy_engines;       /* 1: both directions share it; 2: one a direction */
-    int async_engine_count; /* what the attribute asyncEngineCount says */
-    int queues;             /* hardware queues; 1: one in-order queue an engine (before Kepler) */
+    int copy_engines;       /* 1: both directions share it; 2: one per direction */
+    int async_engine_count; /* value of the attribute asyncEngineCount */
+    int queues;             /* hardware queues; 1: one in-order queue per engine (before Kepler) */
     int concurrent_kernels; /* 0: one kernel at a time */
     int late_signal; /* 1: a kernel signals only when those queued right behind it are done */
     /* size */
@@ -44,8 +44,8 @@ typedef struct hostcuda_profile_s {
     /* host threads that copy, decode, compute */
     double host_fill, host_drain; /* GB/s of one thread: into a pinned slot, out of it */
     double host_memory;           /* GB/s of all threads together */
-    double host_wake, host_start; /* ns until a parked thread begins; that starting one takes */
-    double host_task;             /* ns that handing a task over takes the thread that awaits it */
+    double host_wake, host_start; /* ns until a parked thread begins; ns to start a thread */
+    double host_task;             /* ns of the thread that waits for a task, to hand it over */
     double pageable_lost;         /* ns, fixed time of a copy of pageable memory */
 } hostcuda_profile_t;
 
@@ -60,9 +60,9 @@ hostcuda_profile_t hostcuda_get_profile(int device);
 cudaError_t hostcuda_set_devices(int count);
 /* Sets the memory size of the current device. */
 cudaError_t hostcuda_set_memory(size_t bytes);
-/* Host memory that the process may have pinned at once, registered memory included: beyond it
- * pinning fails with cudaErrorMemoryAllocation, as under a limit of the system's; 0 = none at all.
- * What is pinned stays so. Env HOSTCUDA_PINNED_LIMIT=bytes. */
+/* Limits the host memory that the process may have pinned at once, registered memory included:
+ * beyond it pinning fails with cudaErrorMemoryAllocation, as under a system's limit; 0 = none at
+ * all. Memory that is pinned already stays pinned. Env HOSTCUDA_PINNED_LIMIT=bytes. */
 void hostcuda_set_pinned_limit(size_t bytes);
 /* Sets the time of a kernel alone on the device: fixed_ns + threads * ns_per_thread. */
 void hostcuda_kernel_time(const void *func, double fixed_ns, double ns_per_thread);
@@ -73,18 +73,19 @@ void hostcuda_kernel_name(const void *func, const char *name);
 
 /* This host thread's modelled time, ns. Inside a host function it is not known: -1. */
 double hostcuda_now_ns(void);
-/* The host computes for ns; inside a host function, that function takes ns longer. */
+/* Declares that this thread computes for ns; inside a host function, that function takes ns
+ * longer. */
 void hostcuda_host_work(double ns);
-/* The host copies so many bytes: into a slot, or out of one. As hostcuda_host_work otherwise. */
+/* Declares that this thread copies so many bytes, into a slot or out of one (out = 1). */
 void hostcuda_host_copy(size_t bytes, int out);
-/* The host waits, for a request that comes in then or the like, until this modelled time. Not in a
- * host function. */
+/* Declares that this thread waits until this modelled time, as for a request that arrives then. Not
+ * in a host function. */
 void hostcuda_host_until(double ns);
-/* *ns becomes the modelled time at which this thread is done with what it does: written at once, or
- * in a source, sink or host stage of a pipeline before its run returns. */
+/* Sets *ns to the modelled time at which this thread has finished its present work: at once, or, in
+ * a source, sink or host stage of a pipeline, before its run returns. */
 void hostcuda_when_done(double *ns);
-/* This thread has waited for others in a way that no call tells of, as by joining them: its clock
- * goes on to the latest of all. */
+/* Declares that this thread has waited for others without a CUDA call, as by joining them: its
+ * clock advances to the latest of all. */
 void hostcuda_catch_up(void);
 /* Waits for all work and sets every modelled clock to 0. */
 void hostcuda_clock_reset(void);
@@ -128,33 +129,33 @@ const char *hostcuda_kind_name(int kind);
 
 /* ---- faults, checks -------------------------------------------------------------------------- */
 
-/* The k-th call from now (1 = the next) of this runtime function, NULL = of any, returns e and
- * does nothing. Several may be armed. Env HOSTCUDA_FAIL="cudaMalloc:3:2,kernel:1:700" (names of
- * work: as below). */
+/* Makes the k-th call from now (1 = the next) of this runtime function (NULL = of any) return e and
+ * do nothing. Several such faults may be set. Env HOSTCUDA_FAIL="cudaMalloc:3:2,kernel:1:700"
+ * (operations have the names below). */
 void hostcuda_fail(const char *function, long k, cudaError_t e);
-/* The k-th operation issued from now of this sort ("kernel", "copy", "memset", "host", NULL =
- * any) fails when it runs: e is sticky and surfaces at a later synchronisation. */
+/* Makes the k-th operation of this kind from now ("kernel", "copy", "memset", "host", NULL = any)
+ * fail when it runs: e is sticky, and a later synchronisation returns it. */
 void hostcuda_fail_async(const char *what, long k, cudaError_t e);
 void hostcuda_fail_clear(void);
-/* How many armed faults have fired since hostcuda_fail_clear(). */
+/* How many of the faults that were set have happened since hostcuda_fail_clear(). */
 long hostcuda_fail_fired(void);
 /* Calls of a function (NULL: of all) since hostcuda_calls_reset(). */
 long hostcuda_calls(const char *function);
 void hostcuda_calls_reset(void);
 /* The i-th of the functions called since then, by name; NULL past the last. */
 const char *hostcuda_called(size_t i);
-/* 1: an error of the device's work comes back from the very next call of any kind, as a GPU that is
- * fast enough does it (CUDA leaves the moment open); 0: from the next synchronisation or successful
- * query. Env HOSTCUDA_PROMPT_ERRORS. */
+/* 1: the next call of any kind returns an error of the device's work, as with a fast GPU (CUDA does
+ * not say which call returns it); 0: the next synchronisation or successful query does. Env
+ * HOSTCUDA_PROMPT_ERRORS. */
 void hostcuda_set_prompt_errors(int prompt);
-/* As after an illegal address: work is skipped and calls fail with e from the next
- * synchronisation on. */
+/* Makes the device behave as after an illegal address: work is skipped, and calls fail with e from
+ * the next synchronisation on. */
 void hostcuda_break_device(cudaError_t e);
-/* Random short sleeps before operations, so that missing waits show; 0 = none. Env
+/* Adds short random sleeps before operations, so that missing waits show; 0 = none. Env
  * HOSTCUDA_JITTER. */
 void hostcuda_set_jitter(unsigned seed);
-/* Counts what is alive (streams, events, memory, registrations, graphs); lists it to f if not
- * NULL. */
+/* Returns how many objects are alive (streams, events, memory, registrations, graphs); lists them
+ * to f if it is not NULL. */
 int hostcuda_leaks(FILE *f);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
 /* ---- 14 resources: the law beside other runs -------------------------------------------------
    How long a way takes when other runs share the machine: arithmetic, like the law of one run. */
 
-/* Seconds of all processors that a run's copying takes. Staging threads have the processors that
-   the calling threads leave: that of each run keeps one busy while it waits for the GPU. */
+/* Seconds that a run's copying takes on all processors. Staging threads have the processors that
+   the calling threads leave: each run's calling thread keeps one busy while it waits for the GPU.
+   */
 SPIPE_PRIV_RARE double spipe_priv_processors(const spipe_priv_work_t *w, const spipe_priv_way_t *y,
                                              double copying) {
     const size_t threads = y->fill_threads + y->drain_threads;
@@ -33,13 +34,13 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
     return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
 }
 
-/* What a way takes beside other runs: they overlap each other, so none needs to overlap itself. Of
-   ways for which that is equal the one that takes the least alone is the best. */
+/* The time of a way beside other runs: the runs overlap each other, so none needs to overlap its
+   own work. Of ways with equal time here, the one that is fastest alone is the best. */
 SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe_costs_t *c,
                                          const spipe_priv_way_t *y, double alone) {
     const double runs = spipe_priv_real(w->machine.runs);
     const int direct = y->staging == SPIPE_STAGING_DIRECT || y->pageable_slots;
-    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* copies that block */
+    if (direct && !(w->flags & SPIPE_PRIV_PAGE_TABLES)) return runs * alone; /* they block */
     return spipe_priv_max(alone, runs * spipe_priv_shared_s(w, c, y)) +
            SPIPE_PRIV_ALONE_SHARE * alone;
 }

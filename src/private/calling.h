@@ -1,6 +1,6 @@
 /* ---- 13 execute: calling stages ------------------------------------------------------------
-   A stage's function for one chunk, or all of them for each chunk of a batch; and what it says when
-   it fails. */
+   Calls a stage's function for one chunk, or all stages for each chunk of a batch; and words its
+   failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch, int s, const spipe_chunk_t *c) {
     const char *why = spipe_priv_why(&p->note, &e);
@@ -10,12 +10,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     }
     (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
                                p->request.desc.stages[s].name, c->index, why);
-    p->note.error = cudaSuccess;                        /* stages of chunks before may follow */
-    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then there are no other threads */
+    p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
+    if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;
 }
 
-/* Inputs that a stage may not write into: all that an elementwise one reads, and user's arrays. */
+/* Inputs that a stage may not write: all of an elementwise stage, and the user's arrays. */
 SPIPE_PRIV_OFTEN unsigned spipe_priv_never_written(const spipe_priv_pipeline_t *p,
                                                    const spipe_stage_desc_t *stage) {
     return stage->elementwise ? ~0u : p->memory.in_place;
@@ -28,7 +28,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_call_stage(spipe_priv_pipeline_t *p, siz
     p->note.never_written = spipe_priv_never_written(p, stage);
     SPIPE_PRIV_CALL(NULL, &p->note.thrown, &p->note, e, stage->fn(c, stage->user),
                     cudaErrorUnknown);
-    left = cudaPeekAtLastError(); /* of a launch that the stage did not check */
+    left = cudaPeekAtLastError(); /* an error of a launch that the stage did not check */
     if (e == cudaSuccess && left != p->run.stale_error) e = left;
     if (e == cudaSuccess && p->note.error == cudaSuccess) return e;
     return spipe_priv_stage_failed(p, e, batch, s, c);
@@ -42,8 +42,8 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_call(spipe_priv_pipeline_t *p,
     return spipe_priv_call_stage(p, at->batch, op->stage, &at->slot->view);
 }
 
-/* All stages for one chunk of a batch after the other, so a chunk's stages may hand each other what
-   belongs to its slot. There is one chain, so all of it is in one stream. */
+/* Calls all stages for the first chunk of a batch, then for the next chunk, so a chunk's stages may
+   pass data in its slot's memory. There is one chain, so everything is in one stream. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_batch(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {

@@ -99,7 +99,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_stage(const spipe_desc_t *d, int i,
     return cudaSuccess;
 }
 
-/* Whether a host array lacks that the run would need. */
+/* Whether a host array that the run needs is NULL. */
 SPIPE_API int spipe_priv_lacks_array(const spipe_desc_t *d, int i) {
     const spipe_buffer_desc_t *b = &d->buffers[i];
     if (b->host) return 0;
@@ -113,8 +113,8 @@ SPIPE_API int spipe_priv_is_written(const spipe_buffer_desc_t *b) {
 }
 
 /* Whether buffers j and i, whose arrays overlap, change each other's data. Resident arrays are read
-   before the first chunk and written after the last. Of others, chunk k of one array may be read
-   and then written, if it lies in the same place: same array, same size, no halo. */
+   before the first chunk and written after the last. Of other arrays, chunk k may be read and then
+   written if it lies in the same place in both: same array, same size, no halo. */
 SPIPE_PRIV_RARE int spipe_priv_overlap_harms(const spipe_buffer_desc_t *a,
                                              const spipe_buffer_desc_t *b) {
     const int written = spipe_priv_is_written(a) + spipe_priv_is_written(b);
@@ -143,8 +143,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_overlaps(const spipe_desc_t *d, int
     return cudaSuccess;
 }
 
-/* What only a run needs to hold: of a kept pipeline arrays may be missing, or overlap while they
-   change places. */
+/* Rules that must hold when a run begins. Between runs of a kept pipeline arrays may be missing, or
+   overlap while the user exchanges them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe_failure_t *f) {
     int i;
     for (i = 0; i < d->num_buffers; ++i) {
@@ -157,7 +157,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_arrays(const spipe_desc_t *d, spipe
     return cudaSuccess;
 }
 
-/* All that does not depend on where arrays are. */
+/* Checks all that does not depend on where arrays are. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_failure_t *f) {
     int order[SPIPE_MAX_STAGES], i, sources = 0;
     if (f) spipe_priv_failure_clear(f);

@@ -1,14 +1,14 @@
 /* ---- 13 execute: checked runs --------------------------------------------------------------
-   What a checked run (desc.checked) looks at beside the errors of the GPU: that a stage puts its
-   work on its stream, keeps within its buffers, and keeps its promises. Slow; other runs do none of
-   it. */
+   What a checked run (desc.checked) checks besides errors of the GPU: that a stage puts its work on
+   its stream, stays within its buffers, and keeps its promises. It is slow; other runs do none of
+   this. */
 enum {
     SPIPE_PRIV_GUARD_BYTE = 0xA5
 };
 
-/* Compares what is at `at`, in host or device memory, with `with` or, where that is NULL, with the
-   guards' byte; or writes that byte (look = 0). In the stage's stream: the default one would wait
-   for others. */
+/* Compares the bytes at `at`, in host or device memory, with `with` or, if that is NULL, with the
+   guards' byte; or writes that byte (look = 0). It uses the stage's stream, because the default
+   stream would wait for others. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
                                             const unsigned char *with, int look,
                                             cudaStream_t stream, int *same) {
@@ -29,9 +29,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     return e;
 }
 
-/* Inputs must stay as they are where they are the user's own arrays: with zero-copy. A stage that
-   promised to be elementwise may be given that, so it must leave every input as it is. Those in
-   device memory the CPU cannot read. */
+/* With zero-copy inputs are the user's own arrays and must not change. A stage that promised to be
+   elementwise may get zero-copy in other runs, so it must not change any input either. Inputs in
+   device memory are not compared, because the CPU cannot read them. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
@@ -54,9 +54,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* The guards of the buffers that a stage sees, filled before it or looked at after it: before the
-   halo, and from the last element on. In the last chunk, which may be short, what is left of the
-   slot belongs to the second. */
+/* Fills the guards of the buffers that a stage sees before the stage, or compares them after it.
+   One guard is before the halo, one after the last element; in the last chunk, which may be
+   shorter, the second includes the rest of the slot. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
                                               const spipe_priv_at_t *at, int look) {
     const spipe_stage_desc_t *stage = &p->request.desc.stages[op->stage];
@@ -67,11 +67,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
         const size_t size = b->elem_bytes;
         const int resident = b->kind == SPIPE_RESIDENT;
         unsigned char *data = resident ? p->memory.resident[i] : at->slot->dev[i];
-        if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* zero-copy: used there */
+        if (!data && at->slot->pin_in[i]) data = at->slot->pin_in[i]; /* with zero-copy */
         if (!data) data = at->slot->pin_out[i];
         if (stage->host) data = at->slot->mirror[op->stage][i];
         if (p->request.apart && !stage->host && (resident || at->slot->dev[i])) {
-            continue; /* the tool that watches memory sees what is past an allocation */
+            continue; /* the tool sees accesses past an allocation */
         }
         for (k = 0; k < 2 && data; ++k) {
             unsigned char *from = data - b->halo_before * size - guard;
@@ -113,7 +113,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
     return cudaSuccess;
 }
 
-/* After a step that was waited for. */
+/* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
                                                    const spipe_priv_at_t *at) {
@@ -151,8 +151,8 @@ SPIPE_PRIV_RARE void spipe_priv_hash_kernel(uint64_t *hash, cudaGraphNode_t node
 #endif
 }
 
-/* A kernel with its arguments, a copy, a memset; of other nodes the kind. What CUDA does not tell,
-   of kernels from libraries, counts as equal. */
+/* Hashes a kernel with its arguments, a copy or a memset; of other nodes only the kind. Arguments
+   that CUDA does not give, as of kernels from libraries, count as equal. */
 SPIPE_PRIV_RARE void spipe_priv_hash_node(uint64_t *hash, cudaGraphNode_t node) {
     struct cudaMemcpy3DParms copy;
     struct cudaMemsetParams set;
@@ -183,7 +183,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     e = cudaGraphGetNodes(graph, nodes, &num);
     for (k = 0; k < num && e == cudaSuccess; ++k) spipe_priv_hash_node(&hash, nodes[k]);
     free((void *)nodes);
-    (void)cudaGetLastError(); /* of what CUDA did not tell */
+    (void)cudaGetLastError(); /* clear the errors of unanswered queries */
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
     p->trial.work[stage] = hash;
     if (before == 0 || before == hash) return e;
@@ -230,8 +230,8 @@ SPIPE_PRIV_RARE int spipe_priv_is_uncapturable(cudaError_t e, cudaError_t left,
     return captured != cudaSuccess || spipe_priv_of_capture(e);
 }
 
-/* The first chunk: the stage is called while its stream is captured, which shows whether it uses
-   it. One that does what cannot be captured is called again, without. */
+/* For the first chunk the stage is called while its stream is captured, which shows whether it uses
+   that stream. A stage that does what a capture forbids is called again without capture. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_call_captured(spipe_priv_pipeline_t *p,
                                                      const spipe_priv_op_t *op,
                                                      const spipe_priv_at_t *at) {

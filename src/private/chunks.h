@@ -53,8 +53,8 @@ SPIPE_PRIV_RARE void *spipe_priv_wrong_buf(const spipe_chunk_t *c, int i, size_t
     return c->stream ? NULL : spipe_priv_scratch(c, size);
 }
 
-/* A buffer that is not there, or has elements of another size. A chunk that somebody made by hand
-   has no note, and is taken as it is. */
+/* A buffer that does not exist, or has elements of another size. A chunk without a note, which the
+   user made by hand, is not checked. */
 SPIPE_PRIV_RARE void *spipe_priv_other_buf(const spipe_chunk_t *c, int i, size_t size) {
     const int there = i >= 0 && i < c->num_buffers && i < SPIPE_MAX_BUFFERS;
     if (!c->note) return i >= 0 && i < SPIPE_MAX_BUFFERS ? c->data[i] : NULL;
@@ -96,7 +96,7 @@ struct spipe_priv_constness<const T> {
 #define SPIPE_PRIV_IS_CONST(type)                                                                  \
     __builtin_types_compatible_p(__typeof__(type) *, const __typeof__(type) *)
 #else
-#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot say */
+#define SPIPE_PRIV_IS_CONST(type) 1 /* other C compilers cannot tell */
 #endif
 
 /* An input as memory that is not const, so that the stage may write into it. */
@@ -119,10 +119,10 @@ SPIPE_PRIV_OFTEN void *spipe_priv_buf(const spipe_chunk_t *c, int i, size_t size
     return spipe_priv_other_buf(c, i, size);
 }
 
-/* SPIPE_MAP_STAGE reads buffer 0 and writes buffer 1; asked in the first chunk. */
+/* Checks the first chunk of SPIPE_MAP_STAGE, which reads buffer 0 and writes buffer 1. */
 SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
     const spipe_kind_t from = c->kind[0], to = c->kind[1];
-    if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF says what is not there */
+    if (!c->note || c->num_buffers < 2) return; /* SPIPE_BUF reports a missing buffer */
     if (from != SPIPE_OUTPUT && from != SPIPE_SINK && from != SPIPE_SINK_AT && to != SPIPE_INPUT &&
         to != SPIPE_SOURCE && to != SPIPE_SOURCE_AT) {
         return;

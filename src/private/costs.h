@@ -81,8 +81,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 /* What the planner considers. */
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
-    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* and of the largest */
-    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* and beside other runs, which wait for it */
+    SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
+    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* the same beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -91,23 +91,23 @@ enum {
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
-    SPIPE_PRIV_MAX_PARTS = 4,           /* of a zero-copy run */
+    SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
-    SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, the next rungs of the ladder, */
+    SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
-    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* of a run whose total is not known */
+    SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
-    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* and of pinned memory */
-    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take one part of so many, at the least */
+    SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take at least one part of so many */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
                                            part of so many of its last huge page */
     SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
-    SPIPE_PRIV_SPLIT_PARTS = 4, /* chunks of a split source for each thread, at the least */
+    SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
@@ -138,7 +138,7 @@ enum {
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
 
-/* The member number i, counted from link_in. */
+/* Member number i, counted from link_in. */
 SPIPE_PRIV_RARE double *spipe_priv_cost_figure(spipe_costs_t *costs, size_t i) {
     return &costs->link_in + i;
 }
@@ -229,7 +229,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_bad_cost(const spipe_costs_t *costs) {
     return NULL;
 }
 
-/* What a line begins with: whom its figures are for. */
+/* The begin of a line: version, device, driver and CPUs that its figures are for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_costs_stamp(char *stamp, size_t bytes, int device) {
     char name[256];
     int driver = 0;
@@ -260,7 +260,7 @@ SPIPE_API cudaError_t spipe_costs_write(const spipe_costs_t *costs, int device, 
     return cudaErrorInvalidValue;
 }
 
-/* The figures after the stamp and the name; 0 = that is not what stands there. */
+/* Reads the figures after the stamp and the name; 0 = there are no such figures. */
 SPIPE_PRIV_RARE int spipe_priv_costs_parse(spipe_costs_t *costs, const char *text) {
     const char *end = strchr(text, ';');
     size_t i;

@@ -8,7 +8,7 @@ SPIPE_API spipe_desc_t spipe_desc_default(void) {
     return d;
 }
 
-/* Of one that was not, nothing is read or written: it may be garbage. */
+/* Whether spipe_desc_default made d. If not, its members may be garbage, so none is used. */
 SPIPE_PRIV_RARE int spipe_priv_begun(const spipe_desc_t *d) {
     return d && d->stamp == SPIPE_PRIV_STAMP;
 }

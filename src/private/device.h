@@ -48,7 +48,7 @@ SPIPE_API void spipe_priv_stay_on_node(int node) {
 #endif
 }
 
-/* What a run needs to know; the rest takes longer to find. */
+/* Only the facts that a run needs; the others take longer to ask for. */
 SPIPE_API cudaError_t spipe_priv_device_facts(spipe_device_t *facts, int device) {
     struct cudaDeviceProp properties;
     memset(facts, 0, sizeof *facts);

@@ -1,19 +1,19 @@
 /* ---- 14 resources: threads that end --------------------------------------------------------
-   A thread may end in the middle of a loop that takes chunks, and its run keeps memory then. A key
-   whose destructor the system calls at a thread's end tells, so that nobody waits for that. */
+   A thread may end in the middle of a loop that takes chunks; its run then keeps its memory. A key,
+   whose destructor the system calls when a thread ends, shows that, so no run waits for it. */
 
-/* With MinGW ends are not seen: its pthread_key_delete takes the lock of keys and then that of
-   threads, a thread that ends takes them the other way round, so both may wait for ever. */
+/* With MinGW ends are not seen: its pthread_key_delete takes the lock of keys, then that of
+   threads; a thread that ends takes them in the opposite order, so both may wait for ever. */
 #if !defined(SPIPE_NO_THREADS) && !defined(_WIN32)
 #define SPIPE_PRIV_SEES_ENDS
 #endif
 
 #if defined(SPIPE_PRIV_SEES_ENDS)
-/* The calling thread ends and has runs that have memory. */
+/* Called when a thread ends that has runs with memory. */
 SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
     spipe_resources_t *r = (spipe_resources_t *)arg;
     spipe_priv_pipeline_t *h;
-    if (!spipe_priv_lends(r)) return; /* in a process that was forked */
+    if (!spipe_priv_lends(r)) return; /* a forked process */
     spipe_priv_lock(r->lending.sync);
     for (h = r->holders; h; h = h->lent.next_holder)
         h->lent.ended |= h->lent.thread == spipe_priv_this_thread();
@@ -22,7 +22,7 @@ SPIPE_PRIV_RARE void spipe_priv_thread_ends(void *arg) {
 }
 #endif
 
-/* Where there is no key left, ends are not seen. */
+/* If there is no key left, ends of threads are not seen. */
 SPIPE_PRIV_RARE void spipe_priv_watch_ends(spipe_resources_t *r) {
 #if defined(SPIPE_PRIV_SEES_ENDS)
     r->has_key = pthread_key_create(&r->key, spipe_priv_thread_ends) == 0;
@@ -38,7 +38,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_watch(spipe_resources_t *r) {
     r->has_key = 0;
 }
 
-/* Whether the calling thread's end is of interest: while it has runs that have memory. */
+/* Sets the key while the calling thread has runs with memory, else clears it. */
 SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
 #if defined(SPIPE_PRIV_SEES_ENDS)
     const spipe_priv_pipeline_t *h;
@@ -53,13 +53,13 @@ SPIPE_PRIV_RARE void spipe_priv_note_end(spipe_resources_t *r) {
 #endif
 }
 
-/* Another thread goes on with a run. */
+/* Notes that the calling thread continues a run of another thread. */
 SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lock(r->lending.sync);
     p->lent.thread = spipe_priv_this_thread();
     p->lent.ended = 0;
     spipe_priv_unlock(r->lending.sync);
-    p->lent.holds_off = 0; /* that was of the other one */
+    p->lent.holds_off = 0; /* the other thread's hold-off */
     spipe_priv_note_end(r);
 }

@@ -1,5 +1,6 @@
 /* ---- 13 execute: in a stream's order -------------------------------------------------------
-   A run that is enqueued, or captured into a graph: nobody waits, so nothing is counted. */
+   A run that is enqueued, or captured into a graph: the host does not wait, so it counts nothing.
+   */
 
 /* Puts a run into streams that start after stream and end before what follows on it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue_run(spipe_priv_pipeline_t *p, cudaStream_t stream) {
@@ -52,7 +53,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
-    const spipe_failure_t failure = p->failure; /* of the last run, not of the capture */
+    const spipe_failure_t failure = p->failure; /* the last run's, not the capture's */
     const size_t completed = p->run.at.completed;
     cudaGraph_t graph = NULL;
     cudaError_t e = spipe_priv_drop_graph(t);
@@ -79,8 +80,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_call(spipe_report_t *report, cudaE
     return spipe_priv_refuse(&report->failure, e, "%s", why);
 }
 
-/* Every call on a pipeline begins so, or with claim, and ends with let_go: one at a time, whatever
-   the thread. */
+/* Every call on a pipeline begins with this or with claim, and ends with let_go, so that there is
+   only one call at a time, on whatever thread. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim_any(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     int in_use;
     if (!p) {
@@ -108,7 +109,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_go(spipe_priv_pipeline_t *p) {
     spipe_priv_mutex_unlock(&p->sync->lock);
 }
 
-/* The same of calls that cannot be made while the caller takes chunks. */
+/* The same, for calls that are refused while the caller takes chunks. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_claim(spipe_priv_pipeline_t *p, spipe_report_t *report) {
     SPIPE_TRY(spipe_priv_claim_any(p, report));
     if (!p->pull.active) return cudaSuccess;
@@ -154,15 +155,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enter_run(spipe_priv_pipeline_t *p, int *
     return spipe_priv_refuse_call(report, e, p->failure.message);
 }
 
-/* Runs at once where host threads have work to do, and where CUDA copies pageable memory, which it
-   may read when it is called: the order of the stream is kept by waiting for it. */
+/* Runs at once, after waiting for the stream, if host threads have work to do, or if CUDA copies
+   pageable memory, which it may read during the call. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_now(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     if (p->run.mode == SPIPE_PRIV_CAPTURED) {
         return spipe_priv_refuse(&p->failure, cudaErrorStreamCaptureUnsupported,
                                  "a captured run takes pinned arrays only; no sources, sinks or "
                                  "host stages, and no zero-copy that is checked");
     }
-    if (p->run.ran_now && p->run.failed) return p->failure.error; /* until somebody has asked */
+    if (p->run.ran_now && p->run.failed) return p->failure.error; /* until wait has reported it */
     if (p->run.running_enqueued) SPIPE_TRY(cudaEventSynchronize(p->streams.end));
     SPIPE_TRY(cudaStreamSynchronize(stream));
     p->run.mode = SPIPE_PRIV_WAITED_FOR;

@@ -6,7 +6,7 @@
 SPIPE_PRIV_RARE unsigned spipe_priv_next_char(const char **at) {
     const unsigned char *s = (const unsigned char *)*at;
     unsigned c = *s++;
-    const int more = (c >= 0xC2) + (c >= 0xE0) + (c >= 0xF0); /* bytes that follow */
+    const int more = (c >= 0xC2) + (c >= 0xE0) + (c >= 0xF0); /* bytes that follow the first */
     int left = more;
     if (more > 0) c &= 0x7Fu >> more;
     for (; left > 0 && (*s & 0xC0) == 0x80; --left) c = c << 6 | (*s++ & 0x3Fu);
@@ -17,8 +17,8 @@ SPIPE_PRIV_RARE unsigned spipe_priv_next_char(const char **at) {
     return c;
 }
 
-/* Puts a question mark for what must not reach a terminal: a name that the user gave may move the
-   cursor, and one that was cut to length may end within a character. */
+/* Replaces by question marks what must not reach a terminal: a name that the user gave may move the
+   cursor, and a name that was cut to length may end within a character. */
 SPIPE_PRIV_RARE void spipe_priv_make_printable(char *text) {
     const char *from = text;
     while (*from) {
@@ -45,8 +45,8 @@ SPIPE_PRIV_RARE void spipe_priv_check_run(const spipe_desc_t *d, spipe_report_t 
     spipe_priv_check(spipe_run(d, report), "spipe_run", report->failure.message, file, line);
 }
 
-/* Whether an object of the user's may be freed: made where it is, and not freed. What is zeroed, or
-   never was made, has nothing to free; a copy must leave it to the original. */
+/* Whether an object of the user's may be freed: it was made at this address, and not freed yet. A
+   zeroed object has nothing to free; a copy must not free what the original has. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_may_free(const void *object, const void *self) {
     return self && self != object ? cudaErrorInvalidValue : cudaSuccess;
 }

@@ -16,7 +16,7 @@ SPIPE_API cudaError_t spipe_event_pool_create(spipe_event_pool_t *pool) {
     return cudaSuccess;
 }
 
-/* Makes one more; with room for every event there is, release cannot fail for want of memory. */
+/* Makes one more event, and room for all events, so that release needs no memory. */
 SPIPE_API cudaError_t spipe_priv_event_pool_grow(spipe_event_pool_t *pool, cudaEvent_t *event) {
     const size_t room = (pool->num_total + 1) * sizeof *pool->free_events;
     cudaEvent_t *grown = (cudaEvent_t *)realloc((void *)pool->free_events, room);

@@ -41,7 +41,7 @@ SPIPE_PRIV_RARE void spipe_priv_note_exception(spipe_priv_note_t *note) {
         throw;
     } catch (const std::exception &x) {
         snprintf(note->text, sizeof note->text, "an exception: %s", x.what());
-    } catch (...) { /* which says nothing of itself */
+    } catch (...) { /* an exception without a text */
     }
 }
 
@@ -59,13 +59,13 @@ SPIPE_PRIV_RARE void spipe_priv_caught(spipe_priv_sync_t *sync, void **thrown,
     delete e;
 }
 
-/* Frees what was kept, if anything was. */
+/* Frees the kept exception, if there is one. */
 SPIPE_PRIV_RARE void spipe_priv_drop_thrown(void **thrown) {
     delete (std::exception_ptr *)*thrown;
     *thrown = NULL;
 }
 
-/* Throws what was kept, if anything was. The last that a function does. */
+/* Throws the kept exception, if there is one; call it last. */
 SPIPE_PRIV_RARE void spipe_priv_rethrow(void **thrown) {
     std::exception_ptr *e = (std::exception_ptr *)*thrown;
     std::exception_ptr copy;

@@ -19,7 +19,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
                : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
-/* NULL: the report knows how many chunks there were, and says what overlapped. */
+/* NULL: the report, which knows the number of chunks, says what overlapped. */
 SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
                                                     const spipe_priv_way_t *y) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
@@ -89,7 +89,7 @@ SPIPE_PRIV_RARE spipe_plan_t spipe_priv_explain(const spipe_desc_t *d, const spi
     return plan;
 }
 
-/* Kernels' time while nobody has measured it. */
+/* The kernels' time, assumed until a run has shown it. */
 SPIPE_PRIV_RARE double spipe_priv_assumed_kernel(const spipe_costs_t *c,
                                                  const spipe_priv_work_t *w) {
     return SPIPE_PRIV_ASSUMED_KERNEL * spipe_priv_real(w->count) * spipe_priv_busier(w) /

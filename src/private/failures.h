@@ -20,11 +20,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
     return n < all ? n : all;
 }
 
-/* Records a failure; every thread looks at run.failed and winds down. The first one is reported,
-   and a later one may still be at an earlier batch. note: of a function of the user's, or NULL. The
-   batches before one that such a function failed at are brought to their end, and of several that
-   fail, on several threads at once, the one at the earliest batch is reported, with what it threw.
-   Called with the lock held. */
+/* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
+   later one at an earlier batch only moves failed_batch. note: a user's function's, or NULL. If
+   such a function failed, the batches before its batch are completed; if several failed, on several
+   threads, the one at the earliest batch is reported, with its exception. Called with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
                                        cudaError_t e, int stage, size_t batch, const char *format,
                                        va_list args) {
@@ -58,7 +58,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_
     return e;
 }
 
-/* A function of the user's failed; what is not reported of the exception in the note is freed. */
+/* Records the failure of a user's function; frees the exception in the note if not reported. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
                                                  cudaError_t e, int stage, size_t batch,
                                                  const char *format, ...) {
@@ -87,8 +87,8 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
-/* An error of the GPU is of a batch that is not whole. Where the host still waits for one, none is
-   issued 2 x depth batches after it. */
+/* Records an error of the GPU, which belongs to a batch that is not whole. The last one that it may
+   belong to: no batch is issued 2 x depth after one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
@@ -111,8 +111,9 @@ SPIPE_PRIV_RARE int spipe_priv_stays(const spipe_priv_pipeline_t *p, cudaError_t
     return 1;
 }
 
-/* Passes on the outcome of a step; what = NULL names the stage itself. In a checked run nothing
-   else is under way, so an error of the GPU is this step's, too. */
+/* Returns the result of a step, and records it if it is an error; what = NULL names the stage
+   itself. In a checked run nothing else is under way, so an error of the GPU belongs to this step.
+   */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cudaError_t e,
                                                   int stage, size_t batch, const char *what) {
     size_t chunk;

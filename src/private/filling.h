@@ -57,7 +57,7 @@ SPIPE_PRIV_RARE void spipe_priv_inside(const spipe_buffer_desc_t *b, const spipe
     *n = at->first + at->count + b->halo_after - right - *low;
 }
 
-/* A ring that the cache holds is filled, and read by the GPU, there: in half the time. */
+/* Fills a slot from an array; if the cache holds the ring, in the cache, in half the time. */
 SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigned char *data,
                                            const spipe_priv_at_t *at, size_t total, int cached) {
     const unsigned char *host = (const unsigned char *)b->host;
@@ -73,7 +73,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_array(const spipe_buffer_desc_t *b, unsigne
     spipe_priv_fill_edges(b, data, at->first, at->count, total);
 }
 
-/* What to say of a source or sink that failed. */
+/* Why a source or sink failed, in words for the failure. */
 SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
                                               const spipe_priv_note_t *note, cudaError_t *e) {
     const char *why = b->why && note->error == cudaSuccess ? b->why(b->user) : NULL;
@@ -140,7 +140,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
     memset(&note, 0, sizeof note);
     if (!endless && want > p->run.total - *got) want = p->run.total - *got;
     while (want > 0 && !p->run.sources[i].ended) {
-        size_t n = SIZE_MAX; /* not set yet */
+        size_t n = SIZE_MAX; /* to see whether the source sets it */
         cudaError_t e;
         SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
@@ -178,7 +178,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         i, *got, p->request.desc.count);
 }
 
-/* A source's window: what it shares with the window before it is taken from there. */
+/* Fills a source's window; elements that the window before has, too, are copied from there. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int i, size_t batch) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     const size_t size = p->run.batch_elems, depth = p->plan.depth;
@@ -198,8 +198,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_source(spipe_priv_pipeline_t *p, int
     return spipe_priv_read(p, i, base + shared, size, batch);
 }
 
-/* Where a source ended, all must have given as much; less only where the others' wider halo is
-   read ahead. */
+/* When a source has ended, all must have given as many elements; a source may have given fewer only
+   if the others read ahead for a wider halo. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p, size_t batch,
                                                        size_t total) {
     spipe_priv_note_t note;
@@ -219,7 +219,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
 }
 
 /* Reads all sources for a batch, from buffer i on, finds the end, and writes their edges; in turn.
-   Where a source that reads ahead told the end, the others are asked whether theirs is there, too.
+   If a source that reads ahead has found the end, the others are asked whether they end there, too.
  */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
                                                     const spipe_priv_at_t *at) {
@@ -256,7 +256,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
     spipe_priv_unlock(p->sync);
 }
 
-/* Whether nothing need be read for a batch any more. */
+/* Whether nothing more has to be read for a batch. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
     return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
 }
@@ -277,7 +277,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     if (batch >= depth && !fills &&
         cudaEventSynchronize(p->memory.slots[batch % depth].out_done) != cudaSuccess) {
-        (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
+        (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
     p->run.at.num_positions = batch + 1;
@@ -295,7 +295,7 @@ SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline
     return SPIPE_PRIV_READ_FAILED;
 }
 
-/* What happens in turn: sources are read; several GPUs ask where the batch lies. */
+/* Work in the batches' order: reads sources; on several GPUs asks where the batch lies. */
 SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t batch) {
     const int shared = p->run.positions != NULL;
     const int source = spipe_priv_first_of(&p->request.desc, SPIPE_SOURCE);

@@ -14,7 +14,7 @@ typedef enum spipe_priv_reading {
 
 /* Behind desc.hooks; any member may be NULL. */
 typedef struct spipe_priv_hooks {
-    /* Takes the place of spipe_run (several GPUs). */
+    /* Several GPUs: called in place of spipe_run's own code. */
     cudaError_t (*run)(const spipe_desc_t *d, spipe_report_t *report);
     /* Several GPUs: position in the whole of the next batch that this GPU does. */
     size_t (*next_batch)(struct spipe_priv_pipeline *p);
@@ -47,14 +47,14 @@ SPIPE_API int spipe_priv_watches(const struct spipe_timeline *timeline) {
     return w->stamp == SPIPE_PRIV_STAMP;
 }
 
-/* What resources begin with. */
+/* The first members of resources. */
 typedef struct spipe_priv_shared {
     const struct spipe_priv_provider *provider;
     size_t stamp; /* SPIPE_PRIV_STAMP */
-    long process; /* what CUDA made cannot be used in a process that was forked */
+    long process; /* a forked process cannot use what CUDA made */
 } spipe_priv_shared_t;
 
-/* A number of this process. */
+/* A number that differs between processes. */
 SPIPE_API long spipe_priv_process(void) {
 #if defined(_WIN32)
     return 0;

@@ -60,7 +60,7 @@ SPIPE_API cudaError_t spipe_worker_call(spipe_worker_t *worker, cudaStream_t str
     if (!job) return cudaErrorMemoryAllocation;
     job->fn = fn;
     job->user = user;
-    /* blocking sync: the worker sleeps instead of burning a core while it waits */
+    /* blocking sync: the worker sleeps while it waits, and keeps no core busy */
     e = cudaEventCreateWithFlags(&job->reached, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess) e = cudaEventRecord(job->reached, stream);
     if (e != cudaSuccess) {

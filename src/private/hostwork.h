@@ -40,8 +40,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
         at->count, at->first, why);
 }
 
-/* All outputs of a batch but those that sinks get in turn (in_turn = 0), or these (1). Returns
-   whether they are whole. */
+/* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
+   (1). Returns whether they are whole. */
 SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                           int in_turn) {
     int i;
@@ -57,7 +57,7 @@ SPIPE_PRIV_RARE int spipe_priv_drain_some(spipe_priv_pipeline_t *p, const spipe_
     return 1;
 }
 
-/* Nothing is drained after a failure at this batch or before it. */
+/* Drains a batch, unless the run has failed at it or before it. */
 SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t depth = p->plan.depth;
     spipe_priv_at_t at;
@@ -120,13 +120,13 @@ SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_
     spipe_priv_left_host(p, t->stage, t->batch);
 }
 
-/* Fresh memory is touched by the page of 2 MiB, so that several threads can; pages grow with the
-   ring so that their tasks fit into a queue. */
+/* Bytes of a task that touches new memory: 2 MiB, so that several threads share the work; more for
+   a large ring, so that all tasks fit into a queue. */
 SPIPE_API size_t spipe_priv_touch_page(size_t bytes) {
     return ((size_t)2 << 20) * (1 + (bytes >> 30));
 }
 
-/* One byte of each page, as large as the system may have made it. */
+/* Writes one byte of each page, of the smallest size that the system may have used. */
 SPIPE_PRIV_RARE void spipe_priv_touch_one(spipe_priv_pipeline_t *p, size_t page_number) {
     const size_t bytes = p->memory.pinned_bytes, page = spipe_priv_touch_page(bytes);
     const size_t end = bytes - page_number * page < page ? bytes : (page_number + 1) * page;

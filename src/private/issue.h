@@ -1,6 +1,6 @@
 /* ---- 13 execute: issuing -------------------------------------------------------------------
-   The loop that puts a slot's program into the streams for one batch. It asks nothing about modes:
-   the program says what to do. */
+   The loop that puts a slot's program into the streams for one batch. It has no modes: the program
+   says what to do. */
 
 /* Fills an edge on the device with zeros, or with an element: copied in once, then doubled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, unsigned char *dev,
@@ -18,7 +18,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_copy_edge(const spipe_buffer_desc_t *b, u
     return cudaSuccess;
 }
 
-/* Copies a window in from the user's array; what lies beyond the ends is made on the device. */
+/* Copies a window in from the user's array; the edges beyond its ends are made on the device. */
 SPIPE_API cudaError_t spipe_priv_issue_halo(spipe_priv_pipeline_t *p, const spipe_priv_at_t *at,
                                             int i, cudaStream_t stream) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
@@ -71,7 +71,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_together(spipe_priv_pipeline_t *p,
 }
 #endif
 
-/* The copies that follow op, in one call where toolkit and driver have it. */
+/* Issues the copies that follow op, in one call if toolkit and driver have such a call. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_copies(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
@@ -133,7 +133,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         if (e == cudaSuccess) at->count = spipe_priv_count_of(p, at->batch);
         if (e == cudaSuccess) spipe_priv_model_await(p, SPIPE_PRIV_FILL, -1, at->batch);
         return e;
-    case SPIPE_PRIV_OP_DRAINED: /* before a pinned slot is written again, by a copy or a stage */
+    case SPIPE_PRIV_OP_DRAINED: /* a copy or a stage writes the pinned slot next: wait */
         if (at->batch < p->plan.depth) return cudaSuccess;
         e = spipe_priv_await(p, &at->slot->drained, at->batch - p->plan.depth + 1, at->batch);
         if (e != cudaSuccess) return e;
@@ -152,7 +152,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
     }
 }
 
-/* The same, where a timeline may watch. */
+/* The same, with the timeline's watcher around it. */
 SPIPE_PRIV_ATTRIBUTE((cold))
 
 SPIPE_API cudaError_t spipe_priv_issue_watched(spipe_priv_pipeline_t *p, const spipe_priv_op_t *op,
@@ -175,8 +175,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
     return cudaSuccess;
 }
 
-/* After a failure: where a function of the user's failed, nothing is issued from that batch on, and
-   those before it are brought to their end. */
+/* After a failure of a user's function: nothing is issued from that batch on, and the batches
+   before it are completed. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
     const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
@@ -198,8 +198,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_failed(spipe_priv_pipeline_t *p,
     return spipe_priv_end_early(p, e);
 }
 
-/* A batch of no elements: the sources ended before it. Where the end is not given they are asked
-   once more at that batch, as only then a longer one shows, so that is waited for. */
+/* A batch of no elements: the sources ended before it. If count is not set, the sources are asked
+   once more at that batch, because only that shows a source that is longer; this waits for it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_t batch) {
     const size_t *filled = &p->memory.slots[batch % p->plan.depth].filled;
     if (p->run.endless && !p->run.positions) {
@@ -210,7 +210,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_
     return cudaSuccess;
 }
 
-/* Operations first .. last-1 of a batch's program. */
+/* Issues operations first .. last-1 of a batch's program. */
 SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue(spipe_priv_pipeline_t *p, size_t first, size_t last,
                                               size_t batch) {
     spipe_priv_at_t at;

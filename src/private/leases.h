@@ -1,7 +1,7 @@
 /* ---- 4 streams: leases and scopes ----------------------------------------------------------
    A pool's stream for one thread, an idle one first. Uses streams. */
-/* An unleased stream, an idle one if there is one; under the lock. A stream whose query fails is
-   lent last: the error is the context's and will surface in the holder's own calls. */
+/* Picks an unleased stream, an idle one if there is one; under the lock. A stream whose query fails
+   is picked last: the error is the context's, and the holder's own calls will return it. */
 SPIPE_API int spipe_priv_pool_pick(spipe_stream_pool_t *pool, size_t *pick) {
     size_t i;
     int found = 0;
@@ -27,7 +27,7 @@ SPIPE_API cudaError_t spipe_priv_pool_lease(spipe_stream_pool_t *pool, cudaStrea
     spipe_priv_lock(pool->sync);
     while (!spipe_priv_pool_pick(pool, &pick)) {
 #if defined(SPIPE_NO_THREADS)
-        may_wait = 0; /* nobody else could release one */
+        may_wait = 0; /* no other thread could release one */
 #endif
         if (!may_wait) {
             e = cudaErrorNotReady;

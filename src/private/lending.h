@@ -12,7 +12,7 @@ typedef struct spipe_priv_lent_thread {
 } spipe_priv_lent_thread_t;
 
 enum {
-    SPIPE_PRIV_MOST_IDLE = 4096 /* of a kind; what more there is, is destroyed */
+    SPIPE_PRIV_MOST_IDLE = 4096 /* idle ones of a kind; more are destroyed */
 };
 
 /* Streams of one priority, or events, that nobody uses. */
@@ -33,8 +33,8 @@ typedef struct spipe_priv_lending {
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
 
-/* From now on a thread that is cancelled ends only when it is let: in the middle of a run, or of
-   waiting, it would keep for ever what others wait for. Returns what to let it. */
+/* Holds off pthread_cancel for the calling thread: if it ended in the middle of a run, or while it
+   waits, it would keep for ever what others wait for. Returns the state to restore. */
 SPIPE_PRIV_RARE int spipe_priv_hold_off_cancel(void) {
     int before = 0;
 #if defined(PTHREAD_CANCEL_DISABLE)
@@ -62,7 +62,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
             continue;
         }
         spipe_priv_unlock(s);
-        (void)t->fn(t->arg); /* nobody writes these before it has returned */
+        (void)t->fn(t->arg); /* no other thread writes these before fn returns */
         spipe_priv_lock(s);
         t->fn = NULL;
         spipe_priv_cond_signal(&t->done);
@@ -71,7 +71,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     return NULL;
 }
 
-/* Starts a thread. Called without the lock, as starting takes long and other runs need the lock. */
+/* Starts a thread. Called without the lock, because starting takes long. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lending_t *l) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -86,7 +86,7 @@ SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lendi
     return NULL;
 }
 
-/* Has a function run on an idle thread, or a new one; NULL: none can be had. */
+/* Runs a function on an idle thread, or on a new one; NULL: there is no thread. */
 SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
                                              void *arg) {
     spipe_priv_lent_thread_t *t, *made = NULL;
@@ -112,7 +112,7 @@ SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn
     return t;
 }
 
-/* Waits until its function has returned. */
+/* Waits until a lent thread's function has returned. */
 SPIPE_PRIV_RARE void spipe_priv_take_thread_back(spipe_priv_lending_t *l, void *thread) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)thread;
     spipe_priv_lock(l->sync);
@@ -139,7 +139,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* Takes one that is idle; NULL: one is to be made, and is counted. */
+/* Takes an idle one; NULL: the caller must make one, which is counted already. */
 SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
     void *item = NULL;
     spipe_priv_lock(l->sync);
@@ -149,7 +149,7 @@ SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_i
     return item;
 }
 
-/* Keeps one for the next run. 0: it has to be destroyed, and is not counted any more. */
+/* Keeps one for the next run. 0: the caller must destroy it; it is no longer counted. */
 SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
                                         void *item) {
     int kept;
@@ -163,7 +163,7 @@ SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle
     return kept;
 }
 
-/* One could not be made, or was destroyed. */
+/* Counts one less: it could not be made, or was destroyed. */
 SPIPE_PRIV_RARE void spipe_priv_one_less(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
     spipe_priv_lock(l->sync);
     --idle->made;

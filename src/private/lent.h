@@ -1,9 +1,9 @@
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
-/* Bytes that a plan may take of a space: an equal part for each run under way, and not more than
-   half of what is free, so that there is some for the next, but a sixteenth of all at the least. A
-   kept pipeline runs later, when other memory is free. */
+/* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
+   what is free, so that some is left for the next run, and at least a sixteenth of all. What is
+   free does not count for a kept pipeline, which runs later. */
 SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t parts) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
     const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
@@ -11,8 +11,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept
     return share > least ? share : least;
 }
 
-/* Runs are planned so that all of them together take the least; one of the highest priority so that
-   it does itself, as if it were alone. Those that wait count: they wait because rings are large. */
+/* Whether a run is planned as if it were alone, as one of the highest priority is; others are
+   planned for the shortest time of all runs together. Runs that wait count, because they wait for
+   memory that large rings take. */
 SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
@@ -52,7 +53,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_arenas(spipe_priv_pipeline_t *p, siz
                                                    size_t pinned) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_memory_t *m = &p->memory;
-    const int own = p->plan.pageable_slots; /* nothing can be pinned */
+    const int own = p->plan.pageable_slots; /* 1 = nothing can be pinned, so slots are pageable */
     const spipe_priv_hooks_t *hooks = p->request.desc.hooks;
     cudaError_t e = cudaSuccess;
     if (device == 0 && pinned == 0) return e;
@@ -95,7 +96,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
     return e;
 }
 
-/* One run more, or less, is under way. Called with the lock held. */
+/* Counts one run more, or less, under way. Called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_count_one(&r->num_runs, one_more);
@@ -103,14 +104,14 @@ SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more
     spipe_priv_count_one(&r->num_active[spipe_priv_rank(p->request.desc.priority)], one_more);
 }
 
-/* Whether a run is one of those that share the threads. */
+/* Notes whether a run is one of those that share the threads. */
 SPIPE_PRIV_RARE void spipe_priv_note_sharing(spipe_priv_pipeline_t *p, int shares) {
     if (p->workers.shares == shares) return;
     p->workers.shares = shares;
     spipe_priv_count_one(&spipe_priv_resources_of(&p->request.desc)->num_sharing, shares);
 }
 
-/* Its thread may be cancelled again; not from another thread. */
+/* Lets the run's thread be cancelled again; only that thread itself can do so. */
 SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
     const int ends = p->lent.holds_off && p->lent.thread == spipe_priv_this_thread();
     p->lent.holds_off = 0;
@@ -148,7 +149,7 @@ SPIPE_PRIV_RARE void spipe_priv_lent_leave(spipe_priv_pipeline_t *p) {
     spipe_priv_end_hold(p);
 }
 
-/* Nobody waits for the memory of a pipeline that keeps it. */
+/* From now on the pipeline keeps its memory, and no run waits for it. */
 SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     p->lent.stays = 1;
@@ -159,8 +160,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_priv_end_hold(p);
 }
 
-/* Where a graph of enqueued runs names its memory, or arrays are pinned in place, a pipeline keeps
-   the plan it has. */
+/* Whether to plan anew for the number of runs. Not if a graph of enqueued runs has addresses of the
+   memory, or arrays are pinned in place. */
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
@@ -231,8 +232,8 @@ SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
     spipe_priv_take_thread_back(&r->lending, thread);
 }
 
-/* The runs that want threads, on all devices, have equal shares of them, but each has one of each
-   kind. */
+/* The runs that want threads, on all devices, get equal shares of them, but each run at least one
+   thread of each kind. */
 SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t wanted[]) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     size_t all = 0, runs, share;
@@ -242,15 +243,15 @@ SPIPE_PRIV_RARE void spipe_priv_lent_share(spipe_priv_pipeline_t *p, size_t want
     runs = spipe_priv_all_sharing(r);
     share = runs > 1 ? r->limit_threads / runs : r->limit_threads;
     p->workers.beside = runs;
-    p->workers.started = 1; /* so between() is called even where a run has no threads */
+    p->workers.started = 1; /* so that between() is called even if a run has no threads */
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && share < all; ++i) {
         if (wanted[i] > 0) wanted[i] = wanted[i] * share > all ? wanted[i] * share / all : 1;
     }
 }
 
-/* Lets other runs have their turn: while there are some, a batch is issued when the copy in before
-   it has ended, as a copy engine goes on with a stream for as long as there is work in it. Batches
+/* Gives other runs their turn: while there are some, a batch is issued only when the copy in before
+   it has ended, because a copy engine goes on with one stream for as long as that has work. Batches
    that host threads fill come one by one anyway. */
 SPIPE_PRIV_RARE void spipe_priv_take_turns(spipe_priv_pipeline_t *p) {
     const size_t issued = p->run.at.issued_out;

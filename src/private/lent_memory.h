@@ -16,7 +16,7 @@ typedef pthread_key_t spipe_priv_key_t;
 typedef struct spipe_priv_waiter {
     int rank;
     uintptr_t thread;
-    const void *run; /* all its waiters are equal in this */
+    const void *run; /* the same in all waiters of a run */
     struct spipe_priv_waiter *next;
 } spipe_priv_waiter_t;
 
@@ -25,22 +25,22 @@ enum {
 };
 
 struct spipe_resources {
-    spipe_priv_shared_t shared;     /* first: it says whose provider to take */
+    spipe_priv_shared_t shared;     /* must be first: pipelines find the provider here */
     struct spipe_resources *others; /* those of other devices, made together: a ring, with one lock
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
     size_t limit_threads;
-    size_t num_runs;                     /* under way, also those that wait for memory; */
-    size_t num_active[SPIPE_PRIV_RANKS]; /* those that do not, by rank of their priority; */
-    size_t num_sharing; /* of these, those that want threads; all are also read without the lock */
+    size_t num_runs;                     /* runs under way, those that wait for memory included */
+    size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
+    size_t num_sharing; /* those that want threads; all three are also read without the lock */
     size_t most_runs, num_pipelines;
     spipe_priv_pipeline_t *holders; /* runs that have memory, and give it back when they end */
     spipe_priv_space_t device, pinned;
-    unsigned char *pinned_block;  /* what malloc gave; NULL where CUDA allocated it */
-    spipe_priv_waiter_t *waiters; /* those who came first, and of a higher priority, first */
+    unsigned char *pinned_block;  /* from malloc; NULL if CUDA allocated it */
+    spipe_priv_waiter_t *waiters; /* by priority, then in the order in which they came */
     spipe_priv_lending_t lending;
-    spipe_priv_key_t key; /* of threads that have memory; where has_key */
+    spipe_priv_key_t key; /* set in threads that have memory; valid if has_key */
     int has_key;
 };
 
@@ -110,7 +110,7 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* It is not one of those any more who have memory and will give it back. Called with the lock held.
+/* Removes a pipeline from the list of those that will give memory back. Called with the lock held.
  */
 SPIPE_PRIV_RARE void spipe_priv_no_holder(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
@@ -129,9 +129,9 @@ SPIPE_PRIV_RARE void spipe_priv_give_both(spipe_priv_pipeline_t *p) {
     spipe_priv_no_holder(p);
 }
 
-/* Takes the memory of all parts, or none: who has a part and waits for another makes others wait
-   for him. Returns the first part for which there is none, num where all have it. Called with the
-   lock held. */
+/* Takes the memory of all parts, or of none: a run that has one part and waits for another would
+   make others wait for it. Returns the first part for which there is no memory, num if all have it.
+   Called with the lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_take_all(spipe_priv_pipeline_t *const *parts, size_t num) {
     size_t k, taken = 0;
     while (taken < num && spipe_priv_take_both(parts[taken])) ++taken;
@@ -152,8 +152,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_too_large(spipe_priv_pipeline_t *p) {
                              r->device.used, r->pinned.used);
 }
 
-/* Who waits for all parts of the run on several devices of which this thread runs one; 0: it does
-   not. Called with the lock held. */
+/* If a thread runs a part of a run on several devices: the thread that waits for all its parts;
+   else 0. Called with the lock held. */
 SPIPE_PRIV_RARE uintptr_t spipe_priv_starter_of(const spipe_resources_t *r, uintptr_t thread) {
     const spipe_resources_t *s = r;
     const spipe_priv_pipeline_t *h;
@@ -178,7 +178,7 @@ SPIPE_PRIV_RARE int spipe_priv_needs(const spipe_resources_t *r, const spipe_pri
     return 1;
 }
 
-/* Whether somebody waits without whom a run cannot end. Called with the lock held. */
+/* Whether a run cannot end because of a thread that waits. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_stuck(const spipe_resources_t *r,
                                         const spipe_priv_pipeline_t *h) {
     const spipe_resources_t *s = r;
@@ -206,16 +206,16 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     return 0;
 }
 
-/* Whether waiting can come to an end: somebody whose thread has not ended will give memory back.
-   For a run in a stage that must be one who needs nobody that waits, or both would wait for each
-   other. Called with the lock held. */
+/* Whether waiting can end: a run whose thread has not ended will give memory back. For a run in a
+   stage, that run must not need a thread that waits, or both would wait for each other. Called with
+   the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_worth_waiting(const spipe_resources_t *r, int inside) {
     const spipe_priv_pipeline_t *h = r->holders;
     while (h && (h->lent.ended || (inside && spipe_priv_is_stuck(r, h)))) h = h->lent.next_holder;
     return h != NULL;
 }
 
-/* Why a run does not wait any longer. */
+/* Writes why a run does not wait any longer into its failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int first) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     const spipe_priv_pipeline_t *h = r->holders;
@@ -245,7 +245,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_cannot_wait(spipe_priv_pipeline_t *p, int
     return spipe_priv_too_large(p);
 }
 
-/* A run waits, or ends to: at each device that it has a part on. Called with the lock held. */
+/* Counts a run as waiting, or no longer, on each device that it has a part on. Called with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *parts, size_t num,
                                               int ends) {
     const int rank = spipe_priv_rank(parts[0]->request.desc.priority);
@@ -256,7 +257,7 @@ SPIPE_PRIV_RARE void spipe_priv_count_waiting(spipe_priv_pipeline_t *const *part
     }
 }
 
-/* The first part that others are before; num: none. Called with the lock held. */
+/* The first part that is not first in its queue; num: none. Called with the lock held. */
 SPIPE_PRIV_RARE size_t spipe_priv_behind(spipe_priv_pipeline_t *const *parts, size_t num,
                                          const void *run) {
     size_t k = 0;
@@ -300,8 +301,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_turn(spipe_priv_pipeline_t *const *p
     return e;
 }
 
-/* The same, and notes who has the memory. Whose failure says why not: that of the part for which
-   there is none. Called with the lock held. */
+/* The same, and notes which thread has the memory. If a part gets no memory, its failure says why.
+   Called with the lock held. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *const *parts,
                                                        size_t num) {
     const uintptr_t starter = parts[0]->lent.starter;

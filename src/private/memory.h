@@ -26,7 +26,7 @@ SPIPE_PRIV_RARE int spipe_priv_has_host_stage(const spipe_desc_t *d) {
     return 0;
 }
 
-/* The slots' structs in one block; the smallest run needs none but its own. */
+/* The slots' structs in one block; a run with one slot uses memory.single instead. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slots(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const size_t num = spipe_priv_num_slots(p), stages = (size_t)p->request.desc.num_stages;
@@ -58,7 +58,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_resident(spipe_priv_pipeline_t *p, size_t
     }
 }
 
-/* What host stages see of a buffer, each its own: two may run side by side. */
+/* A mirror of a buffer for each host stage, because two may run side by side. */
 SPIPE_PRIV_RARE void spipe_priv_layout_mirrors(spipe_priv_pipeline_t *p, spipe_priv_slot_t *slot,
                                                int i, size_t elements, size_t *pinned) {
     int s;
@@ -118,7 +118,7 @@ SPIPE_PRIV_RARE void spipe_priv_layout_slot(spipe_priv_pipeline_t *p, spipe_priv
     }
 }
 
-/* Lays everything out; called once to count and once to hand out. */
+/* Lays everything out; called first to count bytes, then to assign addresses. */
 SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device, size_t *pinned) {
     size_t k;
     *device = *pinned = 0;
@@ -128,8 +128,8 @@ SPIPE_PRIV_RARE void spipe_priv_layout(spipe_priv_pipeline_t *p, size_t *device,
     }
 }
 
-/* Where a tool watches memory, each buffer of each slot is an allocation of its own, so that it
-   sees what lies outside. */
+/* If a tool checks memory, each buffer of each slot is an allocation of its own, so that the tool
+   sees accesses outside a buffer. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     spipe_priv_memory_t *m = &p->memory;
     const int num = p->request.desc.num_buffers;
@@ -138,7 +138,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_place_apart(spipe_priv_pipeline_t *p) {
     int i;
     m->apart = (void **)calloc((p->plan.depth + 1) * SPIPE_MAX_BUFFERS, sizeof *m->apart);
     if (!m->apart) return cudaErrorMemoryAllocation;
-    for (k = 0; k <= p->plan.depth; ++k) { /* the last one has what is resident */
+    for (k = 0; k <= p->plan.depth; ++k) { /* the last is for resident buffers */
         for (i = 0; i < num; ++i) {
             const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
             const int resident = b->kind == SPIPE_RESIDENT;
@@ -184,8 +184,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
 /* Touches the pinned arena: one thread takes ten times as long as the workers. In waiting.h. */
 SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p);
 
-/* So many bytes, at the beginning of a page, a huge one where there is room for one; *base: what to
-   free. NULL: there is no memory. */
+/* Allocates so many bytes, aligned to a page, and to a huge page if there is room for one; *base:
+   what to free. NULL: there is no memory. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char **base) {
     const size_t huge = (size_t)SPIPE_PRIV_HUGE_PAGE;
     const size_t page = bytes < huge ? 4096 : huge;
@@ -193,15 +193,15 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_new_pages(size_t bytes, unsigned char 
     *base = bytes > 0 ? (unsigned char *)malloc(bytes + page) : NULL;
     if (!*base) return NULL;
     at = *base + (page - ((uintptr_t)*base & (page - 1)));
-#if defined(MADV_HUGEPAGE) && !defined(HOSTCUDA_TASKS) /* modelled pinning has no use for them */
+#if defined(MADV_HUGEPAGE) && !defined(HOSTCUDA_TASKS) /* modelled pinning needs no huge pages */
     if (page == huge) (void)madvise(at, bytes, MADV_HUGEPAGE);
 #endif
     return at;
 }
 
 /* Pinned memory for the slots. Memory that was touched before is pinned in place about ten times
-   faster than CUDA allocates pinned memory; where the system refuses, CUDA allocates it. Once it
-   has refused less and less, slots are pageable: CUDA's copies are in the streams' order all the
+   faster than CUDA allocates pinned memory; if the system refuses, CUDA allocates it. If smaller
+   rings were refused, too, slots are pageable: CUDA's copies keep the streams' order all the
    same. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pin_ring(spipe_priv_pipeline_t *p, size_t bytes) {
     spipe_priv_memory_t *m = &p->memory;

@@ -1,12 +1,12 @@
 /* ---- 13 execute: the clock of a model -------------------------------------------------------
-   Says to a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
-   workers have and what they take, so that a run there has one clock. With a runtime that measures
-   time nothing is said: all of it is empty. */
+   Tells a CUDA runtime that models time (hostcuda, which defines HOSTCUDA_TASKS) which tasks the
+   workers have and how long they take, so that a run there has one clock. With any other runtime
+   all of this is empty. */
 #if defined(HOSTCUDA_TASKS)
 #define SPIPE_PRIV_TIMES       " (modelled)" /* behind times in a report */
 #define SPIPE_PRIV_OWN_FIGURES " (of this CPU, not modelled)"
 
-/* Bytes between those that are touched in memory that will be pinned, which is only modelled. */
+/* Distance of the bytes that are touched before pinning, which is only modelled. */
 #define SPIPE_PRIV_TOUCH_STEP ((size_t)2 << 20)
 
 /* Bytes that the calling thread has copied into a slot, or out of one. */
@@ -24,7 +24,7 @@ SPIPE_API unsigned spipe_priv_model_threads(const spipe_priv_queue_t *q) {
     return (unsigned)(q->num_threads < q->limit ? q->num_threads : q->limit);
 }
 
-/* A run begins. */
+/* Called when a run begins. */
 SPIPE_API void spipe_priv_model_run(spipe_priv_pipeline_t *p) {
     const spipe_priv_queue_t *q = p->workers.queues;
     const unsigned copying = spipe_priv_model_threads(&q[SPIPE_PRIV_FILL]) +
@@ -53,7 +53,7 @@ SPIPE_API int spipe_priv_model_in_turn(const spipe_priv_pipeline_t *p, int what,
     return 0;
 }
 
-/* A task is posted: what it waits for, and whether the caller does it. */
+/* Called when a task is posted: says what it waits for, and whether the caller does it. */
 SPIPE_API void spipe_priv_model_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const size_t depth = p->plan.depth;
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % depth];
@@ -90,13 +90,13 @@ SPIPE_API void spipe_priv_model_begin(const spipe_priv_pipeline_t *p, const spip
 
 SPIPE_API void spipe_priv_model_end(void) { hostcuda_task_end(); }
 
-/* The calling thread has seen that a task is done: by its clock it has waited for that. */
+/* Advances the calling thread's clock to the end of a task that it has seen done. */
 SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, int stage,
                                       size_t batch) {
     hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
 }
 
-/* Whether a slot has not been filled by now; and whether that can only be told once it has been. */
+/* Whether a slot has not been filled by now; and whether that is known only after it was filled. */
 SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
 }
@@ -105,21 +105,22 @@ SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t bat
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
 }
 
-/* A thread was started; and it is a worker, whose calls to CUDA only serve the tasks. */
+/* The calling thread is a new worker, whose calls to CUDA only serve the tasks. */
 SPIPE_API void spipe_priv_model_started(void) { hostcuda_thread_started(); }
 
 SPIPE_API void spipe_priv_model_worker(void) { (void)hostcuda_unmodelled(1); }
 
-/* A thread that may have been a worker issues work of its own now. */
+/* The calling thread may have been a worker, and now issues work of its own. */
 SPIPE_API void spipe_priv_model_issuer(void) { (void)hostcuda_unmodelled(0); }
 
-/* The calling thread has waited for threads that model time: it is as late as the latest of all. */
+/* The calling thread has joined others: its clock advances to the latest of theirs. */
 SPIPE_API void spipe_priv_model_joined(void) { hostcuda_catch_up(); }
 
-/* A lent thread begins: not before that time of the clock of who lent it. */
+/* A lent thread begins: its modelled clock goes on to that time, which is that of the thread that
+   called spipe_run. */
 SPIPE_API void spipe_priv_model_until(double seconds) { hostcuda_host_until(1e9 * seconds); }
 
-/* Whether an event has been reached, for those who post tasks: how often they ask is chance. */
+/* cudaEventQuery without modelled time, because how often workers ask is chance. */
 SPIPE_API cudaError_t spipe_priv_query(cudaEvent_t event) {
     const int before = hostcuda_unmodelled(1);
     const cudaError_t e = cudaEventQuery(event);

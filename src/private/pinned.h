@@ -33,7 +33,7 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
-    if (e == cudaErrorInvalidValue) { /* so toolkits before 11 called a pageable pointer */
+    if (e == cudaErrorInvalidValue) { /* toolkits before 11 return this for a pageable pointer */
         (void)cudaGetLastError();
         return cudaSuccess;
     }

@@ -8,7 +8,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     if (p->run.failed || p->request.kept) spipe_priv_sync_streams(&p->streams, &e);
     spipe_priv_stop_workers(p);
     spipe_priv_keep_error(&e, spipe_priv_drop_graph(&p->trial));
-    spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* streams end faster after it */
+    spipe_priv_keep_error(&e, spipe_priv_free_arenas(p)); /* then streams end faster */
     spipe_priv_end_streams(p, &e);
     p->lent.stays = 0;
     spipe_priv_check_out(p);
@@ -23,7 +23,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* Plans, and pins arrays in place where that is the plan; if the system refuses, plans anew. */
+/* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     int may_try = spipe_priv_may_try(&p->request), pinned = 1;
     size_t num = spipe_priv_make_plan(p, -1.0);
@@ -43,7 +43,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
                                               int kept, const char **what) {
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
-    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* freeing needs it */
+    SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* for freeing */
     *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
@@ -65,7 +65,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     return spipe_priv_arrange_all(p);
 }
 
-/* The same from the beginning, but that what is known of pinning stays. */
+/* The same from the beginning, except that the known limit of pinning stays. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                                    int kept, const char **what) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
@@ -133,7 +133,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
         return e;
     }
     e = spipe_priv_run_plan(&p);
-    (void)cudaSetDevice(p.request.device); /* a stage may have left another one current */
+    (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     spipe_priv_rethrow(&p.thrown);
@@ -169,7 +169,7 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
         return e;
     }
     p->self = p;
-    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run alone does not carry it */
+    p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
     return e;
 }
@@ -246,7 +246,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_replan(spipe_priv_pipeline_t *p) {
     return e;
 }
 
-/* What would be wrong in a description with this array. */
+/* Checks the description with this array in it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_other_host(spipe_priv_pipeline_t *p, int buffer,
                                                         void *host) {
     spipe_desc_t *d = &p->request.desc;
@@ -278,7 +278,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_host(spipe_priv_pipeline_t *p, int bu
     cudaError_t e;
     (void)spipe_priv_wait_enqueued(p, NULL);
     SPIPE_TRY(spipe_priv_check_host(p, buffer, host));
-    p->request.incomplete = 1; /* what would be issued may name the array before */
+    p->request.incomplete = 1; /* the program may still name the old array */
     SPIPE_TRY(spipe_priv_use_device(p->request.device, &before));
     e = spipe_priv_unregister(&p->request, buffer);
     p->request.desc.buffers[buffer].host = host;
@@ -301,7 +301,7 @@ SPIPE_API cudaError_t spipe_pipeline_set_host(spipe_pipeline_t *pipeline, int bu
     return e;
 }
 
-/* Plans for another count. Where that cannot be had, the pipeline goes back to the count before. */
+/* Plans for another count. If that fails, the pipeline goes back to the old count. */
 SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t count) {
     const size_t before = p->request.desc.count;
     spipe_failure_t why;
@@ -323,8 +323,8 @@ SPIPE_API cudaError_t spipe_priv_change_count(spipe_priv_pipeline_t *p, size_t c
     return e;
 }
 
-/* What is wrong with another count, in words: what would be in a description, and arrays that are
-   pinned in place at their length of now. */
+/* What is wrong with another count, in words: mistakes as in a description, and arrays that are
+   pinned in place with their present length. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_count(spipe_priv_pipeline_t *p, size_t count) {
     spipe_desc_t *d = &p->request.desc;
     spipe_failure_t *f = &p->failure;

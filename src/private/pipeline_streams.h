@@ -4,14 +4,14 @@
 enum {
     SPIPE_PRIV_ON_IN,   /* copies in */
     SPIPE_PRIV_ON_OUT,  /* copies out */
-    SPIPE_PRIV_ON_CHAIN /* + the number of a chain of stages */
+    SPIPE_PRIV_ON_CHAIN /* plus the number of a chain of stages */
 };
 
 SPIPE_PRIV_RARE int spipe_priv_stream_a_slot(const spipe_plan_t *plan) {
     return plan->schedule == SPIPE_DEPTH_FIRST || plan->schedule == SPIPE_BREADTH_FIRST;
 }
 
-/* All that schedules differ in: the stream of one kind of work, for a row of the program. */
+/* The stream of one kind of work, for a row of the program: all in which schedules differ. */
 SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *p, size_t row,
                                                    int on) {
     const int chain = on < SPIPE_PRIV_ON_CHAIN ? 0 : on - SPIPE_PRIV_ON_CHAIN;
@@ -19,14 +19,13 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *
     const cudaStream_t *streams = p->streams.streams;
     if (p->run.one_stream) return streams[0];
     if (spipe_priv_stream_a_slot(&p->plan)) return streams[slot * p->route.num_chains + chain];
-    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends, in order */
+    if (on == SPIPE_PRIV_ON_OUT) return streams[on]; /* zero-copy: the ends of batches */
     if (on == SPIPE_PRIV_ON_IN && !p->route.no_copies) return streams[on];
     return streams[2 + 2 * chain + (int)(row & 1)];
 }
 
-/* A small run may go through the stream that this thread has anyway, which saves 10 us, where all
-   stages are replayable: a stage that keeps the handle for another thread would mean another
-   stream there. */
+/* A small run may use cudaStreamPerThread, which saves 10 us, if all stages are replayable. (A
+   stage that passes this handle to another thread would use that thread's stream.) */
 SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
@@ -45,8 +44,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cuda
     return spipe_stream_create(stream, p->request.desc.priority);
 }
 
-/* The streams that the plan needs and that are not there yet. All have the pipeline's priority:
-   copies do not care. */
+/* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
+   priority, which does not matter for copies. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int total = 2 + 2 * p->route.num_chains;
@@ -67,7 +66,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaE
     return cudaSuccess;
 }
 
-/* Events of slots that have none yet. Slots keep theirs when the plan changes. */
+/* Makes events for slots that have none yet. Slots keep theirs when the plan changes. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
     spipe_priv_streams_t *s = &p->streams;
     int i;

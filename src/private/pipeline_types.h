@@ -3,43 +3,43 @@
 
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
-    spipe_desc_t desc; /* the user's, with his arrays and count of today; choices stay AUTO */
+    spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
     spipe_device_t facts;
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
     int kept;            /* 0 = a one-shot run */
     int may_register;    /* 0 = the system refused to pin an array */
-    int sanitized;       /* 1 = compute-sanitizer watches, which does not see copies in one call */
-    int apart;           /* 1 = a tool watches memory, by allocations */
+    int sanitized;       /* 1 = under compute-sanitizer, which misses copies that are in one call */
+    int apart;           /* 1 = a tool checks memory, by allocations */
     int incomplete;      /* 1 = an array could not be set, so nothing may run */
-    int arrays_known;    /* 1 = they are there, and none overlaps another that is written */
+    int arrays_known;    /* 1 = all arrays are set, and none overlaps a written one */
     int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
     size_t pin_limit;    /* bytes that a ring may have after that; 0 = as many as it wants */
-    size_t cpus;         /* that may be used; 0 = not asked yet */
+    size_t cpus;         /* CPUs that may be used; 0 = not asked yet */
     size_t cache;        /* bytes of the last-level cache; 0 = not known, or not asked */
     size_t device_limit; /* bytes of device memory that slots may take; 0 = what there is */
-    size_t runs;         /* that shared the resources when it was planned, with this one */
+    size_t runs;         /* runs on the resources when it was planned, with this one */
     double (*beside)(const spipe_priv_work_t *w, const spipe_costs_t *c, const spipe_priv_way_t *y,
-                     double alone); /* what a way takes beside them; NULL = it runs alone */
+                     double alone); /* the time of a way beside other runs; NULL = it runs alone */
 } spipe_priv_request_t;
 
-/* Where a pipeline gets what it needs that is lent by resources, which it shares with others. Where
-   there is no provider, CUDA and the system make it for this pipeline alone. */
+/* The functions that lend a pipeline memory, streams, events and threads from resources. Without a
+   provider CUDA and the system make these for the pipeline alone. */
 typedef struct spipe_priv_provider {
-    /* What is known of the device, its costs, and how much a plan may take. */
+    /* Sets the device's facts, its costs, and how much memory a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
     cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
     cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
-    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and events */
+    void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
     cudaError_t (*arenas)(struct spipe_priv_pipeline *p, size_t device, size_t pinned);
     cudaError_t (*free_arenas)(struct spipe_priv_pipeline *p);
     void *(*start_thread)(struct spipe_resources *r, void *(*fn)(void *arg), void *arg);
     void (*join_thread)(struct spipe_resources *r, void *thread);
-    /* Before a run's first operation and after its last one. */
+    /* Called before a run's first operation, and after its last one. */
     cudaError_t (*enter)(struct spipe_priv_pipeline *p);
     void (*leave)(struct spipe_priv_pipeline *p);
-    /* It is not going to leave, before it is destroyed. */
+    /* The pipeline keeps its memory until it is destroyed. */
     void (*stay)(struct spipe_priv_pipeline *p);
     /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
     int (*outdated)(struct spipe_priv_pipeline *p);
@@ -62,10 +62,10 @@ typedef enum spipe_priv_refill {
     SPIPE_PRIV_REFILL_NEVER,      /* nothing is filled */
     SPIPE_PRIV_REFILL_COPIED_IN,  /* when it was copied to the device */
     SPIPE_PRIV_REFILL_CHUNK_DONE, /* when the stages, which read it in place, are done */
-    SPIPE_PRIV_REFILL_DRAINED     /* when it was drained, too */
+    SPIPE_PRIV_REFILL_DRAINED     /* when it has also been drained */
 } spipe_priv_refill_t;
 
-/* What one batch goes through. */
+/* The steps of a batch. */
 typedef enum spipe_priv_step {
     SPIPE_PRIV_STEP_IN,
     SPIPE_PRIV_STEP_OUT,
@@ -113,15 +113,15 @@ typedef struct spipe_priv_route {
 
 /* What a stage says of itself while it runs, for the sentence of the failure. */
 typedef struct spipe_priv_note {
-    cudaError_t error; /* cudaSuccess = nothing was said */
-    int catches;       /* 1 = whoever called the stage catches exceptions */
-    void *scratch;     /* a list of memory that takes the place of a buffer that is not there */
-    void *thrown;      /* a C++ exception that left the call, or NULL */
+    cudaError_t error;      /* cudaSuccess = the stage noted nothing */
+    int catches;            /* 1 = the caller of the stage catches exceptions */
+    void *scratch;          /* a list of memory in place of buffers that do not exist */
+    void *thrown;           /* a C++ exception that left the call, or NULL */
     unsigned never_written; /* inputs that the stage may not write into */
     char text[192];
 } spipe_priv_note_t;
 
-/* One batch's place in memory, and how far it is. */
+/* One batch's memory, and how far the batch has come. */
 typedef struct spipe_priv_slot {
     unsigned char *dev[SPIPE_MAX_BUFFERS];       /* the batch's first element on the device */
     unsigned char *pin_in[SPIPE_MAX_BUFFERS];    /* pinned twin that is filled, or NULL */
@@ -129,7 +129,7 @@ typedef struct spipe_priv_slot {
     unsigned char *(*mirror)[SPIPE_MAX_BUFFERS]; /* what each host stage sees, or NULL */
     cudaEvent_t in_done, out_done;
     cudaEvent_t stage_done[SPIPE_MAX_STAGES];
-    size_t filled, drained, whole; /* batch number + 1, when so */
+    size_t filled, drained, whole; /* 1 + the last batch that was */
     size_t host_done[SPIPE_MAX_STAGES];
     spipe_chunk_t view; /* what a stage on the device sees */
 } spipe_priv_slot_t;
@@ -137,42 +137,42 @@ typedef struct spipe_priv_slot {
 /* memory: device and pinned arenas, and the slots laid out in them. */
 typedef struct spipe_priv_memory {
     unsigned char *device, *pinned;
-    unsigned char *pinned_base;  /* what malloc gave, where the library pinned it */
-    unsigned char *pinned_alias; /* pinned as kernels see it */
+    unsigned char *pinned_base;  /* from malloc, if the library pinned it in place */
+    unsigned char *pinned_alias; /* the address of pinned in kernels */
     size_t device_bytes, pinned_bytes;
     size_t refused; /* bytes that could not be pinned when memory was last asked for */
-    int pageable;   /* 1 = the pinned arena is not pinned, as nothing can be */
-    size_t guard;   /* bytes around each buffer that a checked run watches; 0 = it is not one */
-    void **apart;   /* instead of the device arena, where a tool watches memory */
+    int pageable;   /* 1 = the pinned arena is pageable, since nothing can be pinned */
+    size_t guard;   /* guard bytes around each buffer; 0 = not a checked run */
+    void **apart;   /* instead of the device arena, if a tool checks memory */
     size_t num_apart, apart_bytes;
     int ring_cached;   /* 1 = the last-level cache holds the pinned slots */
     unsigned in_place; /* buffers that kernels find in the user's array itself */
     unsigned char *resident[SPIPE_MAX_BUFFERS];
     spipe_priv_slot_t *slots;
     size_t num_slots;
-    spipe_priv_slot_t single; /* the only slot of a run that needs no other, so no allocation */
+    spipe_priv_slot_t single; /* the slot of a run with one, so that none is allocated */
 } spipe_priv_memory_t;
 
 /* streams: streams and events, all of them to be destroyed but for a borrowed stream 0. */
 typedef struct spipe_priv_streams {
     int num, first_owned, num_events;
-    size_t num_slot_events; /* slots that have theirs */
+    size_t num_slot_events; /* slots that have events */
     cudaEvent_t sync_event; /* lets streams wait for each other at the ends of a run */
-    cudaEvent_t end;        /* of an enqueued run */
+    cudaEvent_t end;        /* end of an enqueued run */
     cudaEvent_t checkpoints[SPIPE_PRIV_CHECKPOINTS];
-    cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* the large arrays last: they are */
-    cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* never cleared */
+    cudaStream_t streams[SPIPE_PRIV_MAX_PIPELINE_STREAMS]; /* large arrays last: they */
+    cudaEvent_t events[SPIPE_PRIV_MAX_EVENTS];             /* are never cleared */
 } spipe_priv_streams_t;
 
 /* One operation of a slot's program: a wait, an action and a record in one stream. */
 typedef struct spipe_priv_op {
     cudaStream_t stream;
     cudaEvent_t wait, done; /* or NULL */
-    size_t since;           /* waits from this batch on */
+    size_t since;           /* it waits from this batch on */
     int what;               /* SPIPE_PRIV_OP_... */
-    int step, stage;        /* for messages: spipe_priv_step_t, and a stage or -1 */
+    int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
     int out, num;           /* 1 = from the device; copies to issue as one */
-    int counts;             /* of a checked run: SPIPE_PRIV_COUNTS_... */
+    int counts;             /* in a checked run: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
@@ -184,11 +184,11 @@ typedef struct spipe_priv_program {
     spipe_priv_op_t *ops;
     size_t capacity;
     size_t num_rows; /* slots, twice if their number is odd: then slots change streams */
-    size_t num_ops;  /* of a row */
+    size_t num_ops;  /* operations in a row */
     size_t step_start[SPIPE_PRIV_MAX_STEPS + 1];
-    int one_stream, watched; /* what it was written for */
-    int copies_together;     /* copies of one direction may go in one call, but for a capture */
-    int turns;               /* runs beside it have their turn between two batches */
+    int one_stream, watched; /* the kind of run it was written for */
+    int copies_together;     /* 1 = copies of one direction may go in one call (not in a capture) */
+    int turns;               /* 1 = it gives other runs a turn between two batches */
     size_t checkpoint_width; /* events of a checkpoint: where each slot has streams of its own, one
                                 for each, as the end of a batch says nothing of other slots */
     size_t checkpoint_mask;  /* batches of a checkpoint - 1, a power of two - 1 */
@@ -207,17 +207,16 @@ enum {
 typedef struct spipe_priv_task {
     int what, stage;
     size_t batch;
-    double began; /* only where a timeline watches */
+    double began; /* with a timeline only */
 } spipe_priv_task_t;
 
-/* A thread that has work now and then. The one that parked last is woken first, by a condition of
-   its own: with one condition for all, whoever signals at times waits for threads signalled
-   before. */
+/* A worker. The worker that parked last is woken first, by a condition of its own: with one
+   condition for all, the thread that signals would at times wait for threads signalled before. */
 typedef struct spipe_priv_worker {
     spipe_priv_cond_t work;
     int woken;
     int asked;                      /* 1 = it has called CUDA */
-    struct spipe_priv_worker *next; /* that is parked, too */
+    struct spipe_priv_worker *next; /* next in a list of parked workers */
 } spipe_priv_worker_t;
 
 /* Tasks of one kind, and the threads that do them. */
@@ -226,15 +225,15 @@ typedef struct spipe_priv_queue {
     spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
     size_t head, num_tasks, num_busy;
     size_t num_threads; /* started */
-    size_t num_begun;   /* of these, those that took a worker struct */
-    size_t limit;       /* of these, those that may take tasks in this run */
+    size_t num_begun;   /* threads that took a worker struct */
+    size_t limit;       /* threads that may take tasks in this run */
     int polling;        /* 1 = one of them asks whether the copy has ended that the oldest task
                            waits for */
-    double busy_until;  /* of its yields */
+    double busy_until;  /* for its yields, see spipe_priv_yield */
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
     spipe_priv_worker_t *parked;  /* a list, the one that parked last first */
-    spipe_priv_worker_t *barred;  /* those beyond the limit, which must not be woken for a task */
+    spipe_priv_worker_t *barred;  /* workers beyond the limit, not to be woken for a task */
 } spipe_priv_queue_t;
 
 /* workers: the threads that fill, drain and run host stages. */
@@ -242,10 +241,10 @@ typedef struct spipe_priv_workers {
     spipe_priv_queue_t queues[SPIPE_PRIV_NUM_QUEUES];
     void *block; /* memory of the queues' rings and worker structs */
     int quit;
-    int started;   /* threads were asked for once */
-    size_t beside; /* runs that shared the threads when they were started last, */
-    int shares;    /* this one, too: it has work for some */
-    int all_cpus;  /* they take all CPUs, so a waiting caller should help */
+    int started;   /* 1 = threads were asked for */
+    size_t beside; /* runs that shared the threads at the last start */
+    int shares;    /* 1 = this run has work for threads, so it is one of them */
+    int all_cpus;  /* 1 = they take all CPUs, so a waiting caller should help */
 } spipe_priv_workers_t;
 
 /* trial: the candidates of a kept pipeline, and what runs of them took. */
@@ -256,15 +255,15 @@ typedef struct spipe_priv_trial {
     int over;              /* 1 = the fastest is known, or nothing may be tried */
     int arranged;          /* 1 = the plan in use is that of candidate current */
     double kernel_s;       /* least time of the kernels that a run showed; negative = unknown */
-    cudaGraphExec_t graph; /* a run as a graph, or NULL */
+    cudaGraphExec_t graph; /* the run as a graph, or NULL */
     size_t graph_moved[2];
-    size_t graph_chunk;                               /* of the plan that it replays */
+    size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
     uint64_t
         work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
-                                cudaGraph_t graph, size_t num); /* or NULL, in a one-shot run */
+                                cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
 
 /* How far a run is. What several threads touch is under the lock. */
@@ -272,14 +271,14 @@ typedef struct spipe_priv_progress_counts {
     size_t completed;                    /* batches whose outputs are whole */
     size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
     size_t issued_in, issued_out;        /* batches whose copies are in the streams */
-    size_t polled_in, polled_out;        /* and seen to have ended */
-    size_t reported;                     /* to the progress callback */
+    size_t polled_in, polled_out;        /* batches whose copies were seen to have ended */
+    size_t reported;                     /* batches reported to the progress callback */
     size_t num_positions;                /* batches that were handed a position */
-    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that the host stage may enter */
-    size_t host_left[SPIPE_MAX_STAGES];  /* of an ordered one: batches that have left it */
+    size_t host_begun[SPIPE_MAX_STAGES]; /* batches that may enter the host stage */
+    size_t host_left[SPIPE_MAX_STAGES];  /* ordered host stages: batches that have left */
 } spipe_priv_progress_counts_t;
 
-/* How a run goes. */
+/* How a run ends for its caller. */
 typedef enum spipe_priv_mode {
     SPIPE_PRIV_WAITED_FOR, /* the call returns when all is done, and counts what is whole */
     SPIPE_PRIV_ENQUEUED,   /* in a stream's order */
@@ -290,7 +289,7 @@ typedef enum spipe_priv_mode {
 enum {
     SPIPE_PRIV_NOT_FAILED = 0,
     SPIPE_PRIV_FAILED,        /* nothing more is issued */
-    SPIPE_PRIV_FAILED_IN_CALL /* of a function of the user's: the batches before it are finished */
+    SPIPE_PRIV_FAILED_IN_CALL /* a user's function failed: the batches before it are finished */
 };
 
 /* run: state of the run under way. */
@@ -298,19 +297,19 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
-    int running_enqueued;    /* an enqueued run has not been waited for */
-    int ran_now;             /* an enqueued run that had to be run at once, and nobody has asked */
+    int running_enqueued;    /* 1 = an enqueued run has not been waited for */
+    int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
     size_t failed;           /* under the lock: SPIPE_PRIV_NOT_FAILED, ... */
     size_t stop_asked;       /* a flag under the lock */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
-    size_t failed_batch; /* the first that failed; SPIPE_AUTO = none */
-    size_t cut_from;     /* num_batches before a failure made it fewer; 0 = none did */
-    size_t moved[2];     /* bytes to the device, from it */
+    size_t failed_batch; /* the first batch that failed; SPIPE_AUTO = none */
+    size_t cut_from;     /* num_batches before a failure reduced it; 0 = not reduced */
+    size_t moved[2];     /* bytes to the device, bytes from it */
 
     struct {
-        size_t got; /* elements that a source gave */
+        size_t got; /* elements that each source gave */
         int ended;
     } sources[SPIPE_MAX_BUFFERS];
 
@@ -324,21 +323,21 @@ typedef struct spipe_priv_pull {
     size_t issued, taken, released;
 } spipe_priv_pull_t;
 
-/* lent: a pipeline as one of those that share resources. */
+/* lent: a pipeline's part in resources. */
 typedef struct spipe_priv_lent {
     int attached;      /* 1 = the resources count it among their pipelines */
-    int entered;       /* 1 = it has checked in, and not out: a run is under way */
-    int stays;         /* 1 = it never checks out: enqueued runs may be under way at any time */
-    uintptr_t thread;  /* that has the run */
+    int entered;       /* 1 = a run is under way: checked in, not yet out */
+    int stays;         /* 1 = it never checks out: enqueued runs may come at any time */
+    uintptr_t thread;  /* the thread that has the run */
     int ended;         /* 1 = that thread has ended, in the middle of the run */
-    int holds_off;     /* 1 = that thread may not be cancelled before the run has checked out; */
-    int cancels;       /* what pthread_setcancelstate is given then */
+    int holds_off;     /* 1 = that thread cannot be cancelled until the run checks out */
+    int cancels;       /* the state for pthread_setcancelstate after that */
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
-    struct spipe_priv_pipeline *next_holder; /* in the list of those that have memory */
+    struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
 } spipe_priv_lent_t;
 
-/* A pipeline. Each member belongs to the file named like it. */
+/* A pipeline. Each part is written by the file of its name. */
 typedef struct spipe_priv_pipeline {
     spipe_priv_request_t request;
     spipe_plan_t plan;
@@ -351,13 +350,13 @@ typedef struct spipe_priv_pipeline {
     spipe_failure_t failure;
     spipe_report_t report;
     spipe_priv_sync_t *sync;
-    const void *self; /* of a kept pipeline: where it was made */
-    int in_use;       /* 1 = a call is at work on it; under sync's lock */
+    const void *self; /* a kept pipeline's own address */
+    int in_use;       /* 1 = a call on it is under way; under sync's lock */
     spipe_priv_lent_t lent;
     const spipe_priv_provider_t *provider;
-    const spipe_priv_watcher_t *watcher; /* of the run under way, or NULL */
+    const spipe_priv_watcher_t *watcher; /* the watcher of the run under way, or NULL */
     void *thrown;                        /* a C++ exception of the user's, or NULL */
-    spipe_priv_note_t note;              /* of the stage that is being called */
+    spipe_priv_note_t note;              /* the note of the stage that is being called */
     spipe_priv_memory_t memory;
     spipe_priv_streams_t streams; /* last: its large arrays are never cleared */
 } spipe_priv_pipeline_t;

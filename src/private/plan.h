@@ -16,8 +16,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_zero_copy(spipe_priv_planner_t *p, spip
     }
 }
 
-/* The least that any ring can take: its set-up, the smallest batch's way through all engines, and
-   the link for the rest. */
+/* The least time that any ring can take: its set-up, the smallest batch through all engines, and
+   the copies of the rest. */
 SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t ladder = spipe_priv_chunk_of(w, SPIPE_PRIV_LEAST_CHUNK);
@@ -33,8 +33,8 @@ SPIPE_PRIV_RARE double spipe_priv_least_time(const spipe_priv_planner_t *p, spip
     return spipe_priv_setup(p->costs, w, &y) + spipe_priv_latency(p->costs, &e, e.alone) + rest;
 }
 
-/* Considers rings with a way to stage unless the least that they can take is longer than the best
-   way so far: planning small runs must not take long itself. */
+/* Considers rings with one kind of staging, unless their least time is longer than the best way so
+   far, because planning a small run must not take long. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
                                                  const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -42,7 +42,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
     const double least = spipe_priv_least_time(p, *y);
     const size_t num = p->num;
     if (num == p->capacity && !w->machine.beside && least >= best.predicted_s) return;
-    if (p->capacity == 1) p->num = 0; /* so that its own best is looked at closely */
+    if (p->capacity == 1) p->num = 0; /* so that the best ring of this staging is refined */
     p->to_beat = p->capacity == 1 && num > 0 ? best.predicted_s : 0.0;
     spipe_priv_consider_chunks(p, *y);
     p->to_beat = 0.0;
@@ -50,8 +50,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
     p->best[0] = best;
 }
 
-/* Little data through sources and sinks: pinning a slot takes longer than CUDA's own copies of a
-   pageable one, which the calling thread fills and drains. */
+/* For little data through sources and sinks, to pin a slot takes longer than CUDA's own copies of a
+   pageable slot, which the calling thread fills and drains. */
 SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
                                                         spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
@@ -71,7 +71,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
 SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int few = (w->flags & SPIPE_PRIV_FEW_PINS) != 0;
-    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* several GPUs at once */
+    const int shared = p->desc->hooks && p->desc->hooks->next_batch; /* by several GPUs */
     const int paid = (w->flags & SPIPE_PRIV_PAID) || shared;
     if (w->pageable_in + w->pageable_out <= 0.0) {
         y.staging = SPIPE_STAGING_AUTO;
@@ -100,8 +100,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_stagings(spipe_priv_planner_t *p, spipe
     spipe_priv_consider_staging(p, &y);
 }
 
-/* Drops ways that do not fit into the memory there is; where none does, the best one stays, and
-   allocating will say how much is missing. */
+/* Drops ways that do not fit into the memory. If none fits, the best one stays, and allocating will
+   say how much is missing. */
 SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     while (p->num > 1 && p->best[p->num - 1].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) --p->num;
     if (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT) {
@@ -110,7 +110,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_drop_unfit(spipe_priv_planner_t *p) {
     return p->num;
 }
 
-/* Lists the best ways, best first; returns how many, 1 at the least. */
+/* Lists the best ways, best first; returns how many, at least 1. */
 SPIPE_PRIV_RARE size_t spipe_priv_list_ways(spipe_priv_planner_t *p) {
     const spipe_schedule_t asked = p->desc->schedule;
     spipe_priv_way_t y;

@@ -28,14 +28,14 @@ typedef struct spipe_priv_engines {
     double in, out; /* copy engines, both busy */
     double alone;   /* both together, one after the other: the first copy in, the last out */
     double kernel;
-    double launches;    /* what those of all chunks of a batch add to a chain of engines */
+    double launches;    /* seconds that the launches of a batch add to a chain of engines */
     double fill, drain; /* one thread's time for a batch */
-    double staging;     /* all threads, with the host memory's rate; 0 = nothing is staged */
+    double staging;     /* all staging threads, at the host memory's rate; 0 = no staging */
     double issue;       /* the calling thread */
-    double wakes;       /* of a batch's threads, where they were parked */
-    double saved;       /* of the ends, where the caller helps: nobody has to be woken */
+    double wakes;       /* waking the threads of a batch, if they were parked */
+    double saved;       /* saved at both ends if the caller helps: no thread has to be woken */
     double busiest;
-    double slots; /* what a batch takes that waits for a slot, where that is longer */
+    double slots; /* time of a batch that waits for a slot, if that is longer */
 } spipe_priv_engines_t;
 
 SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
@@ -84,12 +84,12 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->alone += c->copy_s * (w->copies[0] + w->copies[1]);
 }
 
-/* Seconds for which a staged byte takes the host memory. What the cache does not hold of the rings
-   is written to memory and read again, and that is more of it the larger they are. */
+/* Seconds for which a staged byte occupies the host memory. The part of the rings that the cache
+   does not hold is written to memory and read again; the larger the rings, the larger that part. */
 SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                            double rings) {
     const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* of no cache: all */
+    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* no cache: all */
     missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
     return (1.0 - missed) / c->memory + missed / c->memory_uncached;
 }
@@ -244,13 +244,13 @@ SPIPE_PRIV_OFTEN double spipe_priv_solve_kernel(const spipe_costs_t *c, const sp
     return low;
 }
 
-/* The same of the rates at which a thread fills and drains slots: costs with which the law agrees
-   with a measured run of work whose kernels take no longer than its copies. */
+/* The same for the rates at which a thread fills and drains slots: the costs with which the law
+   agrees with a measured run, if its kernels take no longer than its copies. */
 SPIPE_PRIV_OFTEN spipe_costs_t spipe_priv_solve_host(const spipe_costs_t *c,
                                                      const spipe_priv_work_t *w,
                                                      const spipe_priv_way_t *y, double measured_s) {
     spipe_costs_t trial = *c;
-    double low = 0.0, high = 1.0; /* of the rates in the table */
+    double low = 0.0, high = 1.0; /* as a share of the rates in the table */
     int i;
     for (i = 0; i < SPIPE_PRIV_BISECTIONS; ++i) {
         const double share = 0.5 * (low + high);

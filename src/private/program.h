@@ -15,7 +15,7 @@ enum {
     SPIPE_PRIV_OP_IN_END,     /* the copies in are issued */
     SPIPE_PRIV_OP_SYNC,       /* a checked run: wait for the stream, and look at what a stage did */
     SPIPE_PRIV_OP_CHECKED_CALL, /* a checked run: a stage is called, guards around its buffers */
-    SPIPE_PRIV_OP_WATCHED = 32  /* or-ed where a timeline watches, so that others need not ask */
+    SPIPE_PRIV_OP_WATCHED = 32  /* or-ed if a timeline watches, so that other runs do not ask */
 };
 
 /* What a checked run counts when it has waited for a step. */
@@ -31,12 +31,12 @@ typedef struct spipe_priv_writer {
     spipe_priv_pipeline_t *p;
     size_t row, num_ops;
     spipe_priv_slot_t *slot;
-    spipe_priv_op_t *last; /* of this step, or NULL */
+    spipe_priv_op_t *last; /* the last operation of this step, or NULL */
     spipe_priv_op_t spare;
     int step;
 } spipe_priv_writer_t;
 
-/* An action; it takes over a wait that stands alone before it in its stream. */
+/* Writes an action; it takes over a wait that stands alone before it in its stream. */
 SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int what, int stage,
                                                   cudaStream_t stream) {
     spipe_priv_program_t *g = &w->p->program;
@@ -55,7 +55,8 @@ SPIPE_PRIV_RARE spipe_priv_op_t *spipe_priv_write(spipe_priv_writer_t *w, int wh
     return op;
 }
 
-/* A stream waits for an event of another, from a batch on; within one stream order does it. */
+/* Writes that a stream waits for another's event, from a batch on; not within one stream, which
+   keeps its order. */
 SPIPE_PRIV_RARE void spipe_priv_write_wait(spipe_priv_writer_t *w, int stage, cudaStream_t stream,
                                            cudaStream_t other, cudaEvent_t event, size_t since) {
     spipe_priv_op_t *op;
@@ -74,9 +75,9 @@ SPIPE_PRIV_RARE void spipe_priv_write_record(spipe_priv_writer_t *w, int stage, 
     w->last->done = event;
 }
 
-/* A copy between what stages see and a pinned twin of it (pin), or else the user's own array. A
-   twin that is read for the device, or by a host stage, has the halo, too; one that a host stage
-   only writes has its own elements. */
+/* Writes a copy between the buffer that stages see and its pinned twin (pin), or else the user's
+   own array. A twin that is copied to the device, or read by a host stage, has the halo, too; a
+   twin that a host stage only writes has only its own elements. */
 SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, int i,
                                            unsigned char *pin, int out, cudaStream_t stream) {
     const spipe_priv_request_t *r = &w->p->request;
@@ -173,7 +174,7 @@ SPIPE_PRIV_RARE void spipe_priv_write_waits(spipe_priv_writer_t *w, int s, cudaS
     }
 }
 
-/* The buffers that a host stage reads are brought to its mirror, or those it wrote back. */
+/* Copies the buffers that a host stage reads to its mirror, or those that it wrote back. */
 SPIPE_PRIV_RARE void spipe_priv_write_mirror(spipe_priv_writer_t *w, int s, unsigned mask, int out,
                                              cudaStream_t stream) {
     int i;
@@ -312,7 +313,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_program(spipe_priv_pipeline_t *p)
     return cudaSuccess;
 }
 
-/* Whether the program is written for the run to come. */
+/* Whether the program was written for this kind of run. */
 SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
     return p->program.one_stream == p->run.one_stream &&
            p->program.watched == (p->request.desc.timeline != NULL);

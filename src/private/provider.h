@@ -6,7 +6,7 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_
     return shared ? shared->provider : NULL;
 }
 
-/* Takes part in what is shared, until check_out; may wait for others. */
+/* Borrows memory from resources, until check_out; may wait for other runs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_in(spipe_priv_pipeline_t *p) {
     if (p->lent.entered || !p->provider) return cudaSuccess;
     SPIPE_TRY(p->provider->enter(p));

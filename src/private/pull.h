@@ -1,5 +1,5 @@
 /* ---- 13 execute: chunk by chunk -------------------------------------------------------------
-   A run whose chunks the caller takes, and works on in a stream of his own. Writes
+   A run whose chunks the caller takes, and works on in a stream of its own. Writes
    spipe_priv_pull_t. */
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
@@ -21,7 +21,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
-    if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* of a call that was refused */
+    if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
@@ -38,7 +38,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_check_out(p);
 }
 
-/* Issues the copies in of the batches that follow, as far as slots are free and filled. */
+/* Issues the copies in of the following batches, as long as slots are free and filled. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_ahead(spipe_priv_pipeline_t *p) {
     const int fills = p->route.refill != SPIPE_PRIV_REFILL_NEVER;
     spipe_priv_pull_t *pull = &p->pull;
@@ -73,7 +73,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_fetch(spipe_priv_pipeline_t *p) {
     return cudaSuccess;
 }
 
-/* Gives it to the caller, or ends the run. */
+/* Gives the next chunk to the caller, or ends the run. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_give(spipe_priv_pipeline_t *p, cudaStream_t stream,
                                                  spipe_chunk_t *chunk) {
     spipe_priv_pull_t *pull = &p->pull;
@@ -132,8 +132,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, cons
                              p->pull.taken - p->pull.released);
 }
 
-/* The end of a call. What a source threw, for a chunk that is still to come, is thrown when the run
-   ends. */
+/* Ends a call. An exception that a source threw for a chunk that the caller has not got yet is
+   kept, and thrown when the run ends. */
 SPIPE_PRIV_RARE void spipe_priv_pull_let_go(spipe_priv_pipeline_t *p) {
     if (p->pull.active)
         spipe_priv_let_go(p);
@@ -152,7 +152,7 @@ SPIPE_API cudaError_t spipe_next(spipe_pipeline_t *pipeline, cudaStream_t stream
     if (e == cudaSuccess) e = spipe_priv_enter_run(p, &before, NULL);
     if (e == cudaSuccess) {
         e = spipe_priv_pull_failed(p, spipe_priv_pull_fetch(p));
-        if (e == cudaSuccess) e = spipe_priv_pull_check(p, chunk); /* the end may be known now */
+        if (e == cudaSuccess) e = spipe_priv_pull_check(p, chunk); /* it may be the end */
         if (e == cudaSuccess) e = spipe_priv_pull_failed(p, spipe_priv_pull_give(p, stream, chunk));
         (void)cudaSetDevice(before);
     }

@@ -6,7 +6,7 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
     return names[schedule >= SPIPE_ENGINES && schedule <= SPIPE_ZERO_COPY ? (int)schedule : 0];
 }
 
-/* What overlapped, where nobody asked for a schedule. */
+/* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
     const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
@@ -82,13 +82,13 @@ SPIPE_PRIV_RARE void spipe_priv_print_choices(const spipe_report_t *r, FILE *to)
 }
 
 enum {
-    SPIPE_PRIV_COLUMNS = 88, /* of the verdict's lines, beside their label */
+    SPIPE_PRIV_COLUMNS = 88, /* width of the verdict's lines, without their label */
     SPIPE_PRIV_WORTH_SAYING_MS = 5,
     SPIPE_PRIV_WORTH_SAYING_BYTES = 1 << 20
 };
 
-/* What only the first run in a process pays, where that is a tenth of it; and pages that are new,
-   where they are an eighth of what was moved: no later run over the same arrays pays for these. */
+/* Prints time that only a first run takes: CUDA's start, if it is a tenth of the run; and new
+   pages, if they are an eighth of the bytes moved. Later runs over the same arrays take neither. */
 SPIPE_PRIV_RARE void spipe_priv_print_first(const spipe_report_t *r, FILE *to) {
     const double all = r->wall_ms + r->setup_ms;
     const size_t moved = r->bytes_in + r->bytes_out;
@@ -133,7 +133,7 @@ SPIPE_PRIV_RARE void spipe_priv_print_devices(const spipe_report_t *r, FILE *to)
     }
 }
 
-/* A name in so many columns, 14 at the most. */
+/* A name in so many columns, at most 14. */
 SPIPE_PRIV_RARE void spipe_priv_print_name(const char *name, int columns, FILE *to) {
     char text[64];
     const char *end = text;
@@ -168,10 +168,10 @@ SPIPE_PRIV_RARE void spipe_priv_print_wrapped(const char *label, const char *lin
         int here = n;
         if (here > SPIPE_PRIV_COLUMNS - indent) {
             for (here = SPIPE_PRIV_COLUMNS - indent; here > 0 && line[here] != ' ';) --here;
-            if (here == 0) here = n; /* a word that fits nowhere */
+            if (here == 0) here = n; /* a word longer than a line */
         }
         fprintf(to, "  %-9s %*s%.*s\n", label, indent, "", here, line);
-        here += here < n; /* the space */
+        here += here < n; /* skip the space */
         line += here;
         n -= here;
         label = "";

@@ -29,7 +29,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_unregister(spipe_priv_request_t *r, int i
     return spipe_unpin(r->desc.buffers[i].host);
 }
 
-/* Pins the pageable arrays in place. 0: the system refuses, which is no failure. */
+/* Pins the pageable arrays in place. *done 0: the system refuses, which is no failure. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_register(spipe_priv_request_t *r, int *done) {
     int i;
     *done = 1;
@@ -75,7 +75,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
                              cudaGetErrorString(e));
 }
 
-/* Asks for the number of CPUs and the size of the cache, once, where staging may want to know. */
+/* Asks for the number of CPUs and the size of the cache, once, if staging may depend on them. */
 SPIPE_PRIV_RARE void spipe_priv_request_host(spipe_priv_request_t *r, double staged_bytes) {
     if (r->cpus == 0) r->cpus = spipe_priv_num_cpus();
     if (r->cache > 0 || (!r->kept && staged_bytes < (double)SPIPE_PRIV_ASK_CACHE)) return;
@@ -88,7 +88,7 @@ SPIPE_PRIV_RARE double spipe_priv_staged_bytes(const spipe_priv_work_t *w) {
            (w->pageable_in + w->pageable_out + w->hosted_in + w->hosted_out);
 }
 
-/* 1 = the system refused to pin a ring, and a quarter of it. */
+/* 1 = the system refused to pin a ring, half of it and a quarter of it. */
 SPIPE_PRIV_RARE int spipe_priv_no_pins(const spipe_priv_request_t *r) {
     return r->pin_refusals > 2;
 }

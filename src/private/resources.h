@@ -20,8 +20,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_limits(const spipe_resources_limits
     return cudaSuccess;
 }
 
-/* Memory that is touched and then pinned in place, ten times faster than CUDA allocates it; NULL:
-   the system refuses. */
+/* Allocates memory, touches it and pins it in place, which is ten times faster than CUDA's pinned
+   allocation; NULL: the system refuses. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t bytes) {
     unsigned char *at = spipe_priv_new_pages(bytes, &r->pinned_block);
     if (!at) return NULL;
@@ -33,7 +33,8 @@ SPIPE_PRIV_RARE unsigned char *spipe_priv_pin_block(spipe_resources_t *r, size_t
     return NULL;
 }
 
-/* Pinned memory for staging. Where the system refuses there is none, and runs do without. */
+/* Makes the pinned memory for staging. If the system refuses, there is none, and runs do without.
+   */
 SPIPE_PRIV_RARE void spipe_priv_pin_space(spipe_resources_t *r, size_t bytes) {
     void *at;
     if (bytes == 0) return;
@@ -106,8 +107,8 @@ SPIPE_API cudaError_t spipe_resources_create(spipe_resources_t **resources,
     return e;
 }
 
-/* Whether these are resources that nobody uses, those of other devices neither; then nobody may
-   begin to. */
+/* Whether no run or pipeline uses these resources, on any of their devices; if so, from now on none
+   may begin to. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spipe_failure_t *f) {
     size_t runs = 0, pipelines = 0;
     spipe_resources_t *s = r;
@@ -130,7 +131,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
                              pipelines);
 }
 
-/* Frees those of one device; the lock stays. */
+/* Frees the resources of one device; the lock stays. */
 SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
     spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
     spipe_priv_end_watch(r);

@@ -7,7 +7,7 @@ typedef struct spipe_priv_planner {
     const spipe_desc_t *desc; /* what the user fixed */
     spipe_priv_way_t *best;   /* the best ways so far, best first */
     size_t num, capacity;
-    size_t device_bytes; /* memory there is, 0 = take what is needed */
+    size_t device_bytes; /* memory that may be used; 0 = no limit */
     size_t pinned_bytes;
     int num_compared;
     double to_beat; /* seconds of the best way with another staging; 0 = there is none */
@@ -26,7 +26,7 @@ SPIPE_PRIV_RARE int spipe_priv_alike(const spipe_priv_way_t *a, const spipe_priv
     const double ratio = spipe_priv_max(x, y) / spipe_priv_min(x, y);
     if (a->schedule != b->schedule || a->staging != b->staging || a->replay != b->replay) return 0;
     if (a->pageable_slots != b->pageable_slots) return 0;
-    if (a->replay) return 1; /* one graph is enough */
+    if (a->replay) return 1; /* one candidate that replays is enough */
     return ratio < SPIPE_PRIV_OTHER_CHUNK && a->caller_helps == b->caller_helps &&
            spipe_priv_close(a->fill_threads, b->fill_threads) &&
            spipe_priv_close(a->drain_threads, b->drain_threads);
@@ -63,8 +63,8 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
     return y->predicted_s;
 }
 
-/* Whether fewer slots than the threads can use may be better: a one-shot run pays for pinning
-   each. */
+/* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
+   which takes time. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
@@ -82,7 +82,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, y);
         if (spipe_priv_real(y->depth) > n)
-            y->depth = spipe_priv_whole(n); /* no slot for a batch that does not come */
+            y->depth = spipe_priv_whole(n); /* no more slots than batches */
     }
     took = spipe_priv_consider(p, y);
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
@@ -120,10 +120,10 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
     return p->to_beat > 0.0 && seconds > SPIPE_PRIV_WORTH_TRYING * p->to_beat;
 }
 
-/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one more
-   as long as that gains something; near the best ring every number is compared, up to two more each
-   way than it has. A one-shot run compares fewer slots and a caller that helps for the best number
-   only, because planning is part of its time; a kept pipeline does so for each. */
+/* Compares numbers of threads for a staged way whose chunk is known. Both directions get one thread
+   more as long as that is faster; near the best ring every number is compared, up to two more in
+   each direction than the best has. Fewer slots, and a caller that helps, are compared for each
+   number by a kept pipeline; by a one-shot run, whose planning counts, for the best number only. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
@@ -138,7 +138,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
     if (threads == 0 && !may_help) threads = ways;
     if (p->fine && most > threads + 2 * reach) most = threads + 2 * reach;
     if (w->flags & SPIPE_PRIV_SPLIT)
-        threads = most = spipe_priv_most_threads(w, &y); /* nobody knows what their work takes */
+        threads = most = spipe_priv_most_threads(w, &y); /* the time of their work is not known */
     else if (w->pageable_in + w->pageable_out <= 0.0 && !(w->flags & SPIPE_PRIV_POSITIONED))
         threads = most = ways; /* sources and sinks see chunks in order */
     if (p->desc->threads != SPIPE_AUTO) threads = most = ways * p->desc->threads;
@@ -196,7 +196,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunk(spipe_priv_planner_t *p, spipe_pr
     spipe_priv_consider_ring(p, &y);
 }
 
-/* Below the ladder: halves the chunk until some way fits into the memory there is. */
+/* Below the smallest chunk size: halves the chunk until some way fits into the memory. */
 SPIPE_PRIV_RARE void spipe_priv_shrink(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     y.chunk = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
     while (p->best[0].predicted_s >= SPIPE_PRIV_DOES_NOT_FIT && y.chunk > 1) {
@@ -220,8 +220,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_near(spipe_priv_planner_t *p, spipe_pri
     spipe_priv_consider_ring(p, &y);
 }
 
-/* Near the best so far: every number of threads and of slots, and chunks between the rungs of the
-   ladder, which divide the whole evenly; then threads and slots again for the best of those. */
+/* Near the best so far: every number of threads and of slots, and chunk sizes between those already
+   compared, which divide the whole evenly; then threads and slots again for the best of those. */
 SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const int staged = spipe_priv_is_staged(p->work, &y);
     const size_t least = spipe_priv_chunk_of(p->work, SPIPE_PRIV_LEAST_CHUNK);
@@ -244,7 +244,7 @@ SPIPE_PRIV_RARE void spipe_priv_refine(spipe_priv_planner_t *p, spipe_priv_way_t
     p->fine = 0;
 }
 
-/* The ladder of chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
+/* Compares chunk sizes: the whole, 128 KiB, 192, 256, 384, ... 16 MiB. */
 SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
@@ -268,7 +268,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
         y.chunk = spipe_priv_chunk_of(w, 1.5 * spipe_priv_real(bytes));
         if (y.chunk < w->count) spipe_priv_consider_chunk(p, y);
     }
-    if (p->num_compared == compared) { /* one element, or its halo, exceeds the ladder */
+    if (p->num_compared == compared) { /* one element, or its halo, exceeds all sizes */
         y.chunk = spipe_priv_part_of(w, 1);
         spipe_priv_consider_chunk(p, y);
     }

@@ -38,7 +38,7 @@ SPIPE_PRIV_RARE spipe_priv_path_t spipe_priv_path_of(const spipe_priv_request_t 
     return plan->staging == SPIPE_STAGING_DIRECT ? SPIPE_PRIV_PATH_COPIED : SPIPE_PRIV_PATH_STAGED;
 }
 
-/* What a buffer's path means for the run as a whole. */
+/* Sets the members of the route that follow from a buffer's path. */
 SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan, int i) {
     const spipe_buffer_desc_t *b = &r->desc.buffers[i];
@@ -56,8 +56,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffer(spipe_priv_route_t *t, const spipe_
     t->drains |= spipe_priv_goes_out(b);
 }
 
-/* Where stages read what was filled in place, or another GPU may need what a source gave, a slot is
-   filled again only when its batch is done. */
+/* If stages read a filled slot in place, or another GPU may need a source's elements again, a slot
+   is filled again only when its batch is done. */
 SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_priv_request_t *r,
                                              const spipe_plan_t *plan) {
     const int shared = r->desc.hooks && r->desc.hooks->next_batch;
@@ -89,8 +89,8 @@ SPIPE_PRIV_RARE void spipe_priv_route_buffers(spipe_priv_route_t *t, const spipe
     spipe_priv_route_refill(t, r, plan);
 }
 
-/* The chain that a stage continues: that of the first stage it waits for whose chain nobody has
-   continued; -1 = none. Host stages begin chains of their own. */
+/* The chain that a stage continues: the chain of the first stage that it waits for, unless another
+   stage continues it already; -1 = none. A host stage begins a chain of its own. */
 SPIPE_PRIV_RARE int spipe_priv_chain_before(const spipe_priv_route_t *t, const spipe_desc_t *d,
                                             int s, int *continued) {
     int j;
@@ -113,7 +113,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_chains(spipe_priv_route_t *t, const spipe_
         t->chain[s] = spipe_priv_chain_before(t, d, s, continued);
         if (t->chain[s] < 0) t->chain[s] = serial ? 0 : t->num_chains++;
     }
-    if (t->num_chains == 0) t->num_chains = 1; /* without stages; streams are counted by chains */
+    if (t->num_chains == 0) t->num_chains = 1; /* without stages: chains have the streams */
 }
 
 SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_t what, int stage) {
@@ -121,7 +121,7 @@ SPIPE_PRIV_RARE void spipe_priv_add_step(spipe_priv_route_t *t, spipe_priv_step_
     t->steps[t->num_steps++].stage = stage;
 }
 
-/* Begins every stage that may; returns those whose work is done in this segment. */
+/* Adds every stage that may begin now; returns those that end in this segment, as bits. */
 SPIPE_PRIV_RARE unsigned spipe_priv_begin_stages(spipe_priv_route_t *t, const spipe_desc_t *d,
                                                  const int *order, unsigned *begun, unsigned done) {
     int n;
@@ -160,7 +160,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_steps(spipe_priv_route_t *t, const spipe_d
     t->segment_start[t->num_segments] = t->num_steps;
 }
 
-/* The stages' part of the route, which no choice changes. */
+/* Writes the stages' part of the route, which does not depend on the plan. */
 SPIPE_PRIV_RARE void spipe_priv_route_stages(spipe_priv_route_t *t, const spipe_desc_t *d) {
     int order[SPIPE_MAX_STAGES] = {0}, i;
     (void)spipe_priv_sort_stages(d, order);

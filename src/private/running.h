@@ -58,7 +58,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
                 return spipe_priv_check_step(p, e, -1, batch, "recording its end");
             }
         }
-        /* with its checkpoint, or nobody could see it whole */
+        /* after its checkpoint, which shows that it is whole */
         if (p->route.drains)
             spipe_priv_post_drain(p, batch);
         else
@@ -114,7 +114,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_all(spipe_priv_pipeline_t *p) {
                                                    : spipe_priv_issue_depth(p);
 }
 
-/* Resident buffers in, before any batch, or out, after all: on the stream that the rest follows. */
+/* Copies resident buffers in, before the first batch, or out, after the last one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, int out,
                                                      cudaStream_t base) {
     int i;
@@ -136,7 +136,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
     return cudaSuccess;
 }
 
-/* Everything starts after what is on base. */
+/* Makes all streams wait for what is on base. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     SPIPE_TRY(cudaEventRecord(s->sync_event, base));
@@ -148,7 +148,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_
     return cudaSuccess;
 }
 
-/* base goes on after everything. One event does: a wait keeps the record it met. */
+/* Makes base wait for all streams. One event is enough: a wait keeps the record that it found. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
     for (i = 0; i < s->num; ++i) {
@@ -159,8 +159,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_join(spipe_priv_streams_t *s, cudaStream_
     return cudaSuccess;
 }
 
-/* Lets what was issued come to its end, whatever happened, and counts what is whole. The last copy
-   out of each slot is the end of everything that was issued for whole chunks. */
+/* Waits until issued work has ended, whatever happened, and counts the batches that are whole. The
+   last copy out of each slot is the end of everything that was issued for whole chunks. */
 SPIPE_PRIV_RARE void spipe_priv_let_end(spipe_priv_pipeline_t *p) {
     const size_t depth = p->plan.depth, n = p->run.at.issued_out;
     cudaError_t e = cudaSuccess;
@@ -209,7 +209,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0; /* that is not why it ended */
+        p->run.stop_asked = 0; /* the stop is not why the run ended */
         if (p->run.cut_from > 0) p->run.num_batches = p->run.cut_from;
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
@@ -221,7 +221,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         if (e == cudaSuccess) e = cudaStreamSynchronize(base);
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
-            spipe_priv_sync_streams(&p->streams, &again); /* a copy may be on its way */
+            spipe_priv_sync_streams(&p->streams, &again); /* a copy may be under way */
             (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
                                   "copying a resident buffer out failed: %s",
                                   cudaGetErrorString(e));
@@ -242,7 +242,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 #endif
 }
 
-/* One run of the plan in use; replayed where it says so and nobody watches. */
+/* Makes one run with the plan in use; replays it if the plan says so and no timeline watches. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;

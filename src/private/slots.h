@@ -21,8 +21,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_part_of(const spipe_priv_work_t *w, size_t par
     return chunk < w->least_chunk ? w->least_chunk : chunk;
 }
 
-/* Threads for host stages: as many as the user wants, else as many as there are CPUs beside the
-   staging threads, or half of the CPUs, as staging waits where host stages take longest. */
+/* Threads for host stages: as many as the user wants, else as many as there are CPUs besides those
+   of the staging threads, but at least half of the CPUs: if host stages take longest, staging
+   waits. */
 SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
     const size_t staging = y->fill_threads + y->drain_threads;
@@ -32,8 +33,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_host_threads(const spipe_desc_t *d, const spip
     return most < w->host_calls ? most : w->host_calls;
 }
 
-/* Slots that keep threads busy whose work takes nobody knows how long: one for each that runs host
-   stages or does the work of a split source, beside those that are copied. */
+/* Slots for threads whose work takes an unknown time: one for each thread that runs host stages or
+   the work of a split source, besides the slots that are being copied. */
 SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
     const size_t segments = (size_t)SPIPE_PRIV_COPY_SLOTS * (size_t)w->num_segments;
@@ -43,9 +44,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe
     return busy > segments ? busy : segments;
 }
 
-/* Slots, in even number because chunks alternate between two kernel streams: one for each staging
-   thread and two that are being copied; and two for each thread of the direction that has more, as
-   a chunk that is filled waits for those before it. */
+/* Number of slots: even, because chunks alternate between two kernel streams. One for each staging
+   thread plus two that are being copied; or two for each thread of the direction that has more
+   threads, because a chunk that is filled waits for those before it. */
 SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                             const spipe_priv_way_t *y) {
     const size_t least = spipe_priv_least_depth(d, w, y);
@@ -95,8 +96,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
     return most - most % 2;
 }
 
-/* Elements in a chunk at most: other runs wait for a chunk's copy; a split source's work takes
-   nobody knows how long, so each thread gets a few chunks of it. */
+/* Most elements in a chunk. Limited beside other runs, which wait for a chunk's copy; and with a
+   split source, so that each thread gets a few chunks of work whose time is not known. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);

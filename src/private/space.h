@@ -8,7 +8,7 @@ typedef struct spipe_priv_span {
 typedef struct spipe_priv_space {
     unsigned char *base; /* NULL = there is no block yet */
     size_t bytes, used, most;
-    spipe_priv_span_t *spans; /* those lent, by address */
+    spipe_priv_span_t *spans; /* the parts lent, by address */
     size_t num, capacity;
 } spipe_priv_space_t;
 
@@ -31,8 +31,8 @@ SPIPE_PRIV_RARE int spipe_priv_space_insert(spipe_priv_space_t *s, size_t k, siz
     return 1;
 }
 
-/* Lends a part; NULL: there is no gap so large. The part that was had before, where it is free:
-   what names its addresses stays right. */
+/* Lends a part; NULL: no gap is large enough. It lends the same part as before if that is free, so
+   that addresses stay valid. */
 SPIPE_PRIV_RARE unsigned char *spipe_priv_space_take(spipe_priv_space_t *s, size_t bytes,
                                                      const unsigned char *before) {
     const size_t align = 512, wanted = before ? (size_t)(before - s->base) : SIZE_MAX;

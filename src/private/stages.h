@@ -36,7 +36,7 @@ SPIPE_PRIV_RARE int spipe_priv_endless(const spipe_desc_t *d) {
     return d->count == SPIPE_AUTO || (d->count == 0 && sources > 0);
 }
 
-/* Bytes of what a source's function gives for an element: of a split one those of a ticket. */
+/* Bytes that a source's function gives per element; for a split source those of a ticket. */
 SPIPE_PRIV_RARE size_t spipe_priv_given_bytes(const spipe_buffer_desc_t *b) {
     return b->filler ? b->ticket_bytes : b->elem_bytes;
 }

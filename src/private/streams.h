@@ -61,7 +61,7 @@ SPIPE_API cudaError_t spipe_stream_pool_create(spipe_stream_pool_t *pool, size_t
     return e;
 }
 
-/* Whether a query said so. "Not ready" is no error, but CUDA may keep it as the last one. */
+/* Whether a query returned success. "Not ready" is no error, but CUDA may keep it as the last. */
 SPIPE_API int spipe_priv_reached(cudaError_t query) {
     if (query == cudaErrorNotReady && cudaPeekAtLastError() == query) (void)cudaGetLastError();
     return query == cudaSuccess;

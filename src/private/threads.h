@@ -31,7 +31,7 @@ SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)c; }
 
 SPIPE_API void spipe_priv_give_up_cpu(void) {}
 
-/* NULL: there are no threads. */
+/* Without threads it always returns NULL. */
 SPIPE_API void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     (void)fn;
     (void)arg;
@@ -65,12 +65,12 @@ SPIPE_API void spipe_priv_cond_broadcast(spipe_priv_cond_t *c) { (void)pthread_c
 
 SPIPE_API void spipe_priv_give_up_cpu(void) { (void)sched_yield(); }
 
-/* A thread that leaves the process's signals, but those of its own faults, to the user's threads:
-   their handlers expect to interrupt those. NULL: no thread can be had. */
+/* Starts a thread that blocks all signals except those of its own faults, because the user's
+   handlers expect to interrupt the user's threads. NULL: there is no thread. */
 SPIPE_PRIV_RARE void *spipe_priv_thread_start(void *(*fn)(void *arg), void *arg) {
     pthread_t *t = (pthread_t *)malloc(sizeof *t);
     int failed;
-#if defined(SIG_SETMASK) && !defined(_WIN32) /* strict C99 hides it */
+#if defined(SIG_SETMASK) && !defined(_WIN32) /* strict C99 does not declare SIG_SETMASK */
     static const unsigned char own[] = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS};
     sigset_t others, before;
     size_t i;
@@ -100,7 +100,7 @@ struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
     spipe_priv_cond_t changed;
     int single_threaded; /* 1 = no second thread exists, so locking is skipped */
-    double busy_until;   /* of the calling thread's yields */
+    double busy_until;   /* for the calling thread's yields, see spipe_priv_yield */
 };
 
 SPIPE_API void spipe_priv_lock(spipe_priv_sync_t *s) {
@@ -111,7 +111,7 @@ SPIPE_API void spipe_priv_unlock(spipe_priv_sync_t *s) {
     if (!s->single_threaded) spipe_priv_mutex_unlock(&s->lock);
 }
 
-/* Until somebody calls spipe_priv_wake; called with the lock held. */
+/* Waits until another thread calls spipe_priv_wake; called with the lock held. */
 SPIPE_API void spipe_priv_wait(spipe_priv_sync_t *s) {
     spipe_priv_cond_wait(&s->changed, &s->lock);
 }
@@ -133,7 +133,7 @@ SPIPE_API void spipe_priv_sync_destroy(spipe_priv_sync_t *s) {
     free(s);
 }
 
-/* A number of the calling thread. */
+/* A number that differs between threads. */
 SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #if defined(SPIPE_NO_THREADS)
     return 0;
@@ -142,7 +142,7 @@ SPIPE_PRIV_RARE uintptr_t spipe_priv_this_thread(void) {
 #endif
 }
 
-/* CPUs that this thread may run on. */
+/* The number of CPUs that this thread may run on. */
 SPIPE_API size_t spipe_priv_num_cpus(void) {
     long n = 0;
 #if defined(__linux__) && defined(CPU_SET) /* which strict C99 hides */
@@ -173,7 +173,7 @@ SPIPE_API double spipe_priv_seconds(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 #elif defined(_MSC_VER)
-    return (double)clock() / CLOCKS_PER_SEC; /* the wall clock there */
+    return (double)clock() / CLOCKS_PER_SEC; /* the wall clock on Windows */
 #else
     struct timeval now;
     gettimeofday(&now, NULL);
@@ -181,10 +181,10 @@ SPIPE_API double spipe_priv_seconds(void) {
 #endif
 }
 
-/* Lets other threads run: who polls must not keep a CPU from those that work. Where yielding takes
-   more than a millisecond, other programs want every CPU. Runs that kept yielding among them took
-   60 times as long (Linux 6.18), so then this stops for 32 times as long as the yield took:
-   *busy_until is the time until which it does, 0 at first. */
+/* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If a yield
+   takes more than a millisecond, other programs want every CPU. Runs that went on yielding then
+   took 60 times as long (Linux 6.18), so this does not yield again for 32 times as long as that
+   yield took: until *busy_until, which is 0 at first. */
 SPIPE_API void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;

@@ -1,5 +1,5 @@
 /* ---- 13 execute: the trial -----------------------------------------------------------------
-   A kept pipeline runs its best few candidates by turns and keeps the fastest. The first runs also
+   A kept pipeline runs its best few candidates in turn and keeps the fastest. The first runs also
    tell how long the kernels take, and the candidates are listed anew. Writes spipe_priv_trial_t. */
 
 /* Forgets the graph: it names arrays and sizes. */
@@ -20,9 +20,9 @@ SPIPE_PRIV_RARE void spipe_priv_trial_reset(spipe_priv_trial_t *t, size_t num) {
     memset(t->work, 0, sizeof t->work);
 }
 
-/* Whether candidates may be compared by running them. Resident buffers, sources, sinks, checked
-   runs and progress forbid it: what they see depends on how the work is divided; and so do runs
-   beside it: what is measured depends on them. */
+/* Whether candidates may be compared by running them. Not with resident buffers, sources, sinks,
+   checked runs and progress, which see how the work is divided; nor beside other runs, which change
+   the measured times. */
 SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     const spipe_priv_work_t w = spipe_priv_request_work(r, 0.0);
     return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
@@ -65,7 +65,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
 /* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
    arranged. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
-    p->request.incomplete = 1; /* until all is well */
+    p->request.incomplete = 1; /* until everything is arranged */
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
     SPIPE_TRY(spipe_priv_create_queues(p));
@@ -97,8 +97,8 @@ SPIPE_PRIV_RARE void spipe_priv_reserve(spipe_priv_pipeline_t *p) {
     p->trial.num = 1;
 }
 
-/* After there was no room to pin: whether to plan anew with half as much, the third time with none.
-   Not where the user asked for what needs pinned slots. */
+/* After the system refused to pin a ring: whether to plan anew with half as much, the third time
+   with nothing pinned. Not if the user asked for a way that needs pinned slots. */
 SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
     spipe_priv_request_t *r = &p->request;
     const int copy = p->plan.staging == SPIPE_STAGING_COPY;
@@ -113,8 +113,8 @@ SPIPE_PRIV_RARE int spipe_priv_pin_less(spipe_priv_pipeline_t *p) {
 /* Plans for the request as it is now, and arranges what follows from it. In pipeline.h. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 
-/* Takes part in what is shared before a kept pipeline's run; the plan follows the number of runs.
-   Where its memory lies elsewhere than before, what names addresses is written anew. */
+/* Borrows from resources before a kept pipeline's run; plans anew if the number of runs has changed
+   much. If its memory lies elsewhere than before, everything with addresses is written anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
@@ -271,14 +271,14 @@ SPIPE_PRIV_RARE void spipe_priv_list_again(spipe_priv_pipeline_t *p, double took
         for (k = 0; k < t->num && !spipe_priv_same_way(&ways[k], &others[0]); ++k) continue;
         if (k == t->num && t->num < SPIPE_PRIV_CANDIDATES) ++t->num;
         if (k == t->num) --k;
-        for (; k > 1; --k) ways[k] = ways[k - 1]; /* second, as the last may have to go */
+        for (; k > 1; --k) ways[k] = ways[k - 1]; /* put second, because the last may be dropped */
         if (k == 1) ways[1] = others[0];
     }
     spipe_priv_keep_measured(t, ways);
 }
 
-/* After a run that went well: notes what it took. The first runs of a process are slow, and what
-   they leave for the kernels is too much: one soon after that leaves clearly less counts, too. */
+/* After a successful run: notes its time. The first runs of a process are slow, so the kernels'
+   time computed from them is too long: a later run that gives a clearly shorter one counts, too. */
 SPIPE_PRIV_RARE void spipe_priv_note_run(spipe_priv_pipeline_t *p) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_way_t *way = &t->ways[t->current];

@@ -2,8 +2,8 @@
    What the calling thread does while it waits: it helps the workers, and does what they would do
    where there are none. */
 
-/* Whether the slot of a batch may be filled again. What is drained has ended; asking CUDA again
-   would blame a later error of the GPU on it. */
+/* Whether the slot of a batch may be filled again. For a batch that was drained CUDA is not asked:
+   it could return a later error of the GPU. */
 SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch) {
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
@@ -13,8 +13,8 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
-/* Asks CUDA for the workers of a kind where they are missing, or need help: a caller who helps
-   drains the last batch himself. */
+/* Asks CUDA in place of the workers of a kind, if they are missing or need help: a caller that
+   helps drains the last batch itself. */
 SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
@@ -64,7 +64,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch)
     return !spipe_priv_model_unfilled(p, batch) && spipe_priv_locked_get(p, filled) > batch;
 }
 
-/* Waits until the workers have nothing left to do, and nothing will follow. */
+/* Waits until the workers are done and no task will follow. */
 SPIPE_PRIV_RARE void spipe_priv_finish_host_work(spipe_priv_pipeline_t *p) {
     int busy = p->workers.block != NULL;
     while (busy) {
@@ -88,8 +88,8 @@ SPIPE_PRIV_RARE void spipe_priv_touch(spipe_priv_pipeline_t *p) {
     spipe_priv_finish_host_work(p);
 }
 
-/* Where nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the
-   batches up to it as whole. */
+/* If nothing has to be drained: waits for an event, or (NULL) for stream 0, and counts the batches
+   before it as whole. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                                 size_t batches) {
     cudaError_t e = cudaSuccess;
@@ -105,7 +105,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     return spipe_priv_fail_between(p, e, p->run.at.issued_out);
 }
 
-/* The events of a checkpoint; there are as many checkpoints at once as there are events for. */
+/* The events of a checkpoint: there are events for a few checkpoints, which take turns. */
 SPIPE_PRIV_RARE cudaEvent_t *spipe_priv_checkpoint_events(spipe_priv_pipeline_t *p, size_t number) {
     const size_t width = p->program.checkpoint_width;
     return &p->streams.checkpoints[number % (SPIPE_PRIV_CHECKPOINTS / width) * width];
@@ -135,7 +135,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_checkpoint(spipe_priv_pipeline_t *p, size
                            spipe_priv_stream_for(p, row, SPIPE_PRIV_ON_OUT));
 }
 
-/* Counts what is whole by now, where copies out tell. */
+/* Counts the batches that are whole by now, if the copies out show that. */
 SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     while (!p->route.drains && p->run.at.completed < p->run.at.issued_out) {
         const size_t number = p->run.at.completed % SPIPE_PRIV_CHECKPOINTS;
@@ -147,7 +147,7 @@ SPIPE_PRIV_RARE int spipe_priv_complete_some(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
-/* Calls the progress callback when more is whole than it knows. */
+/* Calls the progress callback if more batches are whole than it was told. */
 SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     spipe_progress_t progress;

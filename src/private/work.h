@@ -7,17 +7,17 @@ SPIPE_PRIV_OFTEN double spipe_priv_real(size_t size) { return (double)(int64_t)s
 
 SPIPE_PRIV_OFTEN size_t spipe_priv_whole(double number) { return (size_t)(int64_t)number; }
 
-/* What kind of memory a host array is; of other buffers nothing is known. */
+/* The kind of memory of a host array; not set for other buffers. */
 typedef struct spipe_priv_array {
     int type;              /* SPIPE_PRIV_PAGEABLE, _PINNED or _DEVICE */
     int registered;        /* 1 = this run pinned it, and will unpin it */
     unsigned char *mapped; /* where kernels find it, or NULL */
 } spipe_priv_array_t;
 
-/* Promises and wishes that rule ways out. */
+/* What the description allows or forbids. */
 enum {
     SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
-    SPIPE_PRIV_MAY_BATCH = 2,     /* nobody looks at single chunks, and memory is not limited */
+    SPIPE_PRIV_MAY_BATCH = 2,     /* no function sees single chunks, and memory is not limited */
     SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
     SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
@@ -25,9 +25,9 @@ enum {
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
     SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512,     /* and less of it, so nothing is pinned */
+    SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
     SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048,      /* and so is the work of a split source, however long it takes */
+    SPIPE_PRIV_SPLIT = 2048,      /* so is a split source's work, whose time is not known */
     SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
@@ -40,8 +40,8 @@ typedef struct spipe_priv_machine {
     size_t cpus;
     double cache;  /* bytes of the last-level cache; 0 = not known */
     double memory; /* bytes of device memory that slots may take */
-    size_t runs;   /* that share the machine, with this one; 0 = not known */
-    /* What a way takes beside them, or NULL; in beside.h. */
+    size_t runs;   /* runs that share the machine, this one included; 0 = not known */
+    /* The time of a way beside other runs, or NULL; in beside.h. */
     double (*beside)(const struct spipe_priv_work *w, const spipe_costs_t *c,
                      const struct spipe_priv_way *y, double alone);
 } spipe_priv_machine_t;
@@ -51,17 +51,17 @@ typedef struct spipe_priv_work {
     size_t count;                     /* elements; of an unknown total an assumed number */
     unsigned flags;                   /* SPIPE_PRIV_MAY_... */
     double in, out;                   /* copied each way */
-    double pageable_in, pageable_out; /* of these, from and to pageable arrays */
-    double hosted_in, hosted_out;     /* of these, from sources and to sinks: always staged */
+    double pageable_in, pageable_out; /* part of in, out: pageable arrays */
+    double hosted_in, hosted_out;     /* part of in, out: sources and sinks, always staged */
     double held;                      /* device memory in a slot */
-    double temps;                     /* of these, for temporaries */
-    double halo;                      /* bytes copied in for each chunk beside its own elements */
+    double temps;                     /* part of held: temporaries */
+    double halo;                      /* bytes copied in for each chunk besides its elements */
     size_t least_chunk;               /* elements of the widest halo */
     int copies[2];                    /* buffers copied in and out: calls for each chunk */
     int num_stages, num_segments;     /* segments: 1 + rounds of host stages */
-    size_t host_calls;                /* of host stages that may be under way at once */
+    size_t host_calls;                /* calls of host stages that may be under way at once */
     int zero_copy_passes; /* times that zero-copy stages cross the link with the output */
-    double kernel_s;      /* of all kernels for the whole */
+    double kernel_s;      /* seconds of all kernels for the whole */
     spipe_priv_machine_t machine;
 } spipe_priv_work_t;
 
@@ -69,7 +69,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_stage_flags(const spipe_desc_t *d,
                                                 const spipe_device_t *facts) {
     unsigned flags = SPIPE_PRIV_MAY_ZERO_COPY | SPIPE_PRIV_MAY_REPLAY | SPIPE_PRIV_MAY_BATCH;
     int i, chains = 0;
-    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them by itself */
+    if (d->num_stages == 0) return 0; /* the caller takes chunks and works on them itself */
     if (!facts->map_host_memory || d->chunk != SPIPE_AUTO)
         flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY;
     for (i = 0; i < d->num_stages; ++i) {
@@ -91,7 +91,7 @@ SPIPE_PRIV_RARE unsigned spipe_priv_size_flags(const spipe_desc_t *d, unsigned f
         flags &= ~(unsigned)SPIPE_PRIV_MAY_BATCH;
     }
     if (watched || d->count == 0) flags &= ~(unsigned)SPIPE_PRIV_MAY_REPLAY;
-    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* inputs are looked at */
+    if (d->checked) flags &= ~(unsigned)SPIPE_PRIV_MAY_ZERO_COPY; /* it compares inputs */
     if (!watched && d->num_stages > 0 && d->count > 0 && !spipe_priv_endless(d)) {
         flags |= SPIPE_PRIV_MAY_TRY;
     }
@@ -157,7 +157,7 @@ SPIPE_PRIV_RARE int spipe_priv_num_segments(const spipe_desc_t *d) {
     return most + 1;
 }
 
-/* Calls of host stages that may be under way at once: one of each that is ordered. */
+/* Calls of host stages that may be under way at once: only one of an ordered stage. */
 SPIPE_PRIV_RARE size_t spipe_priv_host_calls(const spipe_desc_t *d) {
     size_t calls = 0;
     int i;

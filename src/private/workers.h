@@ -5,7 +5,7 @@
 /* Does a task; in hostwork.h. */
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
-/* Lies down until there is work; called with the lock held. */
+/* The calling worker sleeps until it is woken; called with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
                                      spipe_priv_worker_t *w) {
     w->woken = 0;
@@ -33,14 +33,14 @@ SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
 SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
                                         const spipe_priv_queue_t *q) {
     const spipe_priv_task_t *t = &q->tasks[q->head];
-    if (q->num_tasks == 0) return 0; /* between runs the plan may be changing */
+    if (q->num_tasks == 0) return 0; /* between runs the plan may change */
     if (t->what == SPIPE_PRIV_DRAIN) return t->batch < p->run.at.polled_out;
     if (t->what != SPIPE_PRIV_FILL || p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return 1;
     return t->batch < p->plan.depth + p->run.at.polled_in;
 }
 
-/* 1 = what goes before an event of batch number *polled has ended; -1 = with an error, and so has
-   the run. That number is read again for the error: while a thread that asks is held up, others go
+/* Returns 1 if the work before an event of batch *polled has ended; -1 if with an error, which ends
+   the run. For the error *polled is read again: while the thread that asks is held up, others go
    on, and CUDA returns an error of the GPU for any event. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           const size_t *polled) {
@@ -52,8 +52,8 @@ SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t 
     return -1;
 }
 
-/* A caller who helps does the first batch to fill and the last one to drain himself: nobody comes
-   sooner. */
+/* A calling thread that helps fills the first batch and drains the last one: no worker would wake
+   up sooner. */
 SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
                                           const spipe_priv_task_t *t) {
     if (!p->plan.caller_helps) return 0;
@@ -69,8 +69,8 @@ SPIPE_PRIV_RARE void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p,
     spipe_priv_wake_one(&q->parked);
 }
 
-/* Counts batches whose copies have ended that tasks of a kind wait for. Who asked among the workers
-   does the task that may follow himself. */
+/* Counts batches whose copies have ended, for which tasks of a kind wait. A worker that asked does
+   the task that may follow itself, so no other is woken. */
 SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
@@ -80,9 +80,9 @@ SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what,
     spipe_priv_unlock(p->sync);
 }
 
-/* Asks whether these copies have ended of one batch more; after an error, too, as then nobody
-   drains. Returns whether they have. In a checked run the calling thread waits for each step
-   itself, and meets its errors: before one, nobody asks. */
+/* Asks whether these copies of one more batch have ended; after an error, too, because then nothing
+   is drained. Returns whether they have. In a checked run the calling thread waits for each step
+   and meets its errors itself, so nothing is asked before that. */
 SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
@@ -96,26 +96,26 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     return 1;
 }
 
-/* Whether workers ask, or the calling thread does: CUDA takes long over a thread's first call,
-   which only a long run repays. Called with the lock held. */
+/* Whether workers ask CUDA, or the calling thread does: a thread's first call of CUDA takes long,
+   which pays only in a long run. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
     const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
-    if (p->request.desc.resources) return 1; /* lent threads have called it before */
+    if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
     return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
 }
 
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
-   and others can sleep; before it does that task it wakes the next one to ask. *asked: whether it
-   ever did. Called and returns with the lock held. */
+   ask and the others can sleep. Before it does that task, it wakes the next worker to ask. *asked:
+   whether this worker has called CUDA before. Called, and returns, with the lock held. */
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
     int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
-    if (!*asked) (void)cudaSetDevice(p->request.device); /* or a call would start another one */
+    if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
     *asked = 1;
     ended = spipe_priv_ask(p, what);
     if (!ended) spipe_priv_yield(&q->busy_until);
@@ -163,7 +163,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     return NULL;
 }
 
-/* Hands out a task. Where it has to wait for a copy, a worker is woken only to ask for that. */
+/* Posts a task. If it has to wait for a copy, a worker is woken only to ask about that copy. */
 SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
     spipe_priv_queue_t *q = &p->workers.queues[number];
@@ -184,7 +184,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
     spipe_priv_unlock(p->sync);
 }
 
-/* Once its copies out are issued. */
+/* Posts the draining of a batch, once its copies out are issued. */
 SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
     spipe_priv_locked_set(p, &p->run.at.issued_out, batch + 1);
     spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
@@ -202,7 +202,7 @@ SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, s
     if (ready) spipe_priv_post(p, SPIPE_PRIV_HOST, stage, batch);
 }
 
-/* A batch has left a host stage. */
+/* Called when a batch has left a host stage. */
 SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
     int next;
     spipe_priv_lock(p->sync);
@@ -222,7 +222,7 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     if (p->provider) p->provider->share(p, wanted);
 }
 
-/* Memory for the queues, once there is host work. */
+/* Allocates the queues when there is host work. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
@@ -258,7 +258,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
     spipe_priv_lock(p->sync);
     if (q->limit != wanted) {
         q->limit = wanted;
-        spipe_priv_wake_all(q); /* each looks on which side of the limit it is */
+        spipe_priv_wake_all(q); /* each worker checks whether it is within the limit */
     }
     spipe_priv_unlock(p->sync);
 }
@@ -269,7 +269,7 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     int i;
     spipe_priv_wanted_threads(p, wanted);
     if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
-    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* there is no other thread yet */
+    if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
         if (!p->request.desc.resources) {
@@ -312,10 +312,10 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 }
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
-   the plan says so, but then it drains only when CUDA need not be asked about more. Where one
-   thread at a time is let in, to host stages, sources and sinks, the caller comes only if there is
-   no worker: a source may wait for what a sink has had, and nobody else issues. Called with the
-   lock held. */
+   the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
+   host stages, sources and sinks, which take one thread at a time, the caller helps only if there
+   is no worker: a source may wait for what a sink has got, and only the caller issues. Called with
+   the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
@@ -323,7 +323,7 @@ SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
 }
 
-/* A queue that it should help, and can; or NULL. */
+/* The queue that the calling thread should and can help with; or NULL. */
 SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
@@ -333,7 +333,7 @@ SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline
     return NULL;
 }
 
-/* Does a task where one should be helped with; returns 0 where there is none. */
+/* Does one task of the queue to help with; returns 0 if there is none. */
 SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
     spipe_priv_queue_t *q;
     spipe_priv_lock(p->sync);

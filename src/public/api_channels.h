@@ -4,24 +4,24 @@
 typedef struct spipe_channel {
     size_t bytes, stride, capacity, num_sent, num_received;
     unsigned char *device_memory;
-    cudaEvent_t *full, *empty; /* one pair a place */
+    cudaEvent_t *full, *empty; /* one pair per value */
     int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* where it was made: what was copied or never made is refused */
+    const void *self; /* its address when made: a copy, or one never made, is refused */
 } spipe_channel_t;
 
 /*  spipe_channel_create, spipe_channel_send, spipe_channel_recv, spipe_channel_destroy -- hand
     values from one stream to another, first in first out, without the host waiting.
 
-    c          out/in  of the current device at create; must not move.
+    c          out/in  of the device that is current at create; must not move.
     bytes      bytes   size of one value, 1 or more.
-    capacity   in      values under way at most, 1 or more.
-    stream     in      send: value is read in this stream's order. recv: what is queued on it
-                       after the call sees the value.
+    capacity   in      how many values may be sent but not received yet, 1 or more.
+    stream     in      send: value is read in this stream's order. recv: work queued on it after
+                       the call sees the value.
     value      in      send: device (or pinned host) memory to read.
     into       out     recv: device (or pinned host) memory to write.
-    Returns    cudaSuccess; cudaErrorNotReady (send: full; recv: nothing sent yet; try again
-               after the other side's call); cudaErrorInvalidValue; any error of the copy.
+    Returns    cudaSuccess; cudaErrorNotReady (send: the channel is full: receive first; recv: it
+               is empty: send first); cudaErrorInvalidValue; any error of the copy.
     Blocks     no. destroy waits for the device.
     Threads    send, recv: any. create, destroy: one.   Callback  no.   Capture  no.
     Allocates  create: capacity values of device memory and 2 x capacity events, until destroy. */

@@ -20,13 +20,13 @@
 #include <sys/time.h>
 #include <unistd.h>
 #elif !defined(SPIPE_NO_THREADS)
-#define SPIPE_NO_THREADS /* no pthreads there; MinGW has them */
+#define SPIPE_NO_THREADS /* MSVC has no pthreads; MinGW has them */
 #endif
 #if !defined(_WIN32)
 #include <sys/resource.h>
 #endif
 #if defined(__linux__)
-#include <sys/mman.h> /* madvise, where the language standard lets it show */
+#include <sys/mman.h> /* madvise, if the language standard allows its declaration */
 #endif
 #if !defined(SPIPE_NO_THREADS)
 #include <pthread.h>
@@ -46,9 +46,10 @@
 /* ---- 1 >>config ----------------------------------------------------------------------------
    Version, limits, linkage, and the names of earlier versions. Uses nothing of the library.
 
-   Define before including, in any file that wants it; none changes a public struct:
-     SPIPE_NO_THREADS   no worker threads: host work is the calling thread's, worker_create returns
-                        cudaErrorNotSupported (MSVC: always); in no file or in all that share data
+   You may define these before including, in any file; none changes a public struct:
+     SPIPE_NO_THREADS   no worker threads: the calling thread does host work, spipe_worker_create
+                        returns cudaErrorNotSupported (with MSVC always). Define it in no file, or
+                        in all files that share pipelines and other objects.
      SPIPE_API          linkage of every function (default: static inline)                     */
 #define SPIPE_VERSION_MAJOR 0
 #define SPIPE_VERSION_MINOR 2
@@ -63,15 +64,15 @@
 #ifndef SPIPE_API
 #define SPIPE_API static inline SPIPE_PRIV_ATTRIBUTE((unused))
 #endif
-/* Linkage of what returns an error that must not be ignored: the work may not be done. */
+/* Linkage of functions whose error must not be ignored, because the work may not be done. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define SPIPE_API_RESULT [[nodiscard]] SPIPE_API
 #elif defined(__clang__) || !defined(__cplusplus)
 #define SPIPE_API_RESULT SPIPE_PRIV_ATTRIBUTE((warn_unused_result)) SPIPE_API
-#else /* g++ would warn of (void)spipe_run(...), too */
+#else /* g++ would also warn of (void)spipe_run(...) */
 #define SPIPE_API_RESULT SPIPE_API
 #endif
-/* Private functions off the loop that issues are compiled to be small, those in it to be fast. */
+/* Private functions outside the loop that issues are compiled for size, those in it for speed. */
 #define SPIPE_PRIV_RARE  SPIPE_PRIV_ATTRIBUTE((cold)) SPIPE_API
 #define SPIPE_PRIV_OFTEN SPIPE_PRIV_ATTRIBUTE((hot)) SPIPE_API
 
@@ -79,7 +80,7 @@
 #define SPIPE_MAX_STAGES  16
 #define SPIPE_MAX_DEPTH   16
 #define SPIPE_MAX_THREADS 32
-#define SPIPE_MAX_STREAMS 32 /* of a pool: as many as CUDA can keep apart */
+#define SPIPE_MAX_STREAMS 32 /* in a pool: CUDA has at most 32 hardware queues */
 #define SPIPE_MAX_DEVICES 16
 /* For count, chunk, depth and threads: the library chooses (count: until the sources end). */
 #define SPIPE_AUTO ((size_t)-1)
@@ -93,7 +94,7 @@
 #define SPIPE_PRIV_ASAN 0
 #endif
 
-/* Stands in what was begun with a _default function of this version. */
+/* The stamp in structs that a _default function of this version has made. */
 #define SPIPE_PRIV_STAMP ((size_t)0x53700000u + SPIPE_VERSION)
 
 /* Names of version 0.1 do not compile; the message gives the new name. */

@@ -1,5 +1,5 @@
 /* ---- 10 >>costs ----------------------------------------------------------------------------
-   What the planner knows about a machine: measured facts, in seconds and bytes a second. */
+   What the planner knows about a machine: measured seconds, and bytes per second. */
 /* spipe_costs_measure of streampipe_measure.h measures them in under a second. The library has a
    row for each machine it was measured on; an unknown machine gets cautious values, and a kept
    pipeline then measures its best candidates and keeps the fastest. */
@@ -9,21 +9,21 @@ typedef struct spipe_costs {
     double link_in;   /* bytes a second, host to device alone */
     double link_out;  /* bytes a second, device to host alone */
     double link_both; /* bytes a second each way while both directions copy */
-    double copy_s;    /* seconds a copy engine loses for each copy between chunks */
-    double latency_s; /* seconds from one engine's end to the next engine's start, by an event */
+    double copy_s;    /* seconds that a copy engine loses between two copies */
+    double latency_s; /* seconds from one engine's end to another's start, joined by an event */
     double call_s;    /* seconds of the calling thread for each call that enqueues work */
-    double launch_s;  /* seconds a kernel adds to a chain beside its own work */
+    double launch_s;  /* seconds that each kernel adds to a chain besides its own work */
     double zero_copy; /* bytes a second each way, by a kernel that works on pinned memory */
     /* Copies of pageable memory. */
     double pageable_in;  /* bytes a second of cudaMemcpy to the device */
     double pageable_out; /* bytes a second of cudaMemcpy from the device */
-    double pageable_s;   /* seconds of each such call beside its bytes */
+    double pageable_s;   /* seconds of each such call besides its bytes */
     /* Staging by host threads. */
-    double fill;   /* bytes a second of one thread that fills pinned slots */
-    double drain;  /* bytes a second of one thread that drains them */
-    double memory; /* bytes a second of all staging threads together, both ways counted, with
-                            a ring of slots that the last-level cache holds */
-    double memory_uncached; /* the same with a ring that it does not hold */
+    double fill;            /* bytes a second of one thread that fills pinned slots */
+    double drain;           /* bytes a second of one thread that drains them */
+    double memory;          /* bytes a second of all staging threads together, both ways added, with
+                            a ring of slots that fits into the last-level cache */
+    double memory_uncached; /* the same with a ring that does not fit */
     double wake_s;          /* seconds until a parked thread runs */
     double start_s;         /* seconds to start a thread, paid by the calling thread */
     double staged_s; /* seconds of the calling thread for each staged chunk: posting, polling */
@@ -37,8 +37,8 @@ typedef struct spipe_costs {
 } spipe_costs_t;
 
 /*  spipe_costs_get -- the costs that a run on a device is planned with.
-    spipe_costs_print -- them as a table, a figure a line with its unit.
-    spipe_costs_write, spipe_costs_read -- as one line of text, to keep measured costs in a file.
+    spipe_costs_print -- print costs as a table, one figure with its unit in each line.
+    spipe_costs_write, spipe_costs_read -- costs as one line of text, to keep them in a file.
 
     costs      out/in  the figures. Assign &costs to desc.costs to plan with them.
     device     in      device number, or -1 for the current one.
@@ -49,8 +49,8 @@ typedef struct spipe_costs {
     bytes      bytes   room at line; SPIPE_COSTS_LINE_BYTES is enough.
     Returns    cudaSuccess; cudaErrorInvalidValue (a NULL, no room, text that is not such a line, a
                figure that is not a positive number); read: cudaErrorNotSupported (a line of another
-               release, device, driver or number of CPUs: costs is then what get gives, and its
-               name ends in " (stale line ignored)", which the report shows); print:
+               release, device, driver or number of CPUs; costs is then what spipe_costs_get gives,
+               and its name ends in " (stale line ignored)", which the report shows); print:
                cudaErrorOperatingSystem; any error of reading the device's name.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes.   Allocates  nothing. */
 #define SPIPE_COSTS_LINE_BYTES 1024

@@ -1,10 +1,10 @@
 /* ---- 9 >>describe --------------------------------------------------------------------------
-   What the user asks for: buffers, stages, sizes. The library never writes into it. */
+   What you ask for: buffers, stages, sizes. A run never changes a description. */
 typedef enum spipe_kind {
     SPIPE_INPUT = 1, /* host array, copied in */
     SPIPE_OUTPUT,    /* host array, copied out */
     SPIPE_INOUT,     /* host array, copied in and out */
-    SPIPE_TEMP,      /* device only, one a slot */
+    SPIPE_TEMP,      /* device only, one per slot */
     SPIPE_RESIDENT,  /* device only, one for the whole run */
     SPIPE_SOURCE,    /* a host function fills it, in order, copied in */
     SPIPE_SINK,      /* copied out, a host function drains it, in order */
@@ -19,7 +19,7 @@ typedef struct spipe_chunk {
     size_t count;        /* elements in it, 1 or more; the last chunk may have fewer */
     size_t total;        /* elements in the whole; 0 while not known (a source without count) */
     cudaStream_t stream; /* enqueue on this stream and no other; NULL in a host stage */
-    int slot;            /* 0 .. depth-1: whose memory this is */
+    int slot;            /* 0 .. depth-1: the slot that the chunk is in */
     int num_buffers;
     void *data[SPIPE_MAX_BUFFERS];        /* buffer i: this chunk's first element (resident: the
                                              start). With a halo, elements -before .. count+after-1
@@ -29,15 +29,15 @@ typedef struct spipe_chunk {
     struct spipe_priv_note *note;         /* private: what the stage does wrong, in words */
 } spipe_chunk_t;
 
-/*  SPIPE_BUF(chunk, i, type) is buffer i of a chunk as a pointer to type, one an element.
-    SPIPE_BUF_ROW(chunk, i, type, length) is the same where an element is length of type: a row of
-    floats, a pixel of three bytes.
-    A buffer that is not there, or whose elements are not of this size, ends the run with a sentence
-    that names the stage and the buffer. So does an input that the stage must not write, if type is
-    not const (in C with gcc and clang alone): any input of an elementwise stage, and with
-    SPIPE_ZERO_COPY any pinned one. In C++ the stage does not go on: an exception of the library's
-    leaves it, which the run catches. In C, and without exceptions, it goes on with memory that it
-    may write into. chunk->data[i] is the pointer without the question.                         */
+/*  SPIPE_BUF(chunk, i, type) is buffer i of a chunk as a pointer to type, for elements of one type.
+    SPIPE_BUF_ROW(chunk, i, type, length) is the same for elements of `length` values of type: a row
+    of floats, a pixel of three bytes.
+    A buffer that does not exist, or has elements of another size, ends the run with a sentence that
+    names the stage and the buffer. So does an input that the stage must not write, if type is not
+    const (in C only with gcc and clang): any input of an elementwise stage, and with
+    SPIPE_ZERO_COPY any pinned input. In C++ the stage then ends by an exception of the library's,
+    which the run catches. In C, and without exceptions, the stage goes on with memory that it may
+    write into. chunk->data[i] is the pointer without these checks.                             */
 #define SPIPE_BUF(chunk, i, type) SPIPE_BUF_ROW(chunk, i, type, 1)
 #define SPIPE_BUF_ROW(chunk, i, type, length)                                                      \
     ((type *)spipe_priv_buf((chunk), (i), (size_t)(length) * sizeof(type),                         \
@@ -45,9 +45,9 @@ typedef struct spipe_chunk {
 /* Buffer i in the masks of spipe_add_host_stage. */
 #define SPIPE_BIT(i) (1u << (i))
 
-/*  spipe_chunk_fail -- why a stage gives up, in its own words: for failure.message.
+/*  spipe_chunk_fail -- a stage ends the run, with its own sentence for failure.message.
 
-    chunk      in      what the stage was called with.
+    chunk      in      the chunk that the stage was called with.
     format     in      as for printf; cut after 190 characters.
     Returns    cudaErrorUnknown, for the stage to return; it may return another error instead. The
                run fails whatever the stage returns.
@@ -56,13 +56,13 @@ typedef struct spipe_chunk {
 SPIPE_API cudaError_t spipe_chunk_fail(const spipe_chunk_t *chunk, const char *format, ...)
     SPIPE_PRIV_ATTRIBUTE((format(printf, 2, 3)));
 
-/* Enqueues a stage's work for one chunk on chunk->stream; does not wait. Any value but cudaSuccess
-   stops the run and is what the run returns. A host stage does the work itself, on host memory.
+/* Enqueues a stage's work for one chunk on chunk->stream; does not wait. If it returns anything but
+   cudaSuccess, the run stops and returns that. A host stage does the work itself, on host memory.
    In C++ this function and those below may throw, on any thread: the run ends as after an error,
-   and the call that began it throws the exception on. Not where this header is compiled as C or
-   without exceptions. They must return or throw: neither longjmp nor the end of their thread may
-   leave them. Where one fails, the chunks before are still brought to their end; of several that
-   fail, the first chunk's is reported. */
+   and the call that began the run throws the exception again. (Not if this header is compiled as C
+   or without exceptions.) These functions must return or throw; they must not be left by longjmp
+   or end their thread. If one fails, the chunks before its chunk are still completed; if several
+   fail, the failure of the first chunk is reported. */
 typedef cudaError_t (*spipe_stage_fn)(const spipe_chunk_t *chunk, void *user);
 /* Fills up to max_count elements at dst and says how many in *count; 0 = the end. Called with
    chunks in order. An I/O error: return cudaErrorOperatingSystem. */
@@ -71,23 +71,23 @@ typedef cudaError_t (*spipe_source_fn)(void *dst, size_t max_count, size_t *coun
 typedef cudaError_t (*spipe_sink_fn)(const void *src, size_t count, size_t first, void *user);
 
 /* Fills count elements at dst, of which the first is number first in the whole: all of them, or it
-   returns an error. Called on several threads at once, for any part, in any order; with a halo for
-   the elements around a chunk, too. It must not wait for another part. */
+   returns an error. Called on several threads at once, for any part, in any order; if the buffer
+   has a halo, also for the elements around a chunk. It must not wait for another part. */
 typedef cudaError_t (*spipe_source_at_fn)(void *dst, size_t first, size_t count, void *user);
 /* Takes count elements at src, of which the first is number first in the whole; as above. */
 typedef cudaError_t (*spipe_sink_at_fn)(const void *src, size_t first, size_t count, void *user);
 
 /* Fills count elements at dst, of which the first is number first in the whole, from as many
-   tickets: what next, a spipe_source_fn, wrote for them, one ticket an element. Called on several
-   threads at once, for other elements each, in any order. It must not wait for others. */
+   tickets, which `next` (a spipe_source_fn) wrote: one ticket per element. Called on several
+   threads at once, each for other elements, in any order. It must not wait for another call. */
 typedef cudaError_t (*spipe_work_fn)(void *dst, const void *tickets, size_t first, size_t count,
                                      void *user);
 
-/* Why a source or sink failed, in words for failure.message; asked right after it returned its
-   error, on the same thread. Assign it to buffers[i].why. */
+/* Says why a source or sink failed, in words for failure.message. It is called right after that
+   function returned its error, on the same thread. Assign it to buffers[i].why. */
 typedef const char *(*spipe_why_fn)(void *user);
 
-/* How far a run has come. The progress callback returns 1 to stop the run, 0 to go on. */
+/* How far a run has come. The progress callback gets it, and returns 1 to stop the run, else 0. */
 typedef struct spipe_progress {
     size_t chunks_done, num_chunks; /* num_chunks 0 while not known */
     size_t elements_done, total;    /* total 0 while not known */
@@ -102,7 +102,7 @@ typedef enum spipe_edge {
     SPIPE_EDGE_ZERO       /* zero bytes */
 } spipe_edge_t;
 
-/* What happens to a resident buffer at the ends of a run; may be or-ed. */
+/* What happens to a resident buffer when a run begins and ends; may be or-ed. */
 enum {
     SPIPE_ZERO = 0,    /* zero bytes at the start of each run */
     SPIPE_UPLOAD = 1,  /* copied from the host array at the start of each run */
@@ -111,7 +111,7 @@ enum {
 
 typedef enum spipe_schedule {
     SPIPE_SCHEDULE_AUTO = 0,
-    SPIPE_ENGINES,       /* a stream per direction, two kernel streams taken in turn, events */
+    SPIPE_ENGINES,       /* a stream per direction, two kernel streams in turn, joined by events */
     SPIPE_SERIAL,        /* one stream, one slot: nothing overlaps; the baseline */
     SPIPE_DEPTH_FIRST,   /* a stream per slot, chunk by chunk */
     SPIPE_BREADTH_FIRST, /* a stream per slot, step by step over depth chunks at a time */
@@ -123,11 +123,11 @@ typedef enum spipe_staging {
     SPIPE_STAGING_AUTO = 0,
     SPIPE_STAGING_COPY,     /* through pinned slots, copied by worker threads */
     SPIPE_STAGING_REGISTER, /* pinned in place for the run; COPY where that is refused */
-    SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; right where the GPU reads host pages */
+    SPIPE_STAGING_DIRECT    /* left to CUDA, which blocks; best if the GPU can read host pages */
 } spipe_staging_t;
 
-/* Private: calls a function of the user's for a chunk. Kept in the description, so that a program
-   has the code of only those kinds of buffers that it adds. */
+/* Private: calls a function of the user's for a chunk. Its pointer is in the description, so that
+   a program contains the code of only those kinds of buffers that it adds. */
 struct spipe_priv_pipeline;
 struct spipe_priv_at;
 typedef cudaError_t (*spipe_priv_caller_t)(struct spipe_priv_pipeline *p, int buffer,
@@ -144,13 +144,13 @@ typedef struct spipe_buffer_desc {
     spipe_sink_fn sink;
     spipe_source_at_fn source_at;
     spipe_sink_at_fn sink_at;
-    spipe_work_fn work;         /* of a split source, whose source is next */
-    size_t ticket_bytes;        /* of such a source; 0 of others */
+    spipe_work_fn work;         /* of a split source; its `next` is the member source */
+    size_t ticket_bytes;        /* of a split source; else 0 */
     void *user;                 /* handed to the functions above */
     spipe_why_fn why;           /* says why that function failed (default: NULL) */
     const char *how;            /* what that function does, for the report (default: NULL) */
     spipe_priv_caller_t caller; /* private: calls the function; set by whoever adds the buffer */
-    spipe_priv_caller_t filler; /* private: calls work; NULL of others */
+    spipe_priv_caller_t filler; /* private: calls work; NULL without work */
     int on_device; /* private: 1 = source_at is given the slot's memory on the device */
 } spipe_buffer_desc_t;
 
@@ -177,22 +177,22 @@ typedef struct spipe_devices {
     void *user;                  /* handed to reduce */
 } spipe_devices_t;
 
-/* The description of a pipeline. Get one from spipe_desc_default, assign what you want different,
-   add buffers and stages. Names, arrays and user pointers are kept, not copied. */
+/* The description of a pipeline. Get one from spipe_desc_default, assign what should differ, add
+   buffers and stages. Names, arrays and user pointers are kept, not copied. */
 typedef struct spipe_desc {
     size_t count;               /* elements in the whole (default: SPIPE_AUTO, until sources end) */
     size_t chunk;               /* elements in a chunk (default: SPIPE_AUTO) */
     size_t depth;               /* slots, 1 .. SPIPE_MAX_DEPTH (default: SPIPE_AUTO; a slot may
                                    then hold several chunks of less than 256 KiB) */
     size_t threads;             /* host threads for each direction of staging, and as many for
-                                   host stages; 0 = the calling thread does it all (default: AUTO)
-                                   */
+                                   host stages; 0 = the calling thread does everything
+                                   (default: SPIPE_AUTO) */
     spipe_schedule_t schedule;  /* (default: SPIPE_SCHEDULE_AUTO) */
     spipe_staging_t staging;    /* (default: SPIPE_STAGING_AUTO) */
     spipe_priority_t priority;  /* of the kernel streams (default: SPIPE_PRIORITY_DEFAULT) */
     int checked;                /* 1 = a checked run: waits after every step and looks at
                                    what it did, see below; slow (default: 0) */
-    spipe_progress_fn progress; /* called on the thread that runs (default: NULL) */
+    spipe_progress_fn progress; /* called on the thread that called run (default: NULL) */
     void *progress_user;
     struct spipe_resources *resources; /* shared with other runs, see >>resources (default: NULL) */
     int no_wait;                       /* with resources: 1 = a run that would have to wait for
@@ -205,27 +205,27 @@ typedef struct spipe_desc {
     spipe_buffer_desc_t buffers[SPIPE_MAX_BUFFERS];
     spipe_stage_desc_t stages[SPIPE_MAX_STAGES];
     const char *problem; /* first mistake made while adding; the check reports it */
-    size_t stamp;        /* private: it was begun with spipe_desc_default */
+    size_t stamp;        /* private: set by spipe_desc_default */
 } spipe_desc_t;
 
-/*  A checked run (desc.checked) is for tests: many times slower, it waits after every step and says
-    which stage, which chunk and which buffer is wrong. Beside the errors of the GPU it finds
+/*  A checked run (desc.checked) is for tests. It is many times slower, because it waits after every
+    step, and says which stage, chunk and buffer is wrong. Besides errors of the GPU it finds
       - a stage that puts nothing on its stream, in the first chunk. There the stream is captured
-        while the stage is called; one that does what a capture cannot have is called twice;
-      - a stage that writes before or past a buffer, or past the last chunk's elements, by guard
-        bytes. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of each
-        slot is an allocation of its own instead, so that these see reads, too;
+        while the stage is called; a stage that does what a capture forbids is called twice;
+      - a stage that writes before or past a buffer, or past the last chunk's elements: guard bytes
+        show that. Under AddressSanitizer, and in any run under compute-sanitizer, each buffer of
+        each slot is an allocation of its own instead, so that these tools see reads, too;
       - an elementwise stage that writes into an input;
       - a host stage that writes into a buffer that it declared only to read;
-      - a replayable stage that enqueues other work than in the run of the pipeline before: other
+      - a replayable stage that enqueues other work than in the pipeline's run before: other
         kernels, copies or, from CUDA 12.4 on, arguments (numbers and pointers, not structs, whose
-        padding may differ).
+        padding may differ);
       - with SPIPE_ZERO_COPY, any stage that writes into a pinned input, which would be changed.
-    It never replays a graph, uses zero-copy only where the schedule says so, and then on pinned
-    copies of the arrays, so that it cannot be captured.                                        */
+    A checked run never replays a graph. It uses zero-copy only if desc.schedule is SPIPE_ZERO_COPY,
+    and then on pinned copies of the arrays, so it cannot be captured.                          */
 
-/*  spipe_desc_default -- a description with nothing in it and every choice left to the library.
-    spipe_desc_check -- find the first mistake of one, without touching the device.
+/*  spipe_desc_default -- an empty description, with every choice left to the library.
+    spipe_desc_check -- find the first mistake of a description, without touching the device.
 
     d          in      the description.
     failure    out     the sentence that names the buffer or stage and the cure; may be NULL.
@@ -240,28 +240,28 @@ SPIPE_API cudaError_t spipe_desc_check(const spipe_desc_t *d, spipe_failure_t *f
 
     d          in/out  from spipe_desc_default.
     host       in      host array of count elements, pinned or not (device memory works too);
-                       yours. resident: bytes bytes, NULL for SPIPE_ZERO.
-    elem_bytes bytes   of one element, 1 or more; differs between buffers as you like.
+                       yours. resident: an array of that many bytes, NULL for SPIPE_ZERO.
+    elem_bytes bytes   of one element, 1 or more; may differ between buffers.
     bytes      bytes   of a resident buffer, 1 or more.
     how        in      SPIPE_ZERO, SPIPE_UPLOAD, SPIPE_DOWNLOAD, or the last two or-ed.
     source, sink in    see spipe_source_fn, spipe_sink_fn; user is handed to it. They may run on
                        a library thread, one call at a time, and may not call CUDA. For data that
                        comes in order: a pipe, a decoder.
-    source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but as many calls at
-                       once as there are threads, so that a file is read and written at the speed
-                       of all of them. count must be set, or a source be there whose end tells.
+    source_at, sink_at in  see spipe_source_at_fn, spipe_sink_at_fn: the same, but all threads call
+                       them at once, so that a file is read and written at the speed of all of
+                       them. Set count, or add a source whose end gives the length.
     next, work in      a source in two parts, for a loader with many decoders. next is a
                        spipe_source_fn that fills up to max_count tickets instead of elements, one
-                       call at a time, in order, and gives 0 at the end: it says what each element
-                       is to be made of (the number of a picture, where a record lies) and should be
-                       quick. work, see spipe_work_fn, makes the elements of a chunk from their
-                       tickets, as many calls at once as there are threads. user is handed to both.
+                       call at a time, in order, and gives 0 at the end. A ticket says what its
+                       element is made from (the number of a picture, where a record lies); next
+                       should be quick. work, see spipe_work_fn, makes the elements of a chunk from
+                       their tickets, on all threads at once. user is handed to both.
     ticket_bytes bytes of one ticket, 1 or more; the library keeps them until work has had them.
     buffer     in      number of an input, or of a source that is not split.
     before, after in   elements readable around each chunk, at most a chunk each.
     edge       in      what is beyond the ends: SPIPE_EDGE_CLAMP or SPIPE_EDGE_ZERO.
     Returns    the buffer's number, from 0 in the order of adding; -1 on a mistake, which the run
-               then reports in words. So results need no check.
+               then reports in words, so you need not check the result.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_input(spipe_desc_t *d, const void *host, size_t elem_bytes);
 SPIPE_API int spipe_add_output(spipe_desc_t *d, void *host, size_t elem_bytes);
@@ -289,32 +289,32 @@ SPIPE_API int spipe_set_halo(spipe_desc_t *d, int buffer, size_t before, size_t 
 #define SPIPE_ADD_TEMP(desc, type)    spipe_add_temp((desc), sizeof(type))
 
 /*  spipe_add_stage, spipe_add_host_stage, spipe_stage_after, spipe_stage_ordered -- the stages.
-    spipe_stage_elementwise, spipe_stage_replayable -- what a stage promises, so that the library
-    has more ways to choose from.
+    spipe_stage_elementwise, spipe_stage_replayable -- promises about a stage, which let the library
+    use zero-copy or replay a graph.
 
     d          in/out  from spipe_desc_default.
     name       in      short and unique; appears in messages and reports; kept, not copied.
     fn, user   in      see spipe_stage_fn. A stage follows the one added before it.
-    reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is
-                       brought to host memory for it, and taken back to the device after it. It
+    reads, writes in   host stage: SPIPE_BIT(i) or-ed for each buffer (not resident) that is copied
+                       to host memory for the stage, and back to the device after it. The stage
                        runs on library threads, for several chunks at once and in any order of
                        chunks, so what user points to must allow that; mark it ordered if it keeps
-                       state. There are desc.threads of them, and as many slots are needed.
+                       state. There are desc.threads of these threads, and as many slots are needed.
     stage      in      number of a stage.
     after      in      name of a stage that this one waits for instead, added before or after it;
                        call again for more; NULL: none but the copies in. Stages that do not wait
                        for each other run at the same time.
-    ordered    chunk k+1 enters after chunk k has left: it may carry state, on the device in a
-               resident buffer, a host stage behind user, which one call at a time then sees.
+    ordered    chunk k+1 enters after chunk k has left. So the stage may keep state: on the device
+               in a resident buffer; a host stage behind user, since calls come one at a time.
     elementwise   every thread reads and writes its own elements, coalesced, each once, and writes
                into no input. Small pinned arrays may then be processed in place (zero-copy),
                without copies. A checked run copies, and refuses a stage that wrote into an
                input.
-    replayable    it enqueues the same work in every run, with the same arguments, on the thread
-               that calls it. A kept pipeline may then record a run as a CUDA graph and replay it
-               without calling the stage, so with that run's arguments: what changes from run to
-               run belongs into device memory. A checked run calls the stage and compares.
-               spipe_run may use cudaStreamPerThread for a small total.
+    replayable    the stage enqueues the same work in every run, with the same arguments, on the
+               thread that calls it. A kept pipeline may then record a run as a CUDA graph and
+               replay it without calling the stage, so with the recorded arguments: what changes
+               from run to run belongs into device memory. A checked run calls the stage and
+               compares. spipe_run may use cudaStreamPerThread for a small total.
     Returns    the stage's number, from 0 as added; -1 on a mistake, which the run then reports.
     Blocks     no.   Threads  one.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API int spipe_add_stage(spipe_desc_t *d, const char *name, spipe_stage_fn fn, void *user);

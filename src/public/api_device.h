@@ -1,6 +1,6 @@
 /* ---- 3 >>device ----------------------------------------------------------------------------
    What a GPU can do at the same time. Reads the device; changes nothing. */
-/* What decides whether and how work overlaps on a device. */
+/* The facts that decide whether and how work overlaps on a device. */
 typedef struct spipe_device {
     int device;
     char name[64];
@@ -13,7 +13,7 @@ typedef struct spipe_device {
     int pageable_access;                 /* the GPU can read pageable host memory by itself ... */
     int host_page_tables;                /* ... through the host's page tables, at full speed */
     int integrated;                      /* shares its memory with the CPU */
-    int numa_node;                       /* host NUMA node the GPU hangs on, -1 = not known */
+    int numa_node;                       /* host NUMA node next to the GPU, -1 = not known */
     size_t memory_bytes;                 /* device memory in all */
     int runtime_version, driver_version; /* 1000 x major + 10 x minor */
 } spipe_device_t;

@@ -2,8 +2,8 @@
    Checking macros and the sentence that explains a failure. Uses only config. */
 /*  SPIPE_TRY(expr) returns expr's cudaError_t from the enclosing function unless it is cudaSuccess.
     SPIPE_CHECK(expr) prints file:line, expr and the error on stderr and exits (for programs).
-    SPIPE_CHECK_RUN(desc, report) is spipe_run, checked: on failure it prints the sentence too.
-    Each evaluates its argument once.                                                           */
+    SPIPE_CHECK_RUN(desc, report) is SPIPE_CHECK(spipe_run(desc, report)), and on failure it also
+    prints the sentence of failure.message. Each macro evaluates its arguments once.            */
 #define SPIPE_TRY(expr)                                                                            \
     do {                                                                                           \
         const cudaError_t spipe_priv_try_ = (expr);                                                \
@@ -12,10 +12,10 @@
 #define SPIPE_CHECK(expr)             spipe_priv_check((expr), #expr, NULL, __FILE__, __LINE__)
 #define SPIPE_CHECK_RUN(desc, report) spipe_priv_check_run((desc), (report), __FILE__, __LINE__)
 
-/* A run that the progress callback stopped returns this: the work is not finished. */
+/* What a run returns after the progress callback stopped it: the work is not finished. */
 #define SPIPE_STOPPED cudaErrorNotReady
 
-/* Why a pipeline failed, where a cudaError_t is too poor. */
+/* Why a pipeline failed: more than a cudaError_t can say. */
 typedef struct spipe_failure {
     cudaError_t error;   /* the first error; cudaSuccess = no failure */
     int stage;           /* number of the stage, -1 where no stage is to blame */

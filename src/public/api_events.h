@@ -13,18 +13,18 @@ typedef struct spipe_event_pool {
     cudaEvent_t *free_events;
     int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* where it was made: what was copied or never made is refused */
+    const void *self; /* its address when made: a copy, or one never made, is refused */
 } spipe_event_pool_t;
 
 /*  spipe_event_pool_create, spipe_event_pool_destroy, spipe_event_acquire, spipe_event_release
     -- untimed events, made when first needed and kept.
 
-    pool       out/in  of the current device at create; must not move until destroyed.
-    event      out/in  acquire: one nobody else holds. release: one that acquire gave; waits
-                       queued on it stay valid.
+    pool       out/in  of the device that is current at create; must not move until destroyed.
+    event      out/in  acquire: an event that nobody else holds. release: one that acquire gave;
+                       waits that are queued on it stay valid.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy, NULL, or an event
                released twice); cudaErrorMemoryAllocation; any error of event creation. destroy
-               returns cudaErrorInvalidValue when events are still out; those stay the holder's.
+               returns cudaErrorInvalidValue when events are not released yet; those stay yours.
     Blocks     no.
     Threads    create, destroy: one. The others: any.
     Callback   release: yes. The others: no.   Capture  yes.
@@ -37,18 +37,18 @@ SPIPE_API cudaError_t spipe_event_pool_destroy(spipe_event_pool_t *pool);
 /* A stopwatch on a stream. Members are private. */
 typedef struct spipe_timer {
     cudaEvent_t begin, end;
-    const void *self; /* where it was made: what was copied or never made is refused */
+    const void *self; /* its address when made: a copy, or one never made, is refused */
 } spipe_timer_t;
 
 /*  spipe_timer_create, spipe_timer_destroy, spipe_timer_start, spipe_timer_stop, spipe_timer_ms
     -- time what lies between start and stop on a stream, by the GPU's clock.
 
-    timer      out/in  of the current device at create; may be started again and again.
+    timer      out/in  of the device that is current at create; may be started again and again.
     stream     in      start and stop may name different streams of the same device.
     ms         out     milliseconds between the two, resolution about half a microsecond.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorInvalidResourceHandle (a dead timer,
                a copy, or ms before start and stop); any error of the event calls.
-    Blocks     ms: until stop's point is reached. The others: no.
+    Blocks     ms: until the stream reaches the point of stop. The others: no.
     Threads    one.   Callback  no.   Capture  no.
     Allocates  create: two timed events, until destroy. */
 SPIPE_API cudaError_t spipe_timer_create(spipe_timer_t *timer);

@@ -1,5 +1,5 @@
 /* ---- 13 >>execute --------------------------------------------------------------------------
-   Running a description: once, again and again, or in the order of a stream. */
+   Running a description: once, many times, in a stream's order, or chunk by chunk. */
 /* A pipeline made once and run many times: a pointer, whose memory the library owns. */
 typedef struct spipe_pipeline spipe_pipeline_t;
 
@@ -16,14 +16,15 @@ typedef struct spipe_pipeline spipe_pipeline_t;
                and events, threads for host work; all freed before return. 24 KB of stack. */
 SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report);
 
-/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- the same, run many times.
-    spipe_pipeline_set_host, spipe_pipeline_set_count -- other arrays, another length from now on;
+/*  spipe_pipeline_create, spipe_pipeline_run, spipe_pipeline_destroy -- a kept pipeline: set up
+    once, run many times.
+    spipe_pipeline_set_host, spipe_pipeline_set_count -- another array, another length from now on;
     the run is planned anew.
-    spipe_pipeline_plan, spipe_pipeline_failure -- what is chosen for the next run; what went wrong
-    last.
+    spipe_pipeline_plan, spipe_pipeline_failure -- what is chosen for the next run; why the last
+    call that failed did.
 
     p          out/in  create: a pipeline on the current device, NULL on error; free it with
-                       destroy. The others: one that create gave; destroy takes NULL, too.
+                       destroy. The others: one that create made; destroy takes NULL, too.
     d          in      copied; names, arrays and user pointers are kept and stay yours. A host
                        array may be NULL until set_host sets it, before the first run.
     report, failure out what happened; either may be NULL.
@@ -31,16 +32,16 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     host       in      the new array.
     count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
-               is one that ends the context). A pipeline that is NULL or destroyed, and a run after
-               set_host failed: cudaErrorInvalidResourceHandle. While another call on the pipeline
-               is under way, from another thread or around the stage that calls, destroy too:
-               cudaErrorNotPermitted, and nothing is done. plan, failure: valid until the next
+               is one that ends the context). cudaErrorInvalidResourceHandle: the pipeline is NULL
+               or destroyed, or set_host has failed before this run. cudaErrorNotPermitted, and
+               nothing is done: another call on the pipeline is under way, on another thread or
+               around the stage that calls (destroy, too). plan, failure: valid until the next
                call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
-    Allocates  create: memory, streams, events, and threads where there are arrays to stage. run:
-               other threads, and a graph for replayable stages, the first time; then nothing.
-               set_host, set_count: memory, where the new plan needs more. */
+    Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
+               run: other threads, and a graph for replayable stages; later runs nothing. set_host,
+               set_count: memory, if the new plan needs more. */
 SPIPE_API_RESULT cudaError_t spipe_pipeline_create(spipe_pipeline_t **p, const spipe_desc_t *d,
                                                    spipe_failure_t *failure);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_run(spipe_pipeline_t *p, spipe_report_t *report);
@@ -50,11 +51,11 @@ SPIPE_API_RESULT cudaError_t spipe_pipeline_set_count(spipe_pipeline_t *p, size_
 SPIPE_API const spipe_plan_t *spipe_pipeline_plan(const spipe_pipeline_t *p);
 SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *p);
 
-/*  spipe_pipeline_set_timeline -- watch the runs from now on, or no longer.
+/*  spipe_pipeline_set_timeline -- record the runs from now on, or no longer.
 
     p          in/out  made by spipe_pipeline_create.
     timeline   in      begun with spipe_timeline_default of streampipe_timeline.h; NULL = do not
-                       watch. Yours; must live until it is replaced.
+                       record. Yours; must live until it is replaced.
     Returns    cudaSuccess; cudaErrorInvalidValue (a timeline that was not begun);
                cudaErrorInvalidResourceHandle (p is NULL).
     Blocks     until work under way has ended.   Threads  one at a time.   Callback  no.
@@ -62,25 +63,25 @@ SPIPE_API const spipe_failure_t *spipe_pipeline_failure(const spipe_pipeline_t *
 SPIPE_API cudaError_t spipe_pipeline_set_timeline(spipe_pipeline_t *p,
                                                   struct spipe_timeline *timeline);
 
-/*  spipe_next -- the next chunk, for a loop of the caller's own: training, decoding, rendering.
-    spipe_release -- the oldest chunk that was taken goes back: its outputs are copied out, and its
-    memory is used again, after what is on stream by now.
-    spipe_end -- the end before the last chunk.
+/*  spipe_next -- take the next chunk, in a loop of your own: training, decoding, rendering.
+    spipe_release -- give back the oldest chunk that you took: after the work that is on stream now,
+    its outputs are copied out and its memory is used again.
+    spipe_end -- end the loop before the last chunk.
 
     p          in/out  made by spipe_pipeline_create, of a description without stages.
-    stream     in      next: work put on it from now on starts after the chunk is there. The chunk
-                       is for this stream. release: the stream that the chunk was used on.
+    stream     in      next: the stream to use the chunk on; work put on it from now on starts after
+                       the copies in. release: the stream that the chunk was used on.
     chunk      out     its buffers in device memory, as a stage gets them; count 0: there are no
-                       more, and every output is whole. Several may be held at once, up to depth.
+                       more, and every output is whole. You may hold several, up to depth.
     report     out     what happened since the first chunk; may be NULL.
-    Returns    next: cudaSuccess; as spipe_run, and spipe_pipeline_failure has the sentence: then
-               nothing is held any more, and the next call begins with the first chunk again;
-               cudaErrorNotReady (all slots are held; or, after the last chunk, some: release them).
-               release: cudaSuccess; cudaErrorNotPermitted (nothing is held); as next. end: the
-               last error.
-    Blocks     next: until the chunk's copies are issued; for the last, until the outputs are whole.
-               release: no. end: until the copies under way have ended; with desc.resources and
-               chunks that are held, until the device has done all its work.
+    Returns    next: cudaSuccess; cudaErrorNotReady (you hold all slots or, after the last chunk,
+               some: release them); else as spipe_run, and spipe_pipeline_failure has the sentence:
+               then you hold no chunk any more, and the next call begins with the first chunk again.
+               release: cudaSuccess; cudaErrorNotPermitted (you hold no chunk); else as next. end:
+               the last error.
+    Blocks     next: until the chunk's copies are issued; after the last chunk, until the outputs
+               are whole. release: no. end: until the copies under way have ended; with
+               desc.resources, and while you hold chunks, until the device has done all its work.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  next: threads, the first time. */
 SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream,
@@ -88,19 +89,19 @@ SPIPE_API_RESULT cudaError_t spipe_next(spipe_pipeline_t *p, cudaStream_t stream
 SPIPE_API_RESULT cudaError_t spipe_release(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API cudaError_t spipe_end(spipe_pipeline_t *p, spipe_report_t *report);
 
-/*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order, and its outcome.
+/*  spipe_pipeline_enqueue, spipe_pipeline_wait -- a run in a stream's order; wait for its result.
 
     p          in/out  made by spipe_pipeline_create.
-    stream     in      the run starts after what is on it; what is queued on it afterwards, kernels
-                       or cuBLAS calls, starts after the run.
+    stream     in      the run starts after the work that is on it; work queued on it afterwards,
+                       kernels or cuBLAS calls, starts after the run.
     report     out     may be NULL; wall_ms is not measured for enqueued runs.
     Returns    enqueue: errors met while queuing (then what was queued drains first). wait: as
                spipe_run, for all enqueued runs since the last wait.
-    Blocks     enqueue: no; but where the host has work to do (pageable arrays, sources, sinks,
-               host stages) until stream has come so far and the run has ended. wait: yes.
+    Blocks     enqueue: no; but if the host has work to do (pageable arrays, sources, sinks, host
+               stages), until stream has reached the run and the run has ended. wait: yes.
     Threads    one at a time; runs follow each other, whatever their streams.   Callback  no.
-    Capture    enqueue: yes, when all stages can be captured and the host has no work to do: the
-               pipeline must outlive the graph and its arrays stay as they are.
+    Capture    enqueue: yes, if all stages can be captured and the host has no work to do. The
+               pipeline must outlive the graph, and its arrays must stay where they are.
     Allocates  nothing. */
 SPIPE_API_RESULT cudaError_t spipe_pipeline_enqueue(spipe_pipeline_t *p, cudaStream_t stream);
 SPIPE_API_RESULT cudaError_t spipe_pipeline_wait(spipe_pipeline_t *p, spipe_report_t *report);

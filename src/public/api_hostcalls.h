@@ -2,11 +2,11 @@
    Host functions that run when a stream reaches them. */
 typedef void (*spipe_host_fn)(void *user);
 
-/*  spipe_host_call -- CUDA calls fn(user) on a thread of its own when stream gets there.
+/*  spipe_host_call -- CUDA calls fn(user) on a thread of CUDA's when stream reaches this point.
 
-    stream     in      work queued after it waits until fn returns.
+    stream     in      work queued after this call waits until fn returns.
     fn         in      must not call CUDA, directly or by waiting for a thread that does; must
-                       not throw. NOT called after an error in the context: no cleanup hook.
+                       not throw. NOT called after an error in the context: do not clean up in it.
     user       in      handed to fn; must live until it has run.
     Returns    cudaSuccess; cudaErrorInvalidValue; any error of cudaLaunchHostFunc.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: a host node.
@@ -17,30 +17,31 @@ typedef void (*spipe_worker_fn)(cudaError_t status, void *user);
 
 /* A host thread that runs functions when streams reach them. Members are private. */
 typedef struct spipe_worker {
-    struct spipe_priv_job *first, *last; /* the calls that wait */
+    struct spipe_priv_job *first, *last; /* queue of calls */
     int running, quit, device;
     uintptr_t busy; /* the thread, while a function runs */
     spipe_priv_sync_t *sync;
     void *thread;
-    const void *self; /* where it was made: what was copied or never made is refused */
+    const void *self; /* its address when made: a copy, or one never made, is refused */
 } spipe_worker_t;
 
 /*  spipe_worker_create, spipe_worker_call, spipe_worker_wait, spipe_worker_destroy -- a host
-    thread that runs fn(status, user) when a stream gets there, and MAY call CUDA: so the end of
-    one batch can queue the next.
+    thread that runs fn(status, user) when a stream reaches the point of the call. fn MAY call
+    CUDA, so the end of one batch can queue the next.
 
-    worker     out/in  of the current device at create, which is current in fn; must not move.
+    worker     out/in  of the device that is current at create; it is current in fn, too. Must not
+                       move.
     stream     in      fn runs after all that is on stream at the call; the stream goes on
                        without waiting for fn.
     fn         in      called exactly once, in the order of the calls, whatever happens: status
-                       is cudaSuccess or the error found on reaching it. May call
-                       spipe_worker_call (a chain), not wait or destroy.
+                       is cudaSuccess, or the error found there. It may call spipe_worker_call
+                       (a chain), but neither wait nor destroy.
     user       in      handed to fn; must live until it has run.
     Returns    cudaSuccess; cudaErrorInvalidValue; cudaErrorMemoryAllocation;
-               cudaErrorNotSupported (no thread can be had); wait, destroy: cudaErrorNotPermitted
-               from fn, which would wait for itself; any error of event calls: then fn was not
-               taken and will not be called.
-    Blocks     create, call: no. wait: until no call is left. destroy: likewise.
+               cudaErrorNotSupported (there are no threads); any error of event calls. When call
+               returns an error, fn is not called. wait, destroy: cudaErrorNotPermitted when fn
+               calls them, because they would wait for fn itself.
+    Blocks     create, call: no. wait, destroy: until no call is left.
     Threads    call, wait: any. create, destroy: one.
     Callback   from fn: call only. From a spipe_host_call function: no.
     Capture    no.

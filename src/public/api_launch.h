@@ -1,10 +1,10 @@
 /* ---- 15 >>launch ---------------------------------------------------------------------------
-   Launching kernels from a stage. C++ and .cu only, but for spipe_blocks. */
+   Launching kernels from a stage. All but spipe_blocks is for C++ and .cu files only. */
 /*  spipe_blocks -- how many blocks cover count elements with threads each.
 
     count      in      elements; 0 gives 1 block, so that a launch is always valid.
-    threads    in      threads a block, 1 or more.
-    Returns    the number, at most 2^31 - 1 (then the kernel must loop).
+    threads    in      threads per block, 1 or more.
+    Returns    the number of blocks, at most 2^31 - 1 (if that is too few, the kernel must loop).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
 
@@ -16,7 +16,7 @@ SPIPE_API unsigned spipe_blocks(size_t count, unsigned threads);
     spipe_priv_launch((grid), (block), (shared_bytes), kernel, __VA_ARGS__)
 
 /*  SPIPE_MAP_STAGE(name, kernel, in_type, out_type) defines a stage function for a kernel
-    (const in_type *in, out_type *out, size_t n) with one thread an element, from buffer 0 to 1. */
+    (const in_type *in, out_type *out, size_t n), one thread per element, from buffer 0 to 1.   */
 #define SPIPE_MAP_STAGE(name, kernel, in_type, out_type)                                           \
     SPIPE_API cudaError_t name(const spipe_chunk_t *c, void *user) {                               \
         (void)user;                                                                                \

@@ -1,5 +1,5 @@
 /* ---- 12 >>report ---------------------------------------------------------------------------
-   What a run did, as numbers and as a table. Filled whole on success and on failure. */
+   What a run did, as numbers and as a table. All members are set on success and on failure. */
 typedef struct spipe_report {
     spipe_failure_t failure; /* failure.error is cudaSuccess when all went well */
     char device[64];
@@ -8,42 +8,42 @@ typedef struct spipe_report {
     size_t chunk, depth; /* as chosen */
     spipe_schedule_t schedule;
     int staged; /* 1 = pageable arrays went through pinned slots */
-    const char *why_chunk, *why_schedule, *why_staging; /* why so: constant strings */
+    const char *why_chunk, *why_schedule, *why_staging; /* the reasons: constant strings */
     size_t threads;                                     /* the larger of the next two */
-    size_t fill_threads, drain_threads;                 /* host threads that staged, as started */
-    size_t host_threads;                                /* and those that ran host stages */
+    size_t fill_threads, drain_threads;                 /* host threads started for staging */
+    size_t host_threads;                                /* host threads started for host stages */
     int num_stages, num_streams;
-    int replayed;                      /* 1 = as a CUDA graph */
+    int replayed;                      /* 1 = the run was a replay of a CUDA graph */
     int trying;                        /* 1 = candidates are still being compared */
     double predicted_ms;               /* what the plan expected for wall_ms */
     char costs[64];                    /* name of the costs it was planned with */
     size_t bytes_in, bytes_out;        /* moved host to device, device to host */
     size_t device_bytes, pinned_bytes; /* memory taken */
     size_t runs_beside;                /* with resources: runs under way when this one began */
-    double waited_ms;                  /* and how long it waited for their memory */
-    double setup_ms;                   /* streams, events and memory; 0 when kept */
-    double start_ms;                   /* of it: until CUDA had started, if it had not */
-    double wall_ms;                    /* first byte to last, set-up apart */
-    size_t new_page_bytes; /* of a run that stages: pages that the system made meanwhile, as for
-                              outputs that nobody has written before; 0 = none, or not known */
-    int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* 0: the current one */
-    unsigned devices_failed;                            /* SPIPE_BIT of each place in these lists */
-    size_t device_chunks[SPIPE_MAX_DEVICES];            /* that each of them did */
-    /* Only of a run with a timeline. Arrays: host threads that fill, copies in, stages, host
-       stages, copies out, host threads that drain. */
+    double waited_ms;                  /* with resources: time that it waited for memory */
+    double setup_ms;                   /* for streams, events and memory; 0 when kept */
+    double start_ms;                   /* part of setup_ms: CUDA's start, if this run started it */
+    double wall_ms;                    /* from the first byte to the last, without set-up */
+    size_t new_page_bytes; /* if the run stages: pages that the system made during it, as when an
+                              output is written for the first time; 0 = none, or not known */
+    int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* num 0: the current device */
+    unsigned devices_failed;                            /* bit i: device_numbers[i] failed */
+    size_t device_chunks[SPIPE_MAX_DEVICES];            /* chunks that each of them did */
+    /* The rest is set only by a run with a timeline. The arrays of 6: host threads that fill,
+       copies in, stages, host stages, copies out, host threads that drain. */
     double timed_ms;               /* first operation to last; 0 = no timeline */
-    double busy_ms[6], idle_ms[6]; /* idle: between its first and last operation */
+    double busy_ms[6], idle_ms[6]; /* idle: gaps between first and last operation */
     double stage_ms[SPIPE_MAX_STAGES];
     const char *stage_names[SPIPE_MAX_STAGES];
-    double serial_ms;   /* the same work one after another, estimated */
-    double bound_ms;    /* the busiest engine's work: none can be faster */
+    double serial_ms;   /* estimated time of the same work without overlap */
+    double bound_ms;    /* the busiest engine's time: no run can be faster */
     double overlap;     /* hidden time / time that could be hidden */
-    double sync_us;     /* from a step's turn to its begin, on average */
+    double sync_us;     /* average delay from when an operation could begin to its begin */
     unsigned causes;    /* SPIPE_CAUSE_... of streampipe_timeline.h */
-    char verdict[1600]; /* the limit, then each cause and its cure: lines */
+    char verdict[1600]; /* lines: the limit, then each cause and its cure */
 } spipe_report_t;
 
-/*  spipe_report_print -- a compact table for a terminal; of a failed run, why it failed.
+/*  spipe_report_print -- a compact table for a terminal; for a failed run, why it failed.
     spipe_schedule_name -- "engines", "serial", ... ; "auto" for anything else.
 
     report     in      filled by a run.
@@ -51,7 +51,7 @@ typedef struct spipe_report {
     schedule   in      one of spipe_schedule_t.
     Returns    print: cudaSuccess; cudaErrorInvalidValue; cudaErrorOperatingSystem (cannot be
                written). name: a constant string.
-    Blocks     as long as the file does.
+    Blocks     while it writes the file.
     Threads    any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_report_print(const spipe_report_t *report, FILE *to);
 SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule);

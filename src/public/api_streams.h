@@ -18,21 +18,23 @@ typedef struct spipe_stream_pool {
     unsigned char leased[SPIPE_MAX_STREAMS];
     int device;
     spipe_priv_sync_t *sync;
-    const void *self; /* where it was made: what was copied or never made is refused */
+    const void *self; /* its address when made: a copy, or one never made, is refused */
 } spipe_stream_pool_t;
 
-/*  spipe_priority_value, spipe_stream_create, spipe_stream_wait -- CUDA's number for a priority
-    name; a non-blocking stream of it, free of the legacy default stream; a stream waits for one.
+/*  spipe_priority_value -- CUDA's number for a priority name.
+    spipe_stream_create -- a non-blocking stream of a priority: it neither waits for the legacy
+    default stream nor holds it up.
+    spipe_stream_wait -- make a stream wait for another.
 
     priority   in      one of spipe_priority_t, on the current device.
     value      out     for cudaStreamCreateWithPriority; lower is more urgent.
     stream     out     yours; free it with cudaStreamDestroy. NULL on error.
     waiter     in      what is queued on it from now on starts after all that is on other by now.
     other      in      may be of another device.
-    Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls they are made of.
+    Returns    cudaSuccess; cudaErrorInvalidValue; any error of the CUDA calls that they make.
     Blocks     no.   Threads  any.   Callback  no.   Capture  yes: waiter joins other's capture.
-    Allocates  create: one stream. wait: one untimed event, freed before return; where that
-               matters, keep an event and use cudaEventRecord + cudaStreamWaitEvent. */
+    Allocates  create: one stream. wait: one untimed event, freed before it returns; if that is
+               too slow, keep an event and use cudaEventRecord + cudaStreamWaitEvent. */
 SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value);
 SPIPE_API cudaError_t spipe_stream_create(cudaStream_t *stream, spipe_priority_t priority);
 SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other);
@@ -40,8 +42,8 @@ SPIPE_API cudaError_t spipe_stream_wait(cudaStream_t waiter, cudaStream_t other)
 /*  spipe_stream_pool_create, spipe_stream_pool_destroy -- num_streams streams, made once.
 
     pool       out     made on the current device; must not move until destroyed.
-    num_streams in     1 .. SPIPE_MAX_STREAMS; beyond 8 they share hardware queues unless
-                       CUDA_DEVICE_MAX_CONNECTIONS says more, so 2-8 is plenty.
+    num_streams in     1 .. SPIPE_MAX_STREAMS; more than 8 share hardware queues unless
+                       CUDA_DEVICE_MAX_CONNECTIONS is larger, so 2 to 8 are enough.
     priority   in      of all of them.
     Returns    cudaSuccess; cudaErrorInvalidValue (destroy: a pool that was moved, copied or never
                made); cudaErrorMemoryAllocation; any error of stream creation (then the pool is
@@ -57,7 +59,7 @@ SPIPE_API cudaError_t spipe_stream_pool_destroy(spipe_stream_pool_t *pool);
 /*  spipe_stream_next -- the next stream of a pool, round robin.
 
     pool       in      made by spipe_stream_pool_create.
-    stream     out     shared; to have one to yourself: spipe_stream_acquire.
+    stream     out     may be in use elsewhere, too; for a stream of your own: spipe_stream_acquire.
     Returns    cudaSuccess; cudaErrorInvalidValue (a dead pool, a copy).
     Blocks     no.   Threads  any.   Callback  yes.   Capture  yes.   Allocates  nothing. */
 SPIPE_API cudaError_t spipe_stream_next(spipe_stream_pool_t *pool, cudaStream_t *stream);
@@ -87,8 +89,8 @@ typedef struct spipe_scope {
 
 /*  spipe_scope_begin, spipe_scope_end -- a side stream for a stretch of code.
 
-    scope      out/in  scope->stream is the leased stream. It starts after what is on parent at
-                       begin; what is put on parent after end starts after all that is on it.
+    scope      out/in  scope->stream is the leased stream. Its work starts after what is on parent
+                       at begin; work put on parent after end starts after all work on the stream.
     pool       in      where the stream is leased from, between begin and end.
     parent     in      the stream to fork from and join.
     Returns    cudaSuccess; any error of acquire, release and spipe_stream_wait. end gives the

@@ -24,7 +24,7 @@ bench: $(BENCHED) $(STF) ## measure on a GPU: against the bound, hand-written sc
 	$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1; \
 	$(peers) exit $$failed
 
-bench-peers: $(STF) ## of make bench, only the other libraries: PyTorch, CuPy, CUDASTF; under 2 minutes
+bench-peers: $(STF) ## only the other libraries of make bench: PyTorch, CuPy, CUDASTF; under 2 minutes
 	@failed=0; $(peers) exit $$failed
 peers = for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
 	$(stf) || [ $$? = 77 ] || failed=1;
@@ -72,17 +72,17 @@ $(VERSUS_SIDES): %.so: %.cu.o ; $(Q)$(LINK_side)
 bench-versus: $(VERSUS) $(VERSUS_SIDES) ## on a GPU: the header of OLD_COMMIT beside this one, 336 kinds of work; under 10 minutes
 	@$(VERSUS) $(VERSUS_ARGS) || [ $$? = 77 ]
 
-bench-model: $(BUILD)/tests/bench/model ## on a GPU: what the model predicts beside what a run takes
+bench-model: $(BUILD)/tests/bench/model ## on a GPU: the model's predicted times beside measured times
 	$(BUILD)/tests/bench/model
 
-bench-files: $(BUILD)/tests/bench/files $(BUILD)/examples/14_loader ## on a GPU: files beside threads by hand, fio and more; each target met or missed; BENCH_ARGS=--quick, --folder F
+bench-files: $(BUILD)/tests/bench/files $(BUILD)/examples/14_loader ## on a GPU: files, against threads by hand, fio and more; which targets are met; BENCH_ARGS=--quick, --folder F
 	@$(BUILD)/tests/bench/files $(BENCH_ARGS) || [ $$? = 77 ]
 
 bench-many: $(BUILD)/tests/bench/many ## on a GPU: 1 to 64 threads at once: with resources and without, by hand, by PyTorch; BENCH_ARGS=--quick
 	@failed=0; $(BUILD)/tests/bench/many $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; \
 	python3 -B tests/bench/peers/torch_threads.py $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; exit $$failed
 
-bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: what the planner's costs are fitted to, rings and runs beside each other; 2 minutes
+bench-sweep: $(BUILD)/tests/bench/sweep ## on a GPU: rings, and many runs at once, to which the planner's costs are fitted; 2 minutes
 	@$(BUILD)/tests/bench/sweep $(BENCH_ARGS) || [ $$? = 77 ]
 
 # liburing is used where it is installed.
@@ -91,11 +91,11 @@ $(BUILD)/tests/bench/direct_reads.c.o: CFLAGS += -DWITH_URING
 $(BUILD)/tests/bench/direct_reads: LIBS = -luring
 endif
 FOLDER ?= build
-bench-direct: $(BUILD)/tests/bench/direct_reads ## FOLDER=build: with no GPU: reads past the page cache, through a block, straight, by io_uring
+bench-direct: $(BUILD)/tests/bench/direct_reads ## without a GPU, FOLDER=build: reads past the page cache, through a block, straight, by io_uring
 	@$(BUILD)/tests/bench/direct_reads $(FOLDER) $(BENCH_ARGS)
 
 bench-multi: $(BUILD)/tests/bench/multi ## measure several GPUs of this host, 2 or more; under 4 minutes
 	@$(BUILD)/tests/bench/multi $(BENCH_ARGS) || [ $$? = 77 ]
 
-bench-host: ## with no GPU: seconds and bytes that a call of spipe_run costs to compile; instructions a chunk costs (valgrind)
+bench-host: ## without a GPU: seconds and bytes to compile a call of spipe_run; instructions per chunk (valgrind)
 	@OUT=build/bench-host tests/bench/compile_cost; status=$$?; OUT=build/bench-host tests/bench/host && exit $$status

@@ -1,4 +1,4 @@
-# course.sh -- the pages of the course: their form, their links, and pictures that are what the library draws now.
+# course.sh -- the pages of the course: their form and links are right, and the library still draws their pictures.
 # Environment: BUILD, the build folder; BACKEND; SAN.
 . tests/cli/tap.sh
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# entropy_map.sh -- the main job, as its user meets it: files, standard input, pictures, bad input.
+# entropy_map.sh -- entropy_map as a user runs it: files, standard input, pictures, bad input.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty.
 . tests/cli/tap.sh
 

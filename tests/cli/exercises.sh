@@ -1,6 +1,6 @@
-# exercises.sh -- the exercises of the course: each is as its solution but for its hole, the judge finds in
-# the exercise what the solution says of it ("Unsolved"), and the solution right.
-# On a GPU a race may go unseen, so there only the other exercises must fail.
+# exercises.sh -- the exercises of the course: each equals its solution except for the hole; the judge says of the
+# exercise what the solution's comment announces ("Unsolved"), and of the solution that it is right.
+# On a GPU the judge may not see a race, so there only the other exercises must fail.
 # Environment: BACKEND; SAN; HOSTCUDA_CACHE, else the runtimes with sanitizers are kept in build/hcc.
 . tests/cli/tap.sh
 

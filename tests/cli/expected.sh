@@ -1,4 +1,4 @@
-# expected.sh -- the checker of what an example says that it prints: it can fail, and it can mend.
+# expected.sh -- tests/tools/expected, which compares an example's output with its comment: it can fail, and --write works.
 . tests/cli/tap.sh
 
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1

@@ -1,5 +1,5 @@
-# lessons.sh -- what two lessons do with arguments: the missing bound of the first one is found, and a
-# picture from a file comes out as files that say what the CPU finds.
+# lessons.sh -- two lessons with arguments: the missing bound of the first one is found; a picture from a file
+# gives the same files as on the CPU.
 # Environment: BUILD, the build folder; BACKEND; SAN; HOSTCUDA_CACHE.
 . tests/cli/tap.sh
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# loader.sh -- 14_loader with files that are whole, damaged, exchanged and missing: what is wrong is named, or
-# found by its sums; and what its table says of four workers.
+# loader.sh -- 14_loader with files that are whole, damaged, exchanged and missing: it names the bad file, or its
+# sums differ; and four workers are as much faster as its table must say.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty.
 . tests/cli/tap.sh
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# mutate.sh -- whether `make mutate` still works: without one wait of the header a test fails, and with
-# nothing taken out none does. In check-all only: 40 CPU seconds.
+# mutate.sh -- `make mutate` still works: without one wait of the header a test fails, and with all waits none does.
+# In check-all only: 40 CPU seconds.
 # Environment: BACKEND; SAN; CXX; THOROUGH.
 . tests/cli/tap.sh
 

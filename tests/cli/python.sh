@@ -1,6 +1,6 @@
 #!/bin/sh
-# python.sh -- example 22 as its user has it: the wrapper built as a shared object, called by Python.
-# With PyTorch or CuPy and a GPU it runs as it stands; on hostcuda with a stand-in for each.
+# python.sh -- example 22 as a user runs it: the wrapper is built as a shared object and called by Python.
+# With a GPU it runs with PyTorch or CuPy; on hostcuda with a stand-in for each.
 # Environment: BUILD, the build folder; BACKEND; SAN, the sanitizer it was built with or empty; CXX,
 # NVCC.
 . tests/cli/tap.sh

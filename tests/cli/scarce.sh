@@ -1,6 +1,6 @@
 #!/bin/sh
-# scarce.sh -- the core's tests where little is to be had: on one processor or two, with threads or none,
-# with pinned memory, none, or one page of it. Whatever is missing, every result is right.
+# scarce.sh -- the core's tests with few resources: one processor or two, threads or none, pinned memory, none of
+# it, or one page. Whatever is missing, every result is right.
 # Environment: BUILD, the build folder; BACKEND; SAN.
 . tests/cli/tap.sh
 

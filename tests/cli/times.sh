@@ -1,6 +1,6 @@
 #!/bin/sh
-# times.sh -- examples/systems/times, which runs all examples and prints one table: what is right, wrong, skipped,
-# not built or without an end stands in it, and one that is wrong hides none that comes after it.
+# times.sh -- examples/systems/times, which runs all examples and prints one table: programs that are right, wrong,
+# skipped, not built or do not end are in it, and after a wrong one the others still run.
 . tests/cli/tap.sh
 
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1

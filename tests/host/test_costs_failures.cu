@@ -1,6 +1,6 @@
-/*  test_costs_failures.cu -- what fails while costs are measured comes back and leaks nothing: each
-    CUDA function at several of its calls, memory and threads that cannot be had, pinning that the
-    system refuses. */
+/*  test_costs_failures.cu -- errors while costs are measured are returned and leak nothing:
+    each CUDA function at several of its calls, no memory, no threads, a system that refuses to
+    pin. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/*  test_few_pins.cu -- the system pins little or nothing: a run whose ring was the library's choice
-    takes a smaller one, or none, says so, and is right; what the user chose is refused in words. */
+/*  test_few_pins.cu -- the system pins little or nothing: if the library chose the ring, the
+    run takes a smaller one, or none, says so, and is right; if the user chose it, the run is
+    refused in words. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/*  test_hostcuda_faults.cu -- what a GPU punishes and a CPU would not: kernels that are given
-    pageable memory, memory freed while work uses it, and errors that the next call returns. */
+/*  test_hostcuda_faults.cu -- mistakes that fail on a GPU and would not on a CPU: kernels that
+    are given pageable memory, memory freed while work uses it, and errors that the next call
+    returns. */
 #include <atomic>
 #include <cstring>
 #include <thread>

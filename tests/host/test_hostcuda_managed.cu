@@ -1,5 +1,5 @@
-/*  test_hostcuda_managed.cu -- managed memory of hostcuda: who may use it, what moves when, advice,
-    managed variables. */
+/*  test_hostcuda_managed.cu -- managed memory of hostcuda: which code may use it, what moves
+    when, advice, managed variables. */
 #include <cmath>
 #include <cstring>
 #include <vector>

@@ -1,6 +1,6 @@
-/*  test_modelled_devices.cu -- devices that this machine has not: two of them, little memory, one
-    that reads pageable memory through the host's page tables; and each small call failing, first to
-    last. */
+/*  test_modelled_devices.cu -- devices that this machine does not have: two of them, little
+    memory, one that reads pageable memory through the host's page tables; and each small call
+    failing, first to last. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 

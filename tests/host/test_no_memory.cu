@@ -1,5 +1,5 @@
-/*  test_no_memory.cu -- the host's memory runs out at each allocation once: it is said, nothing
-    crashes or leaks, and the same work runs right afterwards. */
+/*  test_no_memory.cu -- each host allocation fails once: the run reports it, nothing crashes or
+    leaks, and the same work runs right afterwards. */
 #include <stdlib.h>
 #include <string.h>
 

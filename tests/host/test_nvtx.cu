@@ -1,5 +1,5 @@
-/*  test_nvtx.cu -- with SPIPE_NVTX a watched run opens a range for what it does, on the thread that
-    does it, and closes each. */
+/*  test_nvtx.cu -- with SPIPE_NVTX a recorded run opens a range for each operation, on the
+    thread that does it, and closes each. */
 #define SPIPE_NVTX
 #include "../pipe_common.h"
 #include "streampipe_timeline.h"

@@ -1,6 +1,6 @@
-/*  test_one_clock.cu -- on hostcuda a run has one clock: what host threads do has modelled times,
-    on as many modelled threads as the run has, whatever processors this computer has; and blocks
-    that run are not preempted. */
+/*  test_one_clock.cu -- on hostcuda a run has one clock: work of host threads has modelled
+    times, on as many modelled threads as the run has, however many processors this computer
+    has; and running blocks are not preempted. */
 #include "hostcuda.h"
 #include "../pipe_common.h"
 #include "streampipe_devices.h"

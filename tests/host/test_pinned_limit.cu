@@ -1,5 +1,5 @@
-/*  test_pinned_limit.cu -- hostcuda's limit of pinned memory, as a container has one: what is
-    pinned beyond it fails, in each of the ways to pin, and nothing else does. */
+/*  test_pinned_limit.cu -- hostcuda's limit of pinned memory, as a container has one: each way
+    to pin fails beyond it, and no other call does. */
 #include <stdlib.h>
 #include <string.h>
 

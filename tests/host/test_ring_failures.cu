@@ -1,5 +1,5 @@
-/*  test_ring_failures.cu -- pinned memory that the system refuses: another way is taken where there
-    is one, it is said where there is none, and the memory that was to be pinned is given back. */
+/*  test_ring_failures.cu -- the system refuses pinned memory: the run takes another way if
+    there is one, says so if there is none, and gives the memory back that was to be pinned. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/*  test_verdict_clock.cu -- the figures of a watched run against closed forms, on the modelled
-    clock, and the cause that only another device shows. */
+/*  test_verdict_clock.cu -- the figures of a recorded run against closed forms, on the modelled
+    clock, and the cause that only another device can have. */
 #include "hostcuda.h"
 #include "../pipe_common.h"
 #include "streampipe_timeline.h"

@@ -1,5 +1,5 @@
-/*  test_worker_error.cu -- what hears of an error of the GPU. A program of its own: such an error
-    ends the context. */
+/*  test_worker_error.cu -- after an error of the GPU a worker still calls its function, with
+    the error. A program of its own, because such an error ends the context. */
 #include "hostcuda.h"
 #include "pipe_common.h"
 

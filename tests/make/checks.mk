@@ -2,7 +2,7 @@
 # Below them the parts that `make check` and `make check-all` are made of.
 
 .PHONY: matrix
-matrix: ## only the compile matrix: gcc, clang, nvcc in every language standard
+matrix: ## only the compile matrix: gcc, clang and nvcc in every language standard
 	$(begin)
 	$(call part,part-compile)
 	$(total)
@@ -21,7 +21,7 @@ platforms: ## all host tests on aarch64, s390x, 32 bits, Windows (qemu, wine); m
 	$(total)
 
 .PHONY: coverage
-coverage: ## lines and branches of the headers that the host tests run; SHOW=1 lists the rest (5 minutes)
+coverage: ## which lines and branches of the headers the host tests run; SHOW=1 lists the others (5 minutes)
 	@tests/coverage/measure
 
 .PHONY: docs-check
@@ -35,7 +35,7 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 	$(call part,part-sanitize)
 	$(total)
 
-# What takes long by itself; `make check` has some seconds of each. FUZZ_SECONDS is for each target.
+# Long tests; `make check` runs some seconds of each. FUZZ_SECONDS is per target.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices test_torture_files)
@@ -51,7 +51,7 @@ torture: ## every call, allocation, thread and GPU operation of 89 pipelines fai
 fuzz: ## random pipelines against serial code, FUZZ_SECONDS=60 for each target, FUZZ_SEED=1
 	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/fuzz_all $(FUZZ_SECONDS) $(FUZZ_SEED)
 
-mutate: ## take each event and hand-over out of the driver: does a test fail? (about 20 min)
+mutate: ## take each event and hand-over out of the library in turn: does a test fail? (about 20 min)
 	@CXX="$(CXX)" tests/tools/mutate
 
 # ---- How parts run -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-# Write again what is made from other files (lint and tests compare it):
+# Make files from other files (lint and tests compare them):
 
 .PHONY: amalgamate
 amalgamate: ## write streampipe.h from its modules in src/, in the order of src/order
@@ -23,13 +23,13 @@ charts: ## from tests/bench/results/*.json: the charts of docs/PERFORMANCE.md, t
 	@+$(submake) BACKEND=host SAN= build/host/tests/docs/draw_overlap && build/host/tests/docs/draw_overlap docs/pictures/overlap.svg
 
 .PHONY: format
-format: ## clang-format over what lint holds to it (LAYOUT in tests/make/programs.mk)
+format: ## run clang-format on the files whose layout lint checks (LAYOUT in tests/make/programs.mk)
 	@files=$$(tests/lint/layout_files); [ -z "$$files" ] || clang-format -i $$files
 .PHONY: mistakes
-mistakes: ## write docs/MISTAKES.md: each mistake that the library can see, and what it says of it
+mistakes: ## write docs/MISTAKES.md: each mistake that the library can see, with its message
 	@+$(submake) BACKEND=host SAN= build/host/tests/test_mistakes && build/host/tests/test_mistakes --page > docs/MISTAKES.md
 .PHONY: expect
-expect: ## write into the comment of each example what it prints on hostcuda; look at the difference before a commit
+expect: ## write into each example's comment what it prints on hostcuda; check the difference before a commit
 	@+$(submake) BACKEND=host SAN= examples || true # what is not as said yet
 	@for source in examples/*.c examples/*.cu examples/systems/*.cu; do \
 	    log=build/host/$${source%.*}.log; [ -s "$$log" ] || continue; \

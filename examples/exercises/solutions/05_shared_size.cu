@@ -1,7 +1,7 @@
-/*  05_shared_size.cu -- solved: shared memory whose size the launch says
+/*  05_shared_size.cu -- solved: the launch gives the size of shared memory
 
-    Why      the third number in <<< >>> is bytes of dynamic shared memory a block; left out it is
-             0.
+    Why      the third number in <<< >>> is the dynamic shared memory of a block in bytes; it is 0
+             if left out.
     Unsolved out of bounds: reverse (line 16) writes 4 bytes beside memory of 128 bytes           */
 #include "exercise.h"
 

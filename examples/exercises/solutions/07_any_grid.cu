@@ -1,7 +1,7 @@
 /*  07_any_grid.cu -- solved: a kernel that is right with any number of threads
 
     Why      the step is the number of threads of the whole launch. In each turn neighbouring
-             threads still use neighbouring elements, which the memory likes best.
+             threads still use neighbouring elements, which the memory serves fastest.
     Unsolved wrong: out[1024] is 0, wanted 3072; 8976 of 10000 are wrong                          */
 #include "exercise.h"
 

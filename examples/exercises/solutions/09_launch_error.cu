@@ -1,6 +1,6 @@
 /*  09_launch_error.cu -- solved: a launch that never happened
 
-    Why      a launch leaves its error behind; cudaGetLastError returns it and takes it away, while
+    Why      a launch leaves its error behind; cudaGetLastError returns and clears it, while
              cudaPeekAtLastError would leave it for the next check. What goes wrong while the kernel
              runs comes later, from a synchronisation.
     Unsolved wrong: launch() says that 2048 threads are fine                                      */
@@ -29,4 +29,4 @@ int main() {
     return judge_done();
 }
 
-/* Hint: there is a call that returns the last error and takes it away. */
+/* Hint: there is a call that returns the last error and clears it. */

@@ -1,7 +1,7 @@
 /*  13_kernel_time.cu -- solved: how long does a kernel take?
 
     Why      events stand in the stream's order, so the time between them is the kernel's.
-             cudaEventElapsedTime needs both to be over: the host waits for the second.
+             cudaEventElapsedTime needs both to be complete: the host waits for the second.
     Unsolved wrong: the kernel takes 1 ms; the events say something else                          */
 #include "exercise.h"
 

@@ -1,8 +1,7 @@
 /*  14_default_stream.cu -- solved: somebody uses the default stream
 
-    Why      a stream of cudaStreamCreate is a blocking one: whatever is in the default stream waits
-             for it and holds it up. cudaStreamNonBlocking makes a stream that has nothing to do
-             with it.
+    Why      a stream made by cudaStreamCreate is blocking: it and the default stream wait for each
+             other. With cudaStreamNonBlocking neither waits for the other.
     Unsolved slow: four kernels of 1 ms took 4.028 ms, wanted at most 2.000 ms                    */
 #include "exercise.h"
 

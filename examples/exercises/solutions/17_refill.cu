@@ -1,6 +1,6 @@
 /*  17_refill.cu -- solved: a buffer is filled again
 
-    Why      an event for each buffer, recorded after its copy, tells when it may be filled again.
+    Why      an event for each buffer, recorded after its copy, says when it may be filled again.
              The other buffer's copy goes on meanwhile; cudaStreamSynchronize would wait for that,
              too.
     Unsolved race                                                                                 */

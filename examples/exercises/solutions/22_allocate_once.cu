@@ -1,6 +1,6 @@
 /*  22_allocate_once.cu -- solved: memory that is allocated in the loop
 
-    Why      cudaFreeAsync gives the memory back when the stream has come there; the host does not
+    Why      cudaFreeAsync frees the memory when the stream reaches that point; the host does not
              wait. Memory that every task needs could also be allocated once, before the loop.
     Unsolved slow: four tasks of 1 ms took 4.053 ms, wanted at most 2.000 ms                      */
 #include "exercise.h"

@@ -1,8 +1,8 @@
 /*  24_describe.cu -- solved: describe a pipeline
 
     Why      buffers are numbered as they are added: x is buffer 0, y is buffer 1, and that is how
-             the stage asks for them. Chunks, streams, events and pinned memory are the library's
-             business.
+             the stage asks for them. The library takes care of chunks, streams, events and pinned
+             memory.
     Unsolved wrong: stage 'twice' failed at chunk 0: it takes buffer 1, and the pipeline has      */
 #include "exercise.h"
 

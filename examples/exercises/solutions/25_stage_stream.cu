@@ -1,7 +1,7 @@
 /*  25_stage_stream.cu -- solved: the stage's own stream
 
-    Why      the library has queued the copy in before and the copy out after what is on
-             chunk->stream. What a stage puts elsewhere is in no order with them. A checked run
+    Why      on chunk->stream the library has the copy in before the stage's work and the copy out
+             after it. Work on another stream is in no order with them. A checked run
              (d.checked = 1) says so, too.
     Unsolved race                                                                                 */
 #include "exercise.h"

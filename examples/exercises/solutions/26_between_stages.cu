@@ -1,7 +1,7 @@
 /*  26_between_stages.cu -- solved: what stays on the GPU
 
     Why      a temporary buffer exists once for each slot and is never copied. Four of five bytes
-             that this pipeline copied out were of no use to anybody.
+             that the unsolved pipeline copies out are never used.
     Unsolved wrong: bytes out[0] is 5242880, wanted 1048576; 1 of 1 are wrong                     */
 #include "exercise.h"
 

@@ -1,8 +1,8 @@
 /*  28_running_sum.cu -- solved: state from chunk to chunk
 
     Why      chunks take turns on two kernel streams, so that kernels of neighbouring chunks may
-             overlap. An ordered stage is left by chunk k before chunk k + 1 enters, and only then
-             it may carry state.
+             overlap. Chunk k leaves an ordered stage before chunk k + 1 enters it, so such a stage
+             may carry state.
     Unsolved race                                                                                 */
 #include "exercise.h"
 

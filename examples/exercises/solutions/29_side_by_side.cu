@@ -1,4 +1,4 @@
-/*  29_side_by_side.cu -- solved: stages that do not need each other
+/*  29_side_by_side.cu -- solved: stages that do not wait for each other
 
     Why      stages that do not wait for each other run at the same time, on streams of their own.
              NULL as a name means: after the copies in, and no stage.

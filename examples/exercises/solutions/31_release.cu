@@ -1,7 +1,7 @@
 /*  31_release.cu -- solved: give the chunk back
 
-    Why      spipe_release counts what is on the stream by then: the slot is used again after that.
-             What is launched later is in no order with the next copy into the slot.
+    Why      the slot is used again after the work that is on the stream at spipe_release. Nothing
+             orders a kernel that is launched later and the next copy into the slot.
     Unsolved race                                                                                 */
 #include "exercise.h"
 

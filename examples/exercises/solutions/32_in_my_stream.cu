@@ -1,7 +1,7 @@
 /*  32_in_my_stream.cu -- solved: a pipeline between two kernels of your own
 
-    Why      an enqueued run is in the stream's order, as a kernel is: the host waits for nothing,
-             and what is queued afterwards finds the outputs whole.
+    Why      an enqueued run is in the stream's order, as a kernel is: the host does not wait,
+             and work queued afterwards finds the outputs whole.
     Unsolved race                                                                                 */
 #include "exercise.h"
 
