@@ -30,7 +30,7 @@ try() ( # NAME PROCESSORS THREADS PINS PROGRAM...
     [ "$threads" = yes ] || export PIPE_NO_THREADS=1
     [ "$pins" = all ] || export PIPE_FEW_PINS=1 HOSTCUDA_PINNED_LIMIT="$pins"
     for t in "$@"; do
-        timeout 60 taskset -c "$on" "$BUILD/tests/test_$t" >"$dir/out.$name.$t" 2>&1 &&
+        timeout 300 taskset -c "$on" "$BUILD/tests/test_$t" >"$dir/out.$name.$t" 2>&1 &&
             tail -n 1 "$dir/out.$name.$t" | grep -q '^1\.\.' && continue
         echo "# test_$t:" >>"$dir/bad.$name"
         grep -A 1 '^not ok' "$dir/out.$name.$t" | head -n 6 | sed 's/^/#   /' >>"$dir/bad.$name"
