@@ -10035,7 +10035,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     const spipe_priv_pipeline_t *h;
     do {
         for (h = s->holders; h; h = h->lent.next_holder) {
-            if (h->lent.thread == thread) return 1;
+            if (h->lent.thread == thread && !h->lent.ended) return 1;
         }
         s = s->others;
     } while (s != r);
@@ -10528,9 +10528,10 @@ SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_prio
     return active > 1;
 }
 
+/* The thread may be another one than before: a new one may have the number of one that ended. */
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->lent.thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (p->lent.thread != spipe_priv_this_thread() || p->lent.ended) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }
