@@ -280,7 +280,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         (void)cudaGetLastError(); /* an error of the GPU: what comes next will meet it */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p, 0);
-    p->run.at.num_positions = batch + 1;
+    spipe_priv_locked_set(p, &p->run.at.num_positions, batch + 1);
 }
 
 /* What became of reading the sources for a batch, for those who share them. */
