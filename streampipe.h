@@ -5251,6 +5251,18 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
+/* Several GPUs: the position after the last of the batches that this GPU was given, from a batch
+   on. Those beyond the end have none. */
+SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
+    size_t after = 1;
+    for (; batch < end; ++batch) {
+        const size_t next = spipe_priv_position(p, batch) + 1;
+        if (next > after) after = next;
+    }
+    return after;
+}
+
 /* Records an error of the GPU, which belongs to a batch that is not whole. The last one that it may
    belong to: no batch is issued 2 x depth after one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
@@ -5259,7 +5271,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
     size_t after = batch + 2 * p->plan.depth;
     if (after > end) after = end;
-    if (p->run.positions) after = spipe_priv_position(p, batch) + 1;
+    if (p->run.positions) after = spipe_priv_after_given(p, first);
     return spipe_priv_fail(p, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
@@ -6457,16 +6469,14 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
-    int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
     if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
     *asked = 1;
-    ended = spipe_priv_ask(p, what);
-    if (!ended) spipe_priv_yield(&q->busy_until);
+    if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
     q->polling = 0;
-    if (ended && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
+    if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
 }
 
 /* Does the oldest task of a queue; called and returns with the lock held. */
@@ -6494,9 +6504,10 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     w = &q->workers[number];
     spipe_priv_cond_create(&w->work);
     while (!p->workers.quit) {
-        if (number >= q->limit)
+        if (number >= q->limit) {
+            spipe_priv_wake_one(&q->parked); /* to ask, which this one may have done until now */
             spipe_priv_park(p->sync, &q->barred, w);
-        else if (spipe_priv_is_ready(p, q))
+        } else if (spipe_priv_is_ready(p, q))
             spipe_priv_do_next(p, q);
         else if (q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
             spipe_priv_poll_copy(p, q, &w->asked);
@@ -6982,7 +6993,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
-    p->run.at.num_positions = batch + 1;
+    spipe_priv_locked_set(p, &p->run.at.num_positions, batch + 1);
 }
 
 SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
@@ -9006,7 +9017,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
+    spipe_priv_lock(p->sync); /* a worker may be recording that a chunk to come cannot be had */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
+    spipe_priv_unlock(p->sync);
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
@@ -9094,7 +9107,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
 /* After an error: the run ends, and its failure has a sentence. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
     if (e == cudaSuccess || !p->pull.active) return e;
-    if (!p->run.failed) {
+    if (!spipe_priv_locked_get(p, &p->run.failed)) {
         (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
                               cudaGetErrorString(e));
     }
@@ -9102,19 +9115,30 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
+/* Refuses a call. Where the loop has failed that stays its failure: a chunk to come cannot be had,
+   which a worker may be recording. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                   const char *why) {
+    spipe_priv_lock(p->sync);
+    if (!p->pull.active || !p->run.failed) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
 /* Whether chunks may be taken from this pipeline now. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
-    spipe_failure_t *f = &p->failure;
-    SPIPE_PRIV_REFUSE_IF(p->request.desc.num_stages > 0,
-                         "the pipeline has stages, so run it; spipe_next is for one without");
-    SPIPE_PRIV_REFUSE_IF(!chunk, "there is no chunk to write to");
-    if (!p->pull.active || p->pull.taken == p->pull.released) return cudaSuccess;
-    if (p->pull.taken < p->run.num_batches && p->pull.taken < p->pull.released + p->plan.depth) {
-        return cudaSuccess;
+    const size_t held = p->pull.taken - p->pull.released;
+    if (p->request.desc.num_stages > 0) {
+        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue,
+                                      "the pipeline has stages, so run it; spipe_next is for one "
+                                      "without");
     }
-    return spipe_priv_refuse(f, cudaErrorNotReady,
-                             "chunks that were taken are held: %zu; release them first",
-                             p->pull.taken - p->pull.released);
+    if (!chunk)
+        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue, "there is no chunk to write to");
+    if (!p->pull.active || held == 0) return cudaSuccess;
+    if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
+    return spipe_priv_pull_refuse(p, cudaErrorNotReady,
+                                  "chunks that were taken are held; release them first");
 }
 
 /* Ends a call. An exception that a source threw for a chunk that the caller has not got yet is
@@ -9151,8 +9175,8 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
-        e = spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
-                              "no chunk is held; take one with spipe_next first");
+        e = spipe_priv_pull_refuse(p, cudaErrorNotPermitted,
+                                   "no chunk is held; take one with spipe_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
         if (e == cudaSuccess) {
@@ -10073,7 +10097,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     const spipe_priv_pipeline_t *h;
     do {
         for (h = s->holders; h; h = h->lent.next_holder) {
-            if (h->lent.thread == thread) return 1;
+            if (h->lent.thread == thread && !h->lent.ended) return 1;
         }
         s = s->others;
     } while (s != r);
@@ -10568,9 +10592,10 @@ SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_prio
     return active > 1;
 }
 
+/* The thread may be another one than before: a new one may have the number of one that ended. */
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->lent.thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (p->lent.thread != spipe_priv_this_thread() || p->lent.ended) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }

@@ -41,12 +41,14 @@ typedef struct world {
     unsigned sum;
     size_t count, given, taken, bad;
     int throws;
+    std::atomic<int> asked; /* for elements that cannot be had */
     spipe_desc_t d;
     spipe_pipeline_t *p;
 } world_t;
 
-static cudaError_t fails(const world_t *w, size_t end) {
+static cudaError_t fails(world_t *w, size_t end) {
     if (end <= w->bad) return cudaSuccess;
+    w->asked = 1;
     if (w->throws) throw std::runtime_error("the decoder gave up");
     return cudaErrorOperatingSystem;
 }
@@ -68,7 +70,7 @@ static cudaError_t take(const void *src, size_t count, size_t first, void *user)
 }
 
 static cudaError_t give_at(void *dst, size_t first, size_t count, void *user) {
-    const world_t *w = (const world_t *)user;
+    world_t *w = (world_t *)user;
     memcpy(dst, w->x.at + 2 * first, 2 * count);
     return fails(w, first + count);
 }
@@ -82,6 +84,7 @@ static void world_new(world_t *w, kind_t kind, int memory, size_t count, size_t 
     w->count = count;
     w->given = w->taken = 0;
     w->bad = SIZE_MAX;
+    w->asked = 0;
     w->throws = 0;
     w->sum = 0;
     w->x = pipe_array_new(2 * MOST, memory);
@@ -331,11 +334,40 @@ static void test_failures(kind_t kind, const cudaStream_t *streams, int throws) 
     world_free(&w);
 }
 
-static cudaError_t keep_stage(const spipe_chunk_t *c, void *) { return work(c, c->stream); }
-
 static int says(const world_t *w, const char *words) {
     return strstr(spipe_pipeline_failure(w->p)->message, words) != NULL;
 }
+
+/* Chunks are held, meanwhile a worker fails to fill the one that follows: that is what the loop
+   says in the end, not that the calls in between were refused. */
+static void test_failure_stays(kind_t kind, cudaStream_t stream) {
+    spipe_chunk_t c;
+    cudaError_t e = cudaErrorNotReady;
+    size_t k;
+    world_t w;
+    world_new(&w, kind, PIPE_PAGEABLE, 4000, 100);
+    w.bad = 234;
+    w.d.depth = 2;
+    w.d.threads = 2;
+    SPIPE_CHECK(spipe_pipeline_create(&w.p, &w.d, NULL));
+    for (k = 0; k < 2; ++k) {
+        SPIPE_CHECK(spipe_next(w.p, stream, &c));
+        SPIPE_CHECK(work(&c, stream));
+    }
+    while (!w.asked) std::this_thread::yield();
+    for (k = 0; k < 2000 && e == cudaErrorNotReady; ++k) {
+        std::this_thread::yield(); /* the failure is noted at any time from now on */
+        e = spipe_next(w.p, stream, &c);
+    }
+    for (k = 0; k < 2; ++k) SPIPE_CHECK(spipe_release(w.p, stream));
+    tap_ok(e == cudaErrorNotReady && spipe_next(w.p, stream, &c) == cudaErrorOperatingSystem &&
+               says(&w, "failed at chunk 2"),
+           "%s: the source fails while chunks are held, which is said later, too: %s",
+           kind_names[kind], spipe_pipeline_failure(w.p)->message);
+    world_free(&w);
+}
+
+static cudaError_t keep_stage(const spipe_chunk_t *c, void *) { return work(c, c->stream); }
 
 static void test_refused(const cudaStream_t *streams) {
     spipe_report_t r;
@@ -391,6 +423,7 @@ int main(void) {
         if (kind == ARRAYS) continue;
         test_failures((kind_t)kind, one, 0);
         test_failures((kind_t)kind, one, 1);
+        if (pipe_threads()) test_failure_stays((kind_t)kind, streams[0]);
     }
     test_refused(streams);
     SPIPE_CHECK(cudaStreamDestroy(streams[0]));

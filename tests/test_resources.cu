@@ -638,17 +638,44 @@ static int is_told(const world_t *v) {
     return v->got == cudaErrorNotPermitted && strstr(v->r.failure.message, "thread has ended");
 }
 
-/* A thread takes a chunk and ends. Who waits for the memory is told; then this thread goes on with
-   the loop, and who comes waits until it ends. */
-static void test_ended(void) {
+static std::atomic<int> came_back;
+
+static void *run_and_tell(void *arg) {
+    (void)run_world(arg);
+    came_back = 1;
+    return NULL;
+}
+
+static pthread_t goes_on;
+
+/* Takes the other chunks; who comes meanwhile waits until the loop ends. */
+static void *go_on(void *arg) {
+    world_t *v = (world_t *)arg;
+    pthread_t waiter;
+    spipe_chunk_t c;
+    int k;
+    goes_on = pthread_self();
+    for (k = 0; k < 2; ++k) {
+        SPIPE_CHECK(spipe_release(pulled, cudaStreamPerThread));
+        SPIPE_CHECK(spipe_next(pulled, cudaStreamPerThread, &c));
+    }
+    came_back = 0;
+    if (pthread_create(&waiter, NULL, run_and_tell, v) != 0) exit(99);
+    while (usage_of(v->d.resources).waiting == 0 && !came_back) usleep(200);
+    (void)spipe_end(pulled, NULL);
+    pthread_join(waiter, NULL);
+    return NULL;
+}
+
+/* A thread takes a chunk and ends. Who waits for the memory is told; then another one goes on with
+   the loop: this one, or a new one, which the system may give the number of the one that ended. */
+static void test_ended(int by_new) {
 #if defined(_WIN32)
     tap_skip("a thread ends in the middle", "with MinGW ends are not seen");
 #else
     spipe_resources_t *r = resources_new(200 << 10, 64 << 10);
     pthread_t puller, waiter;
-    spipe_chunk_t c;
     world_t w, v;
-    int k;
     world_new(&w, r, PINNED, COUNT);
     world_new(&v, r, PINNED, COUNT);
     w.d.num_stages = 0;
@@ -658,22 +685,22 @@ static void test_ended(void) {
     if (pthread_create(&puller, NULL, pull_one, &w) != 0) exit(99);
     while (usage_of(r).device_bytes == 0) usleep(200);
     if (pthread_create(&waiter, NULL, run_world, &v) != 0) exit(99);
+    pthread_join(waiter, NULL); /* the first to be joined leaves its number last */
     pthread_join(puller, NULL);
-    pthread_join(waiter, NULL);
     tap_ok(w.got == cudaSuccess && is_told(&v), "a thread ends in the middle: %s",
            v.r.failure.message);
     (void)run_world(&v);
     tap_ok(is_told(&v), "who comes later is told, too");
-    for (k = 0; k < 2; ++k) {
-        SPIPE_CHECK(spipe_release(pulled, cudaStreamPerThread));
-        SPIPE_CHECK(spipe_next(pulled, cudaStreamPerThread, &c));
+    if (!by_new) {
+        (void)go_on(&v);
+    } else {
+        pthread_t next;
+        if (pthread_create(&next, NULL, go_on, &v) != 0) exit(99);
+        pthread_join(next, NULL);
     }
-    if (pthread_create(&waiter, NULL, run_world, &v) != 0) exit(99);
-    while (usage_of(r).waiting == 0) usleep(200);
-    (void)spipe_end(pulled, NULL);
-    pthread_join(waiter, NULL);
     tap_ok(v.got == cudaSuccess && right(&v) && idle(r),
-           "another thread goes on with the loop: then others wait until that ends it");
+           "another thread%s goes on with the loop: then others wait until that ends it",
+           by_new && pthread_equal(goes_on, puller) ? " of the same number" : "");
     SPIPE_CHECK(spipe_pipeline_destroy(pulled));
     world_free(&w, PINNED);
     world_free(&v, PINNED);
@@ -1079,7 +1106,8 @@ int main(void) {
     test_threads(PAGEABLE);
     test_threads(PINNED);
     test_kept_by_enqueued();
-    test_ended();
+    test_ended(0);
+    test_ended(1);
     test_cancelled();
 #endif
     test_failures();

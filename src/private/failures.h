@@ -87,6 +87,18 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
+/* Several GPUs: the position after the last of the batches that this GPU was given, from a batch
+   on. Those beyond the end have none. */
+SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
+    const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
+    size_t after = 1;
+    for (; batch < end; ++batch) {
+        const size_t next = spipe_priv_position(p, batch) + 1;
+        if (next > after) after = next;
+    }
+    return after;
+}
+
 /* Records an error of the GPU, which belongs to a batch that is not whole. The last one that it may
    belong to: no batch is issued 2 x depth after one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
@@ -95,7 +107,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
     size_t after = batch + 2 * p->plan.depth;
     if (after > end) after = end;
-    if (p->run.positions) after = spipe_priv_position(p, batch) + 1;
+    if (p->run.positions) after = spipe_priv_after_given(p, first);
     return spipe_priv_fail(p, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",

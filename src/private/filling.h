@@ -280,7 +280,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
-    p->run.at.num_positions = batch + 1;
+    spipe_priv_locked_set(p, &p->run.at.num_positions, batch + 1);
 }
 
 SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,

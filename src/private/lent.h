@@ -271,9 +271,10 @@ SPIPE_PRIV_RARE int spipe_priv_has_rivals(const spipe_resources_t *r, spipe_prio
     return active > 1;
 }
 
+/* The thread may be another one than before: a new one may have the number of one that ended. */
 SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     const spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    if (p->lent.thread != spipe_priv_this_thread()) spipe_priv_take_over(p);
+    if (p->lent.thread != spipe_priv_this_thread() || p->lent.ended) spipe_priv_take_over(p);
     if (spipe_priv_all_sharing(r) != p->workers.beside) spipe_priv_start_workers(p);
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }

@@ -199,7 +199,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_inside(const spipe_resources_t *r, uintptr_t t
     const spipe_priv_pipeline_t *h;
     do {
         for (h = s->holders; h; h = h->lent.next_holder) {
-            if (h->lent.thread == thread) return 1;
+            if (h->lent.thread == thread && !h->lent.ended) return 1;
         }
         s = s->others;
     } while (s != r);

@@ -21,7 +21,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
+    spipe_priv_lock(p->sync); /* a worker may be recording that a chunk to come cannot be had */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
+    spipe_priv_unlock(p->sync);
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
         spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
@@ -109,7 +111,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
 /* After an error: the run ends, and its failure has a sentence. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
     if (e == cudaSuccess || !p->pull.active) return e;
-    if (!p->run.failed) {
+    if (!spipe_priv_locked_get(p, &p->run.failed)) {
         (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
                               cudaGetErrorString(e));
     }
@@ -117,19 +119,30 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
+/* Refuses a call. Where the loop has failed that stays its failure: a chunk to come cannot be had,
+   which a worker may be recording. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
+                                                   const char *why) {
+    spipe_priv_lock(p->sync);
+    if (!p->pull.active || !p->run.failed) (void)spipe_priv_refuse(&p->failure, e, "%s", why);
+    spipe_priv_unlock(p->sync);
+    return e;
+}
+
 /* Whether chunks may be taken from this pipeline now. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_check(spipe_priv_pipeline_t *p, const void *chunk) {
-    spipe_failure_t *f = &p->failure;
-    SPIPE_PRIV_REFUSE_IF(p->request.desc.num_stages > 0,
-                         "the pipeline has stages, so run it; spipe_next is for one without");
-    SPIPE_PRIV_REFUSE_IF(!chunk, "there is no chunk to write to");
-    if (!p->pull.active || p->pull.taken == p->pull.released) return cudaSuccess;
-    if (p->pull.taken < p->run.num_batches && p->pull.taken < p->pull.released + p->plan.depth) {
-        return cudaSuccess;
+    const size_t held = p->pull.taken - p->pull.released;
+    if (p->request.desc.num_stages > 0) {
+        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue,
+                                      "the pipeline has stages, so run it; spipe_next is for one "
+                                      "without");
     }
-    return spipe_priv_refuse(f, cudaErrorNotReady,
-                             "chunks that were taken are held: %zu; release them first",
-                             p->pull.taken - p->pull.released);
+    if (!chunk)
+        return spipe_priv_pull_refuse(p, cudaErrorInvalidValue, "there is no chunk to write to");
+    if (!p->pull.active || held == 0) return cudaSuccess;
+    if (p->pull.taken < p->run.num_batches && held < p->plan.depth) return cudaSuccess;
+    return spipe_priv_pull_refuse(p, cudaErrorNotReady,
+                                  "chunks that were taken are held; release them first");
 }
 
 /* Ends a call. An exception that a source threw for a chunk that the caller has not got yet is
@@ -166,8 +179,8 @@ SPIPE_API cudaError_t spipe_release(spipe_pipeline_t *pipeline, cudaStream_t str
     int before = 0;
     SPIPE_TRY(spipe_priv_claim_any(p, NULL));
     if (!p->pull.active || p->pull.released == p->pull.taken) {
-        e = spipe_priv_refuse(&p->failure, cudaErrorNotPermitted,
-                              "no chunk is held; take one with spipe_next first");
+        e = spipe_priv_pull_refuse(p, cudaErrorNotPermitted,
+                                   "no chunk is held; take one with spipe_next first");
     } else {
         e = spipe_priv_enter(p, &before, NULL);
         if (e == cudaSuccess) {

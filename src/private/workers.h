@@ -112,16 +112,14 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
-    int ended;
     q->polling = 1;
     spipe_priv_unlock(p->sync);
     if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
     *asked = 1;
-    ended = spipe_priv_ask(p, what);
-    if (!ended) spipe_priv_yield(&q->busy_until);
+    if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
     q->polling = 0;
-    if (ended && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
+    if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
 }
 
 /* Does the oldest task of a queue; called and returns with the lock held. */
@@ -149,9 +147,10 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     w = &q->workers[number];
     spipe_priv_cond_create(&w->work);
     while (!p->workers.quit) {
-        if (number >= q->limit)
+        if (number >= q->limit) {
+            spipe_priv_wake_one(&q->parked); /* to ask, which this one may have done until now */
             spipe_priv_park(p->sync, &q->barred, w);
-        else if (spipe_priv_is_ready(p, q))
+        } else if (spipe_priv_is_ready(p, q))
             spipe_priv_do_next(p, q);
         else if (q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
             spipe_priv_poll_copy(p, q, &w->asked);

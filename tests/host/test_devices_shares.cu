@@ -416,6 +416,35 @@ static void test_sink_ends(void) {
     pipe_free(&w.y);
 }
 
+static cudaError_t late_stage(const spipe_chunk_t *c, void *user) {
+    if (c->index == N / CHUNK - 2) hostcuda_fail_async("kernel", 1, cudaErrorIllegalAddress);
+    return pipe_mix_stage(c, user);
+}
+
+/* An error so late that a GPU may have asked for a chunk beyond the end: the range that the failure
+   names is one of chunks that there are. */
+static void test_range_ends(void) {
+    world_t w = {
+        pipe_array_new(N, PIPE_PINNED), pipe_array_new(N, PIPE_PINNED), {0, 1, 1}, 0, 0, 0};
+    spipe_desc_t d = describe(&w, 0);
+    spipe_report_t r;
+    size_t from = SIZE_MAX, to = 0;
+    pipe_randomise(w.x);
+    d.stages[0].fn = late_stage;
+    const cudaError_t e = spipe_run(&d, &r);
+    const char *range = strstr(r.failure.message, "in one of the chunks ");
+    tap_ok(e == cudaErrorIllegalAddress &&
+               (!range || sscanf(range, "in one of the chunks %zu to %zu", &from, &to) == 2) &&
+               (!range || (from <= to && to < N / CHUNK)),
+           "an error in the last but one of %d chunks: %s", (int)(N / CHUNK), r.failure.message);
+    for (int device = 1; device >= 0; --device) {
+        SPIPE_CHECK(cudaSetDevice(device));
+        SPIPE_CHECK(cudaDeviceReset());
+    }
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
 int main(void) {
     const double equal[4] = {1.0, 1.0, 1.0, 1.0}, half[2] = {1.0, 0.5};
     const double odd[3] = {1.0, 0.3, 0.6};
@@ -435,6 +464,7 @@ int main(void) {
     test_one_device_fails();
     test_sink_survives();
     test_sink_ends();
+    test_range_ends();
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */
