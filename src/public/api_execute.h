@@ -32,11 +32,12 @@ SPIPE_API_RESULT cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *re
     host       in      the new array.
     count      in      elements in the whole; 0 or more.
     Returns    as spipe_run. After a failed run the pipeline may be run again (unless the error
-               is one that ends the context). cudaErrorInvalidResourceHandle: the pipeline is NULL
-               or destroyed, or set_host has failed before this run. cudaErrorNotPermitted, and
-               nothing is done: another call on the pipeline is under way, on another thread or
-               around the stage that calls (destroy, too). plan, failure: valid until the next
-               call; NULL for NULL.
+               is one that ends the context). set_host, set_count: cudaErrorInvalidValue, and the
+               pipeline stays as it was; after another error it must be set again before it runs.
+               cudaErrorInvalidResourceHandle: the pipeline is NULL or destroyed, or must be set
+               again. cudaErrorNotPermitted, and nothing is done: another call on the pipeline is
+               under way, on another thread or around the stage that calls (destroy, too). plan,
+               failure: valid until the next call; NULL for NULL.
     Blocks     run: yes. create, plan, failure: no. The others: until work under way has ended.
     Threads    one at a time.   Callback  no.   Capture  no.
     Allocates  create: memory, streams, events, and threads if there are arrays to stage. The first
