@@ -39,7 +39,7 @@ sanitize: ## ThreadSanitizer, AddressSanitizer and UBSan; compute-sanitizer with
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 TORTURE := $(addprefix build/host/tests/torture/,test_torture test_races test_torture_devices test_torture_files)
-.PHONY: torture fuzz mutate soak
+.PHONY: torture fuzz mutate soak hostile
 MINUTES ?= 60
 soak: $(BUILD)/tests/test_soak ## MINUTES=60: threads run, fail and destroy pipelines on one resources object; BACKEND, SAN
 	@$(UNSCATTERED) $(BUILD)/tests/test_soak --minutes $(MINUTES)
@@ -50,6 +50,13 @@ torture: ## every call, allocation, thread and GPU operation of 89 pipelines fai
 
 fuzz: ## random pipelines against serial code, FUZZ_SECONDS=60 for each target, FUZZ_SEED=1
 	@CC="$(CC)" CXX="$(CXX)" tests/fuzz/fuzz_all $(FUZZ_SECONDS) $(FUZZ_SEED)
+
+HOSTILE := fewer_workers pull resources staging sources stopped enqueue exceptions host_stages positioned split_source host_at_once \
+    devices devices_resources
+SEEDS ?= 5
+hostile: ## tests where threads are held up at random, wake without a signal, start late; SEEDS=5 (about 3 min each)
+	@+$(MAKE) --no-print-directory BACKEND=host SAN= QUIET=1 $(HOSTILE:%=build/host/tests/test_%)
+	@BUILD=build/host BACKEND=host SAN= CC="$(CC)" SEEDS=$(SEEDS) PROGRAMS="$(HOSTILE)" tests/cli/hostile.sh
 
 mutate: ## take each event and hand-over out of the library in turn: does a test fail? (about 20 min)
 	@CXX="$(CXX)" tests/tools/mutate
