@@ -5252,8 +5252,8 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
-/* Several GPUs: the position after the last of the batches that this GPU was given, from a batch
-   on. Those beyond the end have none. */
+/* Several GPUs: of the batches from this one on that the GPU was given, the last in the whole; its
+   position + 1. A batch beyond the end has position SPIPE_AUTO, which counts as 0 here. */
 SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
     size_t after = 1;
@@ -5264,8 +5264,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, si
     return after;
 }
 
-/* Records an error of the GPU, which belongs to a batch that is not whole. The last one that it may
-   belong to: no batch is issued 2 x depth after one that the host still waits for. */
+/* Records an error of the GPU. It belongs to a batch from the first that is not whole to the last
+   that may have been issued: less than 2 x depth after the one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
@@ -9018,7 +9018,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
-    spipe_priv_lock(p->sync); /* a worker may be recording that a chunk to come cannot be had */
+    spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) return;
@@ -9116,8 +9116,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
-/* Refuses a call. Where the loop has failed that stays its failure: a chunk to come cannot be had,
-   which a worker may be recording. */
+/* Refuses a call. If the loop has failed already, its failure stays: a worker may have recorded, or
+   be recording, that it could not fill a slot. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
                                                    const char *why) {
     spipe_priv_lock(p->sync);

@@ -199,11 +199,11 @@ typedef struct spipe_priv_in_turn {
 
 /* How many members there are, and how far they have come. */
 typedef struct spipe_priv_counts {
-    int expected; /* that have a thread */
-    int arrived;  /* that know what memory they want, or want none */
-    int ready;    /* that are set up, or have failed to be */
-    int running;  /* that are in a round */
-    int alive;    /* that have not failed */
+    int expected; /* members that have a thread */
+    int arrived;  /* members that know what memory they want, or want none */
+    int ready;    /* members that are set up, or have failed to be */
+    int running;  /* members that are in a round */
+    int alive;    /* members that have not failed */
 } spipe_priv_counts_t;
 
 /* Why members get no more chunks. */
@@ -436,7 +436,7 @@ SPIPE_API size_t spipe_priv_team_next_batch(spipe_priv_pipeline_t *p) {
     return chunk;
 }
 
-/* Called after that, once the sources were read for the chunk or were not. */
+/* Called by a member's pipeline when it has read the sources for that chunk, or has given up. */
 SPIPE_API void spipe_priv_team_batch_read(spipe_priv_pipeline_t *p, spipe_priv_reading_t outcome) {
     spipe_priv_member_t *m = (spipe_priv_member_t *)p->request.desc.hooks->user;
     spipe_priv_team_t *t = m->team;

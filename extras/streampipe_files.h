@@ -146,7 +146,8 @@ typedef struct spipe_file {
     size_t size, most;    /* private, as all below: size when opened; most bytes to read in order */
     spipe_priv_direct_t direct;
     spipe_priv_cufile_t cufile;
-    int regular, nameless, ended, told;   /* told: a run was told of its end */
+    int regular, nameless, ended;
+    int end_given;                        /* 1 = a run has read it to its end */
     char *part;                           /* the output's name until it is committed */
     char *target;                         /* its name from then on: path with links followed */
     char words[256];                      /* what is wrong with the description */
@@ -481,7 +482,7 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
     const size_t all = room < left ? room : left;
     size_t n = 0;
     if (spipe_priv_file_gone(f)) return cudaErrorInvalidValue;
-    if (f->told) {
+    if (f->end_given) {
         return spipe_priv_file_bad(f, "reading", f->offset + f->bytes,
                                    "a run before read it to its end; open it again for another");
     }
@@ -499,7 +500,7 @@ SPIPE_API cudaError_t spipe_priv_file_source(void *dst, size_t max_count, size_t
     }
     *count = (n + f->elem_bytes - 1) / f->elem_bytes;
     memset(to + n, 0, *count * f->elem_bytes - n);
-    f->told = n == 0;
+    f->end_given = n == 0;
     f->bytes += n;
     if (n > 0) f->last_bytes = (n - 1) % f->elem_bytes + 1;
     return cudaSuccess;
@@ -879,7 +880,7 @@ SPIPE_API int spipe_add_file_input(spipe_desc_t *d, spipe_file_t *file, size_t e
     if (!file->regular) file->way = SPIPE_FILE_ORDERED;
     if (file->way == SPIPE_FILE_ORDERED) {
         if (file->regular) (void)lseek(file->fd, (off_t)file->offset, SEEK_SET);
-        if (file->regular) file->ended = file->told = 0;
+        if (file->regular) file->ended = file->end_given = 0;
         file->bytes = 0;
         i = spipe_add_source(d, spipe_priv_file_source, file, elem_bytes);
     } else {

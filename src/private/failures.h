@@ -87,8 +87,8 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
-/* Several GPUs: the position after the last of the batches that this GPU was given, from a batch
-   on. Those beyond the end have none. */
+/* Several GPUs: of the batches from this one on that the GPU was given, the last in the whole; its
+   position + 1. A batch beyond the end has position SPIPE_AUTO, which counts as 0 here. */
 SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
     size_t after = 1;
@@ -99,8 +99,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, si
     return after;
 }
 
-/* Records an error of the GPU, which belongs to a batch that is not whole. The last one that it may
-   belong to: no batch is issued 2 x depth after one that the host still waits for. */
+/* Records an error of the GPU. It belongs to a batch from the first that is not whole to the last
+   that may have been issued: less than 2 x depth after the one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);

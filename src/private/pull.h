@@ -21,7 +21,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
 /* Ends what is under way; the failure and the report then say what happened. */
 SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     cudaError_t e = cudaSuccess;
-    spipe_priv_lock(p->sync); /* a worker may be recording that a chunk to come cannot be had */
+    spipe_priv_lock(p->sync); /* a worker may be recording a failure */
     if (!p->run.failed) spipe_priv_failure_clear(&p->failure); /* from a refused call */
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) return;
@@ -119,8 +119,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cud
     return p->failure.error;
 }
 
-/* Refuses a call. Where the loop has failed that stays its failure: a chunk to come cannot be had,
-   which a worker may be recording. */
+/* Refuses a call. If the loop has failed already, its failure stays: a worker may have recorded, or
+   be recording, that it could not fill a slot. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_refuse(spipe_priv_pipeline_t *p, cudaError_t e,
                                                    const char *why) {
     spipe_priv_lock(p->sync);
