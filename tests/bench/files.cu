@@ -1,8 +1,9 @@
 /*  files.cu -- a file to the GPU: streampipe_files.h beside what an expert writes by hand.
 
     make bench-files BACKEND=cuda ARCH=native          BENCH_ARGS="--folder /mnt/disk --quick"
-                                                        BENCH_ARGS=--sweep or --cached
-    --quick leaves out what no target asks for: other sizes, mapped files, few threads by hand.
+                                                        BENCH_ARGS=--sweep, --cached, "--cores 4"
+    --quick leaves out what no target asks for: other sizes, mapped files, few threads by hand,
+    one thread that reads 4 GiB. --cores: as on a machine with so many.
 
     The work is a kernel that adds up all bytes; every way's sum is compared with the first one's.
     Ways, of each file size, from the page cache:
@@ -105,6 +106,7 @@ typedef struct world {
     int cold;                     /* 1 = dropped from the page cache before each run */
     unsigned long long want, got; /* sums of all bytes */
     std::string how;              /* of the last run of streampipe */
+    std::vector<double> setup_ms; /* of the runs of streampipe in the table, ms */
     spipe_file_way_t way;         /* likewise */
     unsigned cores;
     size_t main_bytes; /* the file that targets are about: 4 GiB */
@@ -145,6 +147,14 @@ static std::string plan_of(const spipe_report_t *r) {
     return text;
 }
 
+/* The least, the median and the most. */
+static std::string spread_text(std::vector<double> x) {
+    char text[64];
+    std::sort(x.begin(), x.end());
+    snprintf(text, sizeof text, "%.2f to %.2f to %.2f ms", x[0], x[x.size() / 2], x.back());
+    return text;
+}
+
 static double once(world_t *w, spipe_file_way_t way) {
     reader_t r;
     spipe_report_t report;
@@ -154,7 +164,8 @@ static double once(world_t *w, spipe_file_way_t way) {
     w->way = r.file.way;
     spipe_file_close(&r.file);
     w->got = r.sum;
-    w->how = plan_of(&report);
+    w->setup_ms.push_back(report.setup_ms);
+    w->how = plan_of(&report) + ", set-ups " + spread_text(w->setup_ms);
     return bench_now_ms() - began;
 }
 
@@ -479,6 +490,7 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
     if (!w->cold) { /* its trial */
         for (int k = 0; k < 24; ++k) (void)kept(w, &r);
     }
+    w->setup_ms.clear();
     ways.push_back(
         {"once", "", told(w, &once_how, [=] { return once(w, SPIPE_FILE_AUTO); }), {}, 0.0});
     ways.push_back({"kept", "", told(w, &kept_how, [=, &r] { return kept(w, &r); }), {}, 0.0});
@@ -494,7 +506,7 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
                         0.0});
         ways.push_back({"dd", "reading alone", [=] { return dd_ms(w); }, {}, 0.0});
         ways.push_back({"fio", "reading alone", [=] { return fio_ms(w); }, {}, 0.0});
-    } else {
+    } else if (!w->quick || w->bytes < BENCH_GIB) {
         ways.push_back({"plain",
                         "read + cudaMemcpy",
                         [=, &hands] { return plain(w, hands[0], &pageable, 0); },
@@ -515,6 +527,8 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
                             {},
                             0.0});
         }
+    }
+    if (!w->cold) {
         ways.push_back({"entropy",
                         "entropy_map, its three stages and the map",
                         [=] { return entropy_ms(w); },
@@ -537,13 +551,15 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
     spipe_file_close(&r.file);
 }
 
-/* The same with 4 cores: this thread, and all that are made from now on. */
+/* The same with 4 cores: this thread, and all that are made from now on. The file is read once
+   before: a pipeline asks the page cache when the file is added. */
 static void few_cores_table(world_t *w, std::vector<hand_t> &hands, int times, unsigned cores) {
     const size_t threads = std::min(hands.size(), (size_t)cores);
     std::string kept_how;
     std::vector<way_t> ways;
     reader_t r;
     if (!bench_use_cores(cores)) return not_measured("4 cores", "there are fewer");
+    (void)by_hand(w, hands, threads, 0);
     const spipe_desc_t d = describe(&r, w, SPIPE_FILE_AUTO);
     SPIPE_CHECK(spipe_pipeline_create(&r.p, &d, NULL));
     for (int k = 0; k < 24; ++k) (void)kept(w, &r);
@@ -568,7 +584,7 @@ static void few_cores_table(world_t *w, std::vector<hand_t> &hands, int times, u
 
 /* Kept pipelines of fixed threads, slots and chunk sizes: what the planner could choose. */
 static void sweep_table(world_t *w, int times) {
-    static const size_t threads[] = {4, 8, 10, 12, 14}, slots[] = {8, 10, 12, 14, 16};
+    static const size_t threads[] = {2, 3, 4, 8, 10, 12, 14}, slots[] = {6, 8, 10, 12, 14, 16};
     static const size_t kib[] = {512, 1024, 2048, 4096, 8192, 16384};
     printf("%zu KiB, page cache, kept: rows threads x slots, columns KiB of a chunk\n       ",
            w->bytes / 1024);
@@ -576,7 +592,7 @@ static void sweep_table(world_t *w, int times) {
     printf("\n");
     for (size_t t : threads) {
         for (size_t s : slots) {
-            if (t > w->cores || s < t) continue;
+            if (t > w->cores || 4 * t < w->cores || s < t) continue;
             printf("%3zu x %2zu", t, s);
             for (size_t k : kib) {
                 reader_t r;
@@ -821,11 +837,12 @@ static void pull_table(hand_t *h, size_t bytes, int times, int smoke) {
 
 typedef struct options {
     int smoke, sweep, cached;
+    unsigned cores; /* 0 = all */
     std::string tmpfs;
 } options_t;
 
 static options_t parse(int argc, char **argv, world_t *w) {
-    options_t o = {0, 0, 0, "/dev/shm"};
+    options_t o = {0, 0, 0, 0, "/dev/shm"};
     w->folder = "/tmp";
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--quick") == 0) w->quick = 1;
@@ -833,6 +850,10 @@ static options_t parse(int argc, char **argv, world_t *w) {
         if (strcmp(argv[i], "--sweep") == 0) o.sweep = 1;
         if (strcmp(argv[i], "--cached") == 0) o.cached = 1;
         if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) w->folder = argv[++i];
+        if (strcmp(argv[i], "--cores") == 0 && i + 1 < argc) {
+            if (!bench_use_cores((unsigned)atoi(argv[++i]))) exit(2);
+            o.cores = (unsigned)atoi(argv[i]);
+        }
         if (strcmp(argv[i], "--tmpfs") == 0 && i + 1 < argc) o.tmpfs = argv[++i];
     }
     return o;
@@ -841,7 +862,6 @@ static options_t parse(int argc, char **argv, world_t *w) {
 /* All tables of files of one size. */
 static void size_tables(world_t *w, std::vector<hand_t> &hands, const options_t *o, size_t bytes) {
     int times = bytes >= BENCH_GIB ? 5 : 31;
-    if (w->quick && times == 5) times = 3;
     if (o->smoke) times = 1;
     w->fewest = w->quick && bytes >= BENCH_GIB ? std::min(w->cores, 4u) : 1;
     make_file(w, bytes);
@@ -850,7 +870,7 @@ static void size_tables(world_t *w, std::vector<hand_t> &hands, const options_t 
         if (bytes == BENCH_GIB || o->smoke) sweep_table(w, 3);
         return;
     }
-    read_table(w, hands, times);
+    read_table(w, hands, w->quick && bytes >= BENCH_GIB ? 9 : times);
     if ((bytes < BENCH_GIB && !o->smoke) || o->cached) return;
     copy_table(w, hands, o->smoke ? 1 : 3, "disk");
     w->cold = 1;
@@ -865,13 +885,14 @@ int main(int argc, char **argv) {
     const options_t o = parse(argc, argv, &w);
     const bench_machine_t machine = bench_machine_or_skip(o.smoke);
     bench_machine_print(&machine, stdout);
-    w.cores = machine.cores;
+    w.cores = o.cores ? o.cores : machine.cores;
     w.main_bytes = o.smoke ? BENCH_MIB : 4 * BENCH_GIB;
     w.name = w.folder + "/streampipe_bench_files." + std::to_string((long)getpid());
     std::vector<hand_t> hands(std::min(std::max(w.cores, 1u), (unsigned)MOST_THREADS));
     for (hand_t &h : hands) hand_new(&h);
     for (size_t bytes : sizes) {
         if (o.smoke && bytes > BENCH_MIB) continue;
+        if (o.sweep && !o.smoke && bytes != BENCH_GIB) continue;
         if (w.quick && bytes != BENCH_MIB && bytes != w.main_bytes) continue;
         size_tables(&w, hands, &o, bytes);
     }
@@ -881,7 +902,8 @@ int main(int argc, char **argv) {
         pull_table(&hands[0], o.smoke ? BENCH_MIB : 512 * BENCH_MIB, 5 * few, o.smoke);
         loader_table(argv[0], few, w.cores);
     }
-    if (!o.sweep) few_cores_table(&w, hands, few, o.smoke ? 1 : 4); /* it stays so */
+    const unsigned cores = o.smoke ? 1 : 4;
+    if (!o.sweep) few_cores_table(&w, hands, o.smoke ? 1 : 7, cores); /* it stays so */
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
     const int missed = o.sweep ? 0 : print_targets(w.main_bytes);

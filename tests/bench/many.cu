@@ -3,11 +3,13 @@
 
     usage: many [--quick] [--only rates|latency|setup] [--threads N] [--smoke]
                 [--work "kept, pinned"]   rates of this work alone
+                [--plans]                 what each row's last run was
     At the end each target with what came out of it; 1 if one was missed (not with --smoke).
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
     arrays of its own, and every output is compared. GB/s: both directions together, the median of
-    the rounds; the ways take turns. peers/torch_threads.py measures PyTorch with the same work. */
+    the rounds; in each round the ways take turns, with the pipelines and buffers that they keep.
+    peers/torch_threads.py measures PyTorch with the same work.                                  */
 #include "bench_common.h"
 
 #include <atomic>
@@ -42,11 +44,12 @@ typedef struct job {
 /* What one thread has. */
 typedef struct hand {
     bench_array_t x, y;
-    spipe_pipeline_t *p;
+    spipe_pipeline_t *kept[NUM_WAYS];
     spipe_desc_t d;
     cudaStream_t stream;
     float *dx, *dy;
-    size_t runs, wrong;
+    size_t runs;
+    spipe_report_t last;
     std::vector<double> ms, setup_ms;
 } hand_t;
 
@@ -80,63 +83,83 @@ static void hand_run(hand_t *h, size_t n) {
     SPIPE_CHECK(cudaStreamSynchronize(h->stream));
 }
 
+/* Before the first run of a way. */
 static void begin(hand_t *h, const job_t *j) {
     const size_t bytes = j->n * sizeof(float);
     SPIPE_CHECK(bench_array_need(&h->x, bytes, j->pinned));
     SPIPE_CHECK(bench_array_need(&h->y, bytes, j->pinned));
     for (size_t i = 0; i < j->n; ++i) ((float *)h->x.at)[i] = (float)(i % 8191);
-    memset(h->y.at, 0xFF, bytes);
-    h->runs = h->wrong = 0;
-    h->ms.clear();
-    h->setup_ms.clear();
-    h->p = NULL;
     describe(h, j);
-    if (j->way == HAND && j->kept) hand_make(h);
-    if (j->way != HAND && j->kept) SPIPE_CHECK(spipe_pipeline_create(&h->p, &h->d, NULL));
+    if (!j->kept) return;
+    if (j->way == HAND)
+        hand_make(h);
+    else
+        SPIPE_CHECK(spipe_pipeline_create(&h->kept[j->way], &h->d, NULL));
 }
 
 static void run_once(hand_t *h, const job_t *j) {
-    spipe_report_t r;
     if (j->way == HAND) {
         if (!j->kept) hand_make(h);
         hand_run(h, j->n);
         if (!j->kept) hand_drop(h);
     } else if (j->kept) {
-        SPIPE_CHECK(spipe_pipeline_run(h->p, NULL));
+        SPIPE_CHECK(spipe_pipeline_run(h->kept[j->way], &h->last));
     } else {
-        SPIPE_CHECK_RUN(&h->d, &r);
-        h->setup_ms.push_back(r.setup_ms);
+        SPIPE_CHECK_RUN(&h->d, &h->last);
+        h->setup_ms.push_back(h->last.setup_ms);
     }
     ++h->runs;
 }
 
-static void end(hand_t *h, const job_t *j) {
+/* Before runs that count. */
+static void poison(hand_t *h, const job_t *j) {
+    describe(h, j);
+    memset(h->y.at, 0xFF, j->n * sizeof(float));
+    h->ms.clear();
+    h->setup_ms.clear();
+}
+
+/* After them. */
+static void check(const hand_t *h, const job_t *j) {
     const float *y = (const float *)h->y.at;
-    for (size_t i = 0; i < j->n; ++i) h->wrong += y[i] != 2.0f * (float)(i % 8191) + 1.0f;
-    if (j->way == HAND && j->kept) hand_drop(h);
-    SPIPE_CHECK(spipe_pipeline_destroy(h->p));
-    if (h->wrong == 0) return;
-    fprintf(stderr, "%zu of %zu elements are wrong (%s)\n", h->wrong, j->n, way_names[j->way]);
+    size_t wrong = 0;
+    for (size_t i = 0; i < j->n; ++i) wrong += y[i] != 2.0f * (float)(i % 8191) + 1.0f;
+    if (wrong == 0) return;
+    fprintf(stderr, "%zu of %zu elements are wrong (%s)\n", wrong, j->n, way_names[j->way]);
     exit(1);
 }
 
+/* After the last run of a way. */
+static void end(hand_t *h, const job_t *j) {
+    if (!j->kept) return;
+    if (j->way == HAND) hand_drop(h);
+    SPIPE_CHECK(spipe_pipeline_destroy(h->kept[j->way]));
+    h->kept[j->way] = NULL;
+}
+
 /* Threads that begin together and run until a time is over, each to the end of its run. */
-static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, double seconds) {
+static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, double seconds,
+                   int first) {
     std::vector<std::thread> team;
+    std::vector<double> ended(threads);
     std::atomic<size_t> ready(0);
     std::atomic<int> go(0), stop(0);
-    double began = 0.0, took;
+    double began = 0.0;
     size_t runs = 0;
     for (size_t k = 0; k < threads; ++k) {
         hand_t *h = &(*hands)[k];
+        double *at = &ended[k];
         team.emplace_back([=, &ready, &go, &stop] {
-            begin(h, &j);
-            const int warm = j.kept && j.way != HAND ? 24 : 2; /* until a plan is chosen */
-            for (int w = 0; w < warm; ++w) run_once(h, &j);
+            const int trial = first && j.kept && j.way != HAND; /* until a plan is chosen */
+            if (first) begin(h, &j);
+            poison(h, &j);
+            for (int w = 0; w < (trial ? 24 : 2); ++w) run_once(h, &j);
             h->runs = 0;
             ++ready;
             while (!go) std::this_thread::yield();
             while (!stop) run_once(h, &j);
+            *at = bench_now_ms();
+            check(h, &j);
         });
     }
     while (ready < threads) std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -145,11 +168,8 @@ static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, d
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     stop = 1;
     for (std::thread &t : team) t.join();
-    took = bench_now_ms() - began;
-    for (size_t k = 0; k < threads; ++k) {
-        runs += (*hands)[k].runs;
-        end(&(*hands)[k], &j);
-    }
+    for (size_t k = 0; k < threads; ++k) runs += (*hands)[k].runs;
+    const double took = *std::max_element(ended.begin(), ended.end()) - began;
     return 2e-6 * (double)(runs * j.n * sizeof(float)) / took;
 }
 
@@ -161,7 +181,7 @@ static void drop_arrays(std::vector<hand_t> *hands) {
 }
 
 typedef struct options {
-    int quick, smoke;
+    int quick, smoke, plans;
     const char *work; /* the only rates to measure; NULL = all */
     size_t threads;   /* 0 = 1 to 64 */
     double seconds;
@@ -205,15 +225,29 @@ static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, si
     std::vector<double> rates[NUM_WAYS];
     double is[NUM_WAYS];
     char name[64];
+    spipe_report_t last[NUM_WAYS];
+    std::mt19937 rng(1);
     for (int round = 0; round < o->rounds; ++round) {
-        for (j.way = 0; j.way < NUM_WAYS; ++j.way) {
-            rates[j.way].push_back(rate(hands, j, threads, o->seconds));
+        for (size_t way : bench_order(NUM_WAYS, &rng)) {
+            j.way = (int)way;
+            rates[way].push_back(rate(hands, j, threads, o->seconds, round == 0));
+            last[way] = (*hands)[0].last;
         }
     }
-    for (int w = 0; w < NUM_WAYS; ++w) is[w] = bench_median(rates[w]);
+    for (j.way = 0; j.way < NUM_WAYS; ++j.way) {
+        is[j.way] = bench_median(rates[j.way]);
+        for (size_t k = 0; k < threads; ++k) end(&(*hands)[k], &j);
+    }
     printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads, how[j.kept],
            memory[j.pinned], j.n * sizeof(float) / 1024, is[HAND], is[ALONE], is[SHARED],
            is[SHARED] / is[HAND]);
+    for (int w = ALONE; w < NUM_WAYS && o->plans; ++w) {
+        const spipe_report_t *r = &last[w];
+        printf(
+            "  %s: %s, %zu KiB x %zu, %zu + %zu threads, %zu runs beside; set-up %.3f, run %.3f\n",
+            way_names[w], spipe_schedule_name(r->schedule), r->chunk * sizeof(float) / 1024,
+            r->depth, r->fill_threads, r->drain_threads, r->runs_beside, r->setup_ms, r->wall_ms);
+    }
     fflush(stdout);
     (void)snprintf(name, sizeof name, "%s, %s, %zu KiB", how[j.kept], memory[j.pinned],
                    j.n * sizeof(float) / 1024);
@@ -264,12 +298,14 @@ static double latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_
         hand_t *b = &(*hands)[k];
         team.emplace_back([=, &ready, &stop, &big] {
             begin(b, &big);
+            poison(b, &big);
             run_once(b, &big);
             ++ready;
             while (!stop) run_once(b, &big);
         });
     }
     begin(h, &small);
+    poison(h, &small);
     while (ready < beside) std::this_thread::sleep_for(std::chrono::microseconds(100));
     for (int k = 0; k < warm; ++k) run_once(h, &small);
     const double first = bench_now_ms();
@@ -284,8 +320,12 @@ static double latency_row(std::vector<hand_t> *hands, const options_t *o, spipe_
     printf("| %s | %zu | %zu | %.3f | %.3f | %.3f |\n", way_names[way], beside, h->ms.size(),
            bench_quantile(h->ms, 0.5), bench_quantile(h->ms, 0.95), bench_quantile(h->ms, 0.99));
     fflush(stdout);
+    check(h, &small);
     end(h, &small);
-    for (size_t k = 0; k < beside; ++k) end(&(*hands)[k], &big);
+    for (size_t k = 0; k < beside; ++k) {
+        check(&(*hands)[k], &big);
+        end(&(*hands)[k], &big);
+    }
     return bench_quantile(h->ms, 0.99);
 }
 
@@ -312,17 +352,18 @@ static void setup_table(std::vector<hand_t> *hands, const options_t *o) {
     std::vector<double> ms;
     l.device_bytes = l.pinned_bytes = 64 * BENCH_MIB;
     SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
-    for (int round = 0; round < 2; ++round) { /* the first one makes what is lent */
+    for (int round = 0; round < 2; ++round) { /* in the first tenth what is lent is made */
         const job_t j = {SHARED, 0, 0, BENCH_MIB / 4 / sizeof(float), SPIPE_PRIORITY_DEFAULT, r};
         std::vector<std::thread> team;
         SPIPE_CHECK(spipe_resources_usage(r, &before));
         for (size_t k = 0; k < threads; ++k) {
             hand_t *h = &(*hands)[k];
-            const size_t times = round == 0 ? 20 : all / threads;
+            const size_t times = round == 0 ? all / threads / 10 : all / threads;
             team.emplace_back([=, &j] {
                 begin(h, &j);
+                poison(h, &j);
                 for (size_t t = 0; t < times; ++t) run_once(h, &j);
-                end(h, &j);
+                check(h, &j);
             });
         }
         for (std::thread &t : team) t.join();
@@ -351,19 +392,21 @@ static void setup_table(std::vector<hand_t> *hands, const options_t *o) {
 }
 
 int main(int argc, char **argv) {
-    options_t o = {0, 0, NULL, 0, 0.5, 3};
+    options_t o = {0, 0, 0, NULL, 0, 0.3, 5};
     const char *only = "";
     spipe_resources_limits_t l = spipe_resources_limits_default();
     spipe_resources_t *r;
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--quick") == 0) o.quick = 1;
         if (strcmp(argv[i], "--smoke") == 0) o.smoke = 1;
+        if (strcmp(argv[i], "--plans") == 0) o.plans = 1;
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
         if (strcmp(argv[i], "--work") == 0 && i + 1 < argc) o.work = argv[++i];
         if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) o.threads = (size_t)atoi(argv[++i]);
     }
-    if (o.quick) o.seconds = 0.3;
-    if (o.smoke) o = {0, 1, o.work, 0, 0.02, 1};
+    if (o.quick) o.seconds = 0.15;
+    if (o.quick) o.rounds = 7;
+    if (o.smoke) o = {0, 1, o.plans, o.work, 0, 0.02, 2};
     const bench_machine_t machine = bench_machine_or_skip(o.smoke);
     std::vector<hand_t> hands(o.smoke ? 5 : 64);
     for (hand_t &h : hands) h = hand_t();
