@@ -2645,7 +2645,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
-    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* the same beside other runs, which wait for it */
+    SPIPE_PRIV_BESIDE_CHUNK = 8 << 20,  /* the same beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -2724,10 +2724,10 @@ SPIPE_PRIV_RARE int spipe_priv_names(const char *name, const char *word) {
 
 /* The row for a device's name; the last row is for names that no other row has. */
 SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
-    static const double scale[] = {
-#define SPIPE_PRIV_COST_SCALE(member, unit, si) si,
-        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_SCALE)
-#undef SPIPE_PRIV_COST_SCALE
+    static const char is_time[] = {/* in us; the others are in GB/s */
+#define SPIPE_PRIV_COST_IS_TIME(member, unit, si) (si) < 1.0,
+                                   SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_IS_TIME)
+#undef SPIPE_PRIV_COST_IS_TIME
     };
     spipe_costs_t costs;
     size_t num, k = 0, i;
@@ -2736,7 +2736,7 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
     memset(&costs, 0, sizeof costs);
     (void)snprintf(costs.name, sizeof costs.name, "%s", rows[k].name);
     for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
-        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * scale[i];
+        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * (is_time[i] ? 1e-6 : 1e9);
     }
     return costs;
 }
@@ -3605,14 +3605,17 @@ SPIPE_PRIV_RARE size_t spipe_priv_least_depth(const spipe_desc_t *d, const spipe
 
 /* Number of slots: even, because chunks alternate between two kernel streams. One for each staging
    thread plus two that are being copied; or two for each thread of the direction that has more
-   threads, because a chunk that is filled waits for those before it. */
+   threads, because a chunk that is filled waits for those before it. The times of positioned
+   sources vary more than those of copies, so each of their threads has twice as many: a file was
+   read at 29 GB/s by 3 threads with 12 slots, and at 21 with 6 (H200, 4 CPUs, 2026-11-25). */
 SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_priv_work_t *w,
                                             const spipe_priv_way_t *y) {
     const size_t least = spipe_priv_least_depth(d, w, y);
-    const size_t busier = y->fill_threads > y->drain_threads ? y->fill_threads : y->drain_threads;
+    size_t busier = y->fill_threads > y->drain_threads ? y->fill_threads : y->drain_threads;
     size_t depth = y->fill_threads + y->drain_threads + 2;
     if (d->schedule == SPIPE_SERIAL) return 1;
     if (d->depth != SPIPE_AUTO) return d->depth;
+    if (w->flags & SPIPE_PRIV_POSITIONED) busier *= 2;
     if (depth < 2 * busier) depth = 2 * busier;
     depth += depth % 2;
     if (depth < least || !spipe_priv_is_staged(w, y)) depth = least;
@@ -4426,6 +4429,7 @@ typedef struct spipe_priv_queue {
     struct spipe_priv_pipeline *pipeline;
     spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
     size_t head, num_tasks, num_busy;
+    size_t num_taken;   /* tasks of batches that were begun; counts for one-shot runs only */
     size_t num_threads; /* started */
     size_t num_begun;   /* threads that took a worker struct */
     size_t limit;       /* threads that may take tasks in this run */
@@ -5978,7 +5982,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(p));
-    if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
+    if (pinned > 0 && p->plan.staging == SPIPE_STAGING_COPY) { /* for ring_cached */
+        spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
+    }
     e = spipe_priv_allocate_arenas(p, device, pinned);
     if (m->refused > 0) m->refused = wanted;
     return e;
@@ -6486,10 +6492,20 @@ SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_que
     q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
     --q->num_tasks;
     ++q->num_busy;
+    q->num_taken += t.what != SPIPE_PRIV_TOUCH;
     spipe_priv_unlock(p->sync);
     spipe_priv_do_task(p, t);
     spipe_priv_lock(p->sync);
     --q->num_busy;
+}
+
+/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
+   Then its workers end, each after waking the next. To wake and join all of them after the run took
+   0.1 to 0.2 ms (H200, lent threads, 2026-11-25). Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
+                                       const spipe_priv_queue_t *q) {
+    if (p->request.kept || q->num_tasks > 0 || q->num_taken == 0) return 0;
+    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
@@ -6504,17 +6520,18 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     number = q->num_begun++;
     w = &q->workers[number];
     spipe_priv_cond_create(&w->work);
-    while (!p->workers.quit) {
-        if (number >= q->limit) {
-            spipe_priv_wake_one(&q->parked); /* to ask, which this one may have done until now */
-            spipe_priv_park(p->sync, &q->barred, w);
-        } else if (spipe_priv_is_ready(p, q))
+    while (!p->workers.quit && !spipe_priv_is_over(p, q)) {
+        const int barred = number >= q->limit;
+        if (!barred && spipe_priv_is_ready(p, q))
             spipe_priv_do_next(p, q);
-        else if (q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
+        else if (!barred && q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
             spipe_priv_poll_copy(p, q, &w->asked);
-        else
-            spipe_priv_park(p->sync, &q->parked, w);
+        else {
+            if (barred) spipe_priv_wake_one(&q->parked); /* to ask, as this one may have done */
+            spipe_priv_park(p->sync, barred ? &q->barred : &q->parked, w);
+        }
     }
+    spipe_priv_wake_one(&q->parked);
     spipe_priv_unlock(p->sync);
     spipe_priv_cond_destroy(&w->work);
     return NULL;
@@ -6625,7 +6642,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     size_t wanted[SPIPE_PRIV_NUM_QUEUES];
     int i;
     spipe_priv_wanted_threads(p, wanted);
-    if (!p->workers.block || wanted[0] + wanted[1] + wanted[2] == 0) return;
+    if (!p->workers.block) return;
+    if (!p->workers.started && wanted[0] + wanted[1] + wanted[2] == 0) return;
     if (p->sync->single_threaded) p->sync->single_threaded = 0; /* no other thread yet */
     if (!p->workers.started) {
         p->workers.started = 1;
@@ -9692,6 +9710,7 @@ typedef struct spipe_priv_lending {
     spipe_priv_sync_t *sync; /* the resources' lock */
     spipe_priv_lent_thread_t *idle, *all;
     size_t num_threads;
+    int numa_node; /* that the threads stay on; -1 = any */
     int quit;
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
@@ -9718,6 +9737,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
     spipe_priv_sync_t *s = t->owner->sync;
+    spipe_priv_stay_on_node(t->owner->numa_node);
     spipe_priv_lock(s);
     while (!t->owner->quit) {
         if (!t->fn) {
@@ -9929,6 +9949,7 @@ struct spipe_resources {
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
+    size_t cpus, cache; /* of the host: CPUs, bytes of the last-level cache */
     size_t limit_threads;
     size_t num_runs;                     /* runs under way, those that wait for memory included */
     size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
@@ -10354,7 +10375,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
                          of, several ? " and others" : "", r->device);
     r->desc.resources = s;
     r->facts = s->facts;
+    r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
     r->costs = s->costs;
+    r->cpus = s->cpus;
+    r->cache = s->cache;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
@@ -10673,7 +10697,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
+    r->cpus = spipe_priv_num_cpus();
+    r->cache = spipe_priv_cache_bytes();
+    r->limit_threads = l->threads == SPIPE_AUTO ? r->cpus : l->threads;
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
@@ -10687,6 +10713,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         (void)cudaFree(r->device.base);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
+    r->lending.numa_node = r->facts.numa_node;
     r->others = r;
     spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();

@@ -104,6 +104,11 @@ static void test_plans(int pinned, const char *name) {
            "it has another plan: chunks of %zu, not %zu, %d threads, not %zu; %s",
            beside.plan.chunk, alone.chunk, threads, alone.fill_threads + alone.drain_threads,
            beside.r.why_chunk);
+    tap_ok(beside.r.fill_threads <= beside.plan.fill_threads &&
+               beside.r.drain_threads <= beside.plan.drain_threads,
+           "threads of the plan before do not work: %zu + %zu do, %zu + %zu are planned",
+           beside.r.fill_threads, beside.r.drain_threads, beside.plan.fill_threads,
+           beside.plan.drain_threads);
     for (k = 0; k < 3; ++k) SPIPE_CHECK(spipe_pipeline_run(beside.p, &last));
     good = right(x, y) && last.runs_beside == 0 && !strstr(last.why_chunk, "beside");
     tap_ok(good, "alone again it has a plan for that: %s", last.why_chunk);

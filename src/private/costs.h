@@ -82,7 +82,7 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
-    SPIPE_PRIV_BESIDE_CHUNK = 4 << 20,  /* the same beside other runs, which wait for it */
+    SPIPE_PRIV_BESIDE_CHUNK = 8 << 20,  /* the same beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -161,10 +161,10 @@ SPIPE_PRIV_RARE int spipe_priv_names(const char *name, const char *word) {
 
 /* The row for a device's name; the last row is for names that no other row has. */
 SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
-    static const double scale[] = {
-#define SPIPE_PRIV_COST_SCALE(member, unit, si) si,
-        SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_SCALE)
-#undef SPIPE_PRIV_COST_SCALE
+    static const char is_time[] = {/* in us; the others are in GB/s */
+#define SPIPE_PRIV_COST_IS_TIME(member, unit, si) (si) < 1.0,
+                                   SPIPE_PRIV_COST_FIGURES(SPIPE_PRIV_COST_IS_TIME)
+#undef SPIPE_PRIV_COST_IS_TIME
     };
     spipe_costs_t costs;
     size_t num, k = 0, i;
@@ -173,7 +173,7 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
     memset(&costs, 0, sizeof costs);
     (void)snprintf(costs.name, sizeof costs.name, "%s", rows[k].name);
     for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
-        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * scale[i];
+        *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * (is_time[i] ? 1e-6 : 1e9);
     }
     return costs;
 }

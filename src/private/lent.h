@@ -32,7 +32,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
                          of, several ? " and others" : "", r->device);
     r->desc.resources = s;
     r->facts = s->facts;
+    r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
     r->costs = s->costs;
+    r->cpus = s->cpus;
+    r->cache = s->cache;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;

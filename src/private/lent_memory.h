@@ -30,6 +30,7 @@ struct spipe_resources {
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
+    size_t cpus, cache; /* of the host: CPUs, bytes of the last-level cache */
     size_t limit_threads;
     size_t num_runs;                     /* runs under way, those that wait for memory included */
     size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */

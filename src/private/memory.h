@@ -261,7 +261,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(p));
-    if (pinned > 0) spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
+    if (pinned > 0 && p->plan.staging == SPIPE_STAGING_COPY) { /* for ring_cached */
+        spipe_priv_request_host(&p->request, SPIPE_PRIV_ASK_CACHE);
+    }
     e = spipe_priv_allocate_arenas(p, device, pinned);
     if (m->refused > 0) m->refused = wanted;
     return e;

@@ -224,6 +224,7 @@ typedef struct spipe_priv_queue {
     struct spipe_priv_pipeline *pipeline;
     spipe_priv_task_t *tasks; /* a ring of SPIPE_PRIV_QUEUE */
     size_t head, num_tasks, num_busy;
+    size_t num_taken;   /* tasks of batches that were begun; counts for one-shot runs only */
     size_t num_threads; /* started */
     size_t num_begun;   /* threads that took a worker struct */
     size_t limit;       /* threads that may take tasks in this run */

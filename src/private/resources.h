@@ -59,7 +59,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->limit_threads = l->threads == SPIPE_AUTO ? spipe_priv_num_cpus() : l->threads;
+    r->cpus = spipe_priv_num_cpus();
+    r->cache = spipe_priv_cache_bytes();
+    r->limit_threads = l->threads == SPIPE_AUTO ? r->cpus : l->threads;
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {
@@ -73,6 +75,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         (void)cudaFree(r->device.base);
         return spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for a lock");
     }
+    r->lending.numa_node = r->facts.numa_node;
     r->others = r;
     spipe_priv_watch_ends(r);
     r->shared.provider = spipe_priv_lender();
