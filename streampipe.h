@@ -6504,7 +6504,8 @@ SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_que
    0.1 to 0.2 ms (H200, lent threads, 2026-11-25). Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
                                        const spipe_priv_queue_t *q) {
-    if (p->request.kept || q->num_tasks > 0 || q->num_taken == 0) return 0;
+    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
+    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
     return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
 }
 
