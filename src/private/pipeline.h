@@ -62,7 +62,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
     *what = "making streams and memory";
-    return spipe_priv_arrange_all(p);
+    return kept ? spipe_priv_arrange_all(p) : spipe_priv_arrange(p);
 }
 
 /* The same from the beginning, except that the known limit of pinning stays. */

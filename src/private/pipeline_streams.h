@@ -28,10 +28,10 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stream_for(const spipe_priv_pipeline_t *
    stage that passes this handle to another thread would use that thread's stream.) */
 SPIPE_PRIV_RARE int spipe_priv_may_borrow(const spipe_priv_pipeline_t *p) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const int direct = p->plan.staging == SPIPE_STAGING_DIRECT && !p->request.kept;
+    const int direct = p->plan.staging == SPIPE_STAGING_DIRECT || p->plan.pageable_slots;
     int i;
     if (p->request.desc.resources) return 0;
-    if (!direct || !p->run.one_stream || p->request.desc.priority) return 0;
+    if (!direct || p->request.kept || !p->run.one_stream || p->request.desc.priority) return 0;
     for (i = 0; i < p->request.desc.num_stages; ++i) {
         if (!p->request.desc.stages[i].replayable) return 0;
     }
@@ -81,11 +81,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* A one-shot run in one stream without host work needs no event: the stream says when all is
-   done. */
+/* A one-shot run in one stream needs no event, because the stream says when all is done; unless a
+   slot is drained, or used again. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
-    return p->request.kept || !p->run.one_stream || p->route.host_work || shared;
+    const int reused = p->route.host_work && (p->route.drains || p->run.num_batches > 1);
+    return p->request.kept || !p->run.one_stream || reused || shared;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
@@ -101,7 +102,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_events(spipe_priv_pipeline_t *p) {
     const int many =
         p->run.num_batches >= SPIPE_PRIV_CHECKPOINT_EVERY || spipe_priv_stream_a_slot(&p->plan);
     size_t k;
-    if (p->request.kept || spipe_priv_has_resident(&p->request.desc)) {
+    if (p->request.kept || (!p->run.one_stream && spipe_priv_has_resident(&p->request.desc))) {
         SPIPE_TRY(spipe_priv_new_event(p, &s->sync_event));
     }
     if (p->request.kept) SPIPE_TRY(spipe_priv_new_event(p, &s->end));

@@ -139,6 +139,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 /* Makes all streams wait for what is on base. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
+    if (s->num == 1 && s->streams[0] == base) return cudaSuccess;
     SPIPE_TRY(cudaEventRecord(s->sync_event, base));
     for (i = 0; i < s->num; ++i) {
         if (s->streams[i] != base) {

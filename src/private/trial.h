@@ -118,13 +118,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
-    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
+    if (p->provider && p->provider->outdated(p)) {
+        SPIPE_TRY(p->provider->free_arenas(p)); /* the new plan may need less, others want it */
+        return spipe_priv_plan_anew(p);
+    }
     if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     return spipe_priv_arrange(p);
 }
 
-/* Makes room for the candidates, and arranges the best one. */
+/* Makes room for the candidates, which only a kept pipeline has, and arranges the best one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
     if (p->trial.num > 1) spipe_priv_reserve(p);
     if (p->trial.num > 0) spipe_priv_take_way(p, 0);
