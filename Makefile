@@ -216,8 +216,9 @@ uninstall: ## remove what install installed, with the same PREFIX and DESTDIR
 DIST := streampipe-$(shell sh tests/tools/version)
 .PHONY: dist
 dist: ## write build/streampipe-VERSION.tar.gz, the release: all files of the commit
+	@git rev-parse -q --verify HEAD > /dev/null 2>&1 || { echo "make dist: there is no git here, and a release is made from a commit" >&2; exit 1; }
 	@tests/tools/version --check
-	@mkdir -p build && git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n > build/$(DIST).tar.gz
+	@mkdir -p build && git archive --format=tar --prefix=$(DIST)/ -o build/$(DIST).tar HEAD && gzip -9nf build/$(DIST).tar
 	@echo "build/$(DIST).tar.gz: $$(git rev-parse --short HEAD), $$(wc -c < build/$(DIST).tar.gz) bytes"
 	@git diff --quiet HEAD || echo "without what is not committed"
 

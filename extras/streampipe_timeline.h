@@ -59,9 +59,9 @@ END EXAMPLE
     in, each stage, the copy engine out, host threads that drain pinned slots. Operations of one
     engine that overlap get a row each. A colour (a digit on the terminal) is a chunk, or a group of
     chunks if there are too many; gaps show the background. The percentage at the right says how
-    much of the time the row is busy. Times that come from a model and not from a clock are labelled
-    "modelled" everywhere, the others "measured". The HTML page has the run's verdict below the
-    chart.
+    much of the time from the first bar on the row is busy, as the report and its verdict do. Times
+    that come from a model and not from a clock are labelled "modelled" everywhere, the others
+    "measured". The HTML page has the run's verdict below the chart.
 
     FILES are written under a temporary name (.part is appended, or .part1 .. if there is such a
     file or link) and renamed when complete, so a reader never sees half a file. Devices and pipes
@@ -1137,8 +1137,8 @@ typedef struct spipe_priv_chart {
     const spipe_timeline_t *timeline;
     spipe_priv_bar_t *bars;
     size_t num_bars, num_chunks, num_left_out;
-    size_t per_hue; /* chunks that share a colour */
-    double wall_ms;
+    size_t per_hue;           /* chunks that share a colour */
+    double first_ms, wall_ms; /* when the first bar begins, and when the last one ends */
     int num_rows;
     spipe_priv_row_t rows[SPIPE_PRIV_MAX_ROWS];
 } spipe_priv_chart_t;
@@ -1176,6 +1176,7 @@ SPIPE_API void spipe_priv_chart_take(spipe_priv_chart_t *c) {
         if (s->end_ms < s->begin_ms) s->end_ms = s->begin_ms;
         if (s->kind != SPIPE_SPAN_STAGE && s->kind != SPIPE_SPAN_HOST) s->stage = -1;
         if (s->chunk >= c->num_chunks) c->num_chunks = s->chunk + 1;
+        if (c->num_bars == 0 || s->begin_ms < c->first_ms) c->first_ms = s->begin_ms;
         if (s->end_ms > c->wall_ms) c->wall_ms = s->end_ms;
         ++c->num_bars;
     }
@@ -1252,6 +1253,13 @@ SPIPE_API cudaError_t spipe_priv_chart_create(spipe_priv_chart_t *c, const spipe
     c->per_hue = (c->num_chunks + 63) / 64;
     if (c->per_hue < 1) c->per_hue = 1;
     return cudaSuccess;
+}
+
+/* How much of the time between the first operation and the last one a row is busy, in percent: the
+   same time as in the report and its verdict. */
+SPIPE_API double spipe_priv_row_busy(const spipe_priv_chart_t *c, const spipe_priv_row_t *r) {
+    const double ms = c->wall_ms - c->first_ms;
+    return ms > 0.0 ? 100.0 * r->busy_ms / ms : 0.0;
 }
 
 /* Writes "copy in", "stage 'blur'" or "stage 'blur' #2", and returns the number of characters. The
@@ -1400,7 +1408,7 @@ SPIPE_API cudaError_t spipe_timeline_print(const spipe_timeline_t *timeline, FIL
         const int n = spipe_priv_put_label(to, &c, &c.rows[r], SPIPE_PRIV_PLAIN, LABEL - 1);
         fprintf(to, "%*s|", LABEL - n, "");
         spipe_priv_print_row(to, &c, &c.rows[r], columns);
-        fprintf(to, "|%4.0f %%\n", 100.0 * c.rows[r].busy_ms / c.wall_ms);
+        fprintf(to, "|%4.0f %%\n", spipe_priv_row_busy(&c, &c.rows[r]));
     }
     spipe_priv_print_axis(to, &c, LABEL, columns);
     fputs("a digit is the last one of the chunk's number; # = several chunks, : = busy for less "
@@ -1445,13 +1453,15 @@ SPIPE_API void spipe_priv_svg_head(FILE *f, const spipe_priv_chart_t *c) {
         fputs("</text>\n<text class=\"s\" x=\"12\" y=\"45\">", f);
     }
     spipe_priv_put_machine(f, c, SPIPE_PRIV_XML);
-    fprintf(f, "</text>\n<text class=\"s\" x=\"12\" y=\"%d\">A row is an engine; a colour is ",
+    fprintf(f, "</text>\n<text class=\"s\" x=\"12\" y=\"%d\">A row is an engine, a colour is ",
             titled ? high - 10 : 45);
     if (c->per_hue == 1)
         fputs("a chunk", f);
     else
         fprintf(f, "%zu neighbouring chunks", c->per_hue);
-    fputs("; at the right, how much of the time it is busy.</text>\n", f);
+    fputs("; what is in one column runs at once. At the right: how busy a row is from "
+          "the first bar on.</text>\n",
+          f);
 }
 
 /* Draws what lies behind the bars: the rows' backgrounds, their labels, and the time axis. */
@@ -1469,7 +1479,7 @@ SPIPE_API void spipe_priv_svg_ground(FILE *f, const spipe_priv_chart_t *c) {
         fprintf(f,
                 "</text><text class=\"s\" text-anchor=\"end\" x=\"1048\" y=\"%d\">%.0f %%"
                 "</text>\n",
-                y + 18, 100.0 * c->rows[k].busy_ms / c->wall_ms);
+                y + 18, spipe_priv_row_busy(c, &c->rows[k]));
     }
     for (k = 0; k * step <= c->wall_ms; ++k) {
         const double at = k * step / c->wall_ms;
@@ -1645,7 +1655,7 @@ SPIPE_API void spipe_priv_html_data(FILE *f, const spipe_priv_chart_t *c) {
     for (r = 0; r < c->num_rows; ++r) {
         fputs(r > 0 ? ",[\"" : "[\"", f);
         spipe_priv_put_label(f, c, &c->rows[r], SPIPE_PRIV_JSON, 40);
-        fprintf(f, "\",%.0f]", 100.0 * c->rows[r].busy_ms / c->wall_ms);
+        fprintf(f, "\",%.0f]", spipe_priv_row_busy(c, &c->rows[r]));
     }
     fputs("],spans:[", f);
     for (i = 0; i < c->num_bars; ++i) {
@@ -1684,10 +1694,12 @@ SPIPE_API void spipe_priv_html(FILE *f, const spipe_priv_chart_t *c) {
     spipe_priv_html_style(f);
     fputs("<h1>", f);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
-    fputs("</h1>\n<p>A row is an engine; a colour is <span id=\"per\"></span>. Wheel or + and - "
-          "zoom, drag or arrows move, 0 shows all; point at an operation to see its chunk and "
-          "times.</p>\n<canvas tabindex=\"0\" role=\"img\" aria-label=\"timeline: ",
-          f);
+    fputs(
+        "</h1>\n<p>A row is an engine, a colour is <span id=\"per\"></span>; at the right: how "
+        "busy a row is from the first bar on. Wheel or + and - zoom, drag or arrows move, 0 shows "
+        "all; point at an operation to see its chunk and times.</p>\n<canvas tabindex=\"0\" "
+        "role=\"img\" aria-label=\"timeline: ",
+        f);
     spipe_priv_put_title(f, c, SPIPE_PRIV_XML);
     fputs("\"></canvas>\n", f);
     spipe_priv_html_verdict(f, c->timeline->verdict);

@@ -21,6 +21,10 @@ for page in $(grep -o 'src="[^"]*"' "$dir/demo/compare.html" | cut -d '"' -f 2 |
 done
 [ "$(grep -c '<iframe' "$dir/demo/compare.html")" = 2 ] || good=1
 ok $good "the page shows two runs, each with its verdict, modelled or measured"
+said() { sed -n 's/.*the limit is copies .*, busy \([0-9]*\) % of the time.*/\1/p' "$dir/demo/$1"; }
+drawn() { sed -n 's/.*\["copy '"$2"'",\([0-9]*\)\].*/\1/p' "$dir/demo/$1"; }
+[ "$(said slow.html)" = "$(drawn slow.html out)" ] && [ "$(said timeline.html)" = "$(drawn timeline.html in)" ] && [ -n "$(said slow.html)" ]
+ok $? "the verdict and the chart's row say one percentage of the limit"
 wall() { sed -n 's/^const D={wall:\([0-9.]*\),.*/\1/p' "$dir/demo/$1"; }
 [ "$(grep -o '#[0-9.]*"' "$dir/demo/compare.html" | sort -u)" = "#$(wall slow.html)\"" ] &&
     awk -v slow="$(wall slow.html)" -v fast="$(wall timeline.html)" 'BEGIN { exit !(fast > 0 && slow > fast) }'
