@@ -37,6 +37,7 @@
 extern "C" {
 void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
 void __sanitizer_finish_switch_fiber(void *save, const void **bottom_old, size_t *size_old);
+void __asan_poison_memory_region(void const volatile *p, size_t size);
 void __asan_unpoison_memory_region(void const volatile *p, size_t size);
 }
 #endif
@@ -122,8 +123,8 @@ struct Grid {
     std::vector<Fiber *> at_barrier;
     unsigned count = 0, all = 0; /* threads at the barrier: with a true predicate; all */
     WarpState warps[32];
-    std::vector<char> shared;
-    char *shared_start = nullptr;
+    void *shared = nullptr; /* of a block: as large as the launch says, so that no access beyond it
+                               goes unseen by AddressSanitizer */
     size_t shared_bytes = 0;
 
     ~Grid();
@@ -199,6 +200,7 @@ Fiber *new_fiber() {
 
 Grid::~Grid() {
     for (Fiber *f : idle) delete_fiber(f);
+    free_allocated(shared);
 }
 
 Fiber *take_idle(Grid &g) {
@@ -302,7 +304,7 @@ bool start_block(Grid &g) {
     cursor.next = cursor.done = cursor.blocked = 0;
     cursor.index = uint3();
     memset(cursor.exited, 0, sizeof cursor.exited);
-    if (g.shared_bytes) memset(g.shared_start, 0xA5, g.shared_bytes);
+    if (g.shared_bytes) memset(g.shared, 0xA5, g.shared_bytes);
     return true;
 }
 
@@ -445,12 +447,12 @@ void drop_parked(Grid &g) {
     g.given_up = nullptr;
 }
 
-void make_shared(Grid &g, size_t bytes) {
-    const size_t align = 128;
-    g.shared.resize(bytes + align);
-    const uintptr_t p = reinterpret_cast<uintptr_t>(g.shared.data());
-    g.shared_start = g.shared.data() + (align - p % align) % align;
+bool make_block_memory(Grid &g, size_t bytes) {
+    if (g.shared && g.shared_bytes == bytes) return true;
+    free_allocated(g.shared);
+    g.shared = allocate(128, bytes, false);
     g.shared_bytes = bytes;
+    return g.shared || bytes == 0;
 }
 
 cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const *), dim3 grid,
@@ -465,7 +467,7 @@ cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const
     g.block = 0;
     g.num_blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
     g.count = g.all = 0;
-    make_shared(g, shared);
+    if (!make_block_memory(g, shared)) return cudaErrorMemoryAllocation;
     gridDim = grid;
     blockDim = block;
     blockIdx = uint3();
@@ -495,7 +497,20 @@ bool in_kernel() {
 
 namespace hostcuda {
 
-void *dynamic_shared() { return hc::grid_of_thread.shared_start; }
+void *dynamic_shared() { return hc::grid_of_thread.shared; }
+
+void fence(void *room, size_t size, bool up) {
+#ifdef HOSTCUDA_ASAN
+    if (up)
+        __asan_poison_memory_region(room, size);
+    else
+        __asan_unpoison_memory_region(room, size);
+#else
+    (void)room;
+    (void)size;
+    (void)up;
+#endif
+}
 
 int barrier(int predicate, int how) {
     hc::Grid &g = hc::grid_of_thread;

@@ -130,6 +130,74 @@ END
 refuses "extern __shared__ without [] is refused" "refused.cu:1: error: extern __shared__ declares one array" <<'END'
 __global__ void k(int *p) { extern __shared__ int s; *p = s; }
 END
+refuses "a kernel that calls a function of the host is refused, as by nvcc" "refused.cu:4: error: twice is a function of the host" <<'END'
+int both(int x);
+__host__ __device__ int both(int x) { return x; }
+static int twice(int x) { return 2 * x; }
+__global__ void k(int *p) { *p = both(1) + twice(2); }
+END
+refuses "so is one that calls the host's libraries" "refused.cu:3: error: rand runs on the host alone" <<'END'
+#include <stdlib.h>
+__device__ int luck(int x) {
+    return rand() + x;
+}
+END
+refuses "and a function of the host that calls one of the device" "refused.cu:3: error: twice is a __device__ function" <<'END'
+template <typename T> __device__ T twice(T x) { return x + x; }
+int main() {
+    return twice<int>(2);
+}
+END
+cat >sides.cu <<'END'
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+struct Pair {
+    int a, b;
+    Pair(int x) : a{x}, b(x) {}
+    __host__ __device__ ~Pair() {}
+    int sum() const { return a + b; }
+    __device__ int difference() const { return a - b; }
+};
+constexpr int three() { return 3; }
+static int of_host(int x) { return x + 1; }
+__device__ int of_device(int x) { return x + three(); }
+template <typename T> T named(T x) { return x; }
+namespace far { int of_host_too(int x) { return x; } __device__ int near(int x) { return x; } }
+__host__ __device__ int either(int x) {
+#ifdef __CUDA_ARCH__
+    return of_device(x);
+#else
+    return of_host(x);
+#endif
+}
+__global__ void all(int *p) {
+    auto named = [](int x) { return x; };
+    int of_host_too = far::near(1), rand = 2;
+    *p = named(3) + of_device(1) + either(3) + of_host_too + rand;
+    Pair pair(3);
+    *p += pair.difference();
+}
+template <typename F> __global__ void call(F f, int *p) { *p = f(3); }
+int main() {
+    int *p;
+    cudaMallocManaged(&p, sizeof *p);
+    all<<<1, 1>>>(p);
+    cudaDeviceSynchronize();
+    bool good = *p == 3 + 4 + 4 + 1 + 2;
+    call<<<1, 1>>>([=] __device__(int x) { return of_device(x); }, p);
+    call<<<1, 1>>>([] __host__ __device__(int x) { return of_device(x); }, p);
+    cudaDeviceSynchronize();
+    std::function<int(int)> f = of_host;
+    good = good && *p == 6 && f(1) + named(3) + far::of_host_too(3) + Pair(4).sum() + either(1) == 18;
+    std::cout << (good ? "right" : "wrong") << " " << rand() % 1 << std::endl;
+    return cudaFree(p);
+}
+END
+for cxx in $compilers; do
+    CXX=$cxx "$hcc" sides.cu -o sides >log 2>&1 && ./sides | grep -q '^right'
+    ok $? "$cxx: what nvcc accepts is accepted: members, lambdas, names that are used twice, both sides"
+done
 refuses "a <<< without its end is refused" "refused.cu:2: error: no >>>" <<'END'
 __global__ void k(int *p) { *p = 1; }
 int main() { k<<<1, 1>>; }
