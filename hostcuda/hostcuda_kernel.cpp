@@ -617,19 +617,38 @@ std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args) {
     return a;
 }
 
-/* What CUDA 13.0 with driver 580 answers; older ones answer cudaErrorInvalidConfiguration. */
-cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
-                         const cudaLaunchConfig_t &c) {
+/* Why a launch is refused; "" if it is not. */
+std::string what_is_wrong(const hostcuda_profile_t &p, const KernelInfo &k,
+                          const cudaLaunchConfig_t &c) {
     const dim3 g = c.gridDim, b = c.blockDim;
     const unsigned max_threads = static_cast<unsigned>(p.max_threads_per_block);
     const unsigned max_x = p.cc_major < 3 ? 65535u : 2147483647u;
-    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return cudaErrorInvalidValue;
-    if (g.x > max_x || g.y > 65535u || g.z > 65535u) return cudaErrorInvalidValue;
-    if (b.x > max_threads || b.y > max_threads || b.z > 64u) return cudaErrorInvalidValue;
-    if (static_cast<unsigned long long>(b.x) * b.y * b.z > max_threads)
-        return cudaErrorInvalidValue;
+    const auto sizes = [](const dim3 &d) {
+        return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
+    };
+    if (!g.x || !g.y || !g.z) return "a grid of " + sizes(g) + " blocks has none";
+    if (!b.x || !b.y || !b.z) return "a block of " + sizes(b) + " threads has none";
+    if (g.x > max_x || g.y > 65535u || g.z > 65535u)
+        return "a grid has at most " + std::to_string(max_x) + " x 65535 x 65535 blocks, not " +
+               sizes(g);
+    if (b.x > max_threads || b.y > max_threads || b.z > 64u ||
+        static_cast<unsigned long long>(b.x) * b.y * b.z > max_threads)
+        return "a block has at most " + std::to_string(max_threads) + " threads (64 in z), not " +
+               sizes(b);
     const size_t limit = std::max(p.shared_per_block, static_cast<size_t>(k.max_dynamic));
-    return c.dynamicSmemBytes > limit ? cudaErrorInvalidValue : cudaSuccess;
+    if (c.dynamicSmemBytes <= limit) return "";
+    return "its blocks may have " + std::to_string(limit) +
+           " bytes of dynamic shared memory, not " + std::to_string(c.dynamicSmemBytes) +
+           " (cudaFuncSetAttribute allows up to " + std::to_string(p.shared_optin) + ")";
+}
+
+/* What CUDA 13.0 with driver 580 answers; older ones answer cudaErrorInvalidConfiguration. */
+cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
+                         const cudaLaunchConfig_t &c) {
+    const std::string what = what_is_wrong(p, k, c);
+    if (what.empty()) return cudaSuccess;
+    explain("%s is not launched: %s", k.name.empty() ? "the kernel" : k.name.c_str(), what.c_str());
+    return cudaErrorInvalidValue;
 }
 
 void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {

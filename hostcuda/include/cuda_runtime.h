@@ -332,6 +332,12 @@ inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags) {
     return cudaEventCreateWithFlags(event, flags);
 }
 
+/* As it was declared before CUDA 12. */
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *,
+                                        char *, size_t) {
+    return cudaGraphInstantiate(exec, graph, 0);
+}
+
 #include "hostcuda_launch.h"
 #include "hostcuda_symbols.h"
 

@@ -215,8 +215,69 @@ for cxx in $compilers; do
     echo '#include "graphics.cuh"' >refused.cu
     says "$cxx: so is one that a header includes" "graphics.cuh:2: note: cuda_gl_interop.h: hostcuda shares nothing with OpenGL" env CXX=$cxx "$hcc" -c refused.cu
 done
-printf '#include <cuda_runtime.h>\n#include "cuda.h"\n' >refused.cpp
-says "and one in a .cpp file" "refused.cpp:2: note: cuda.h: hostcuda has the runtime API, not the driver API" "$hcc" -c refused.cpp
+printf '#include <cuda_runtime.h>\n#include "curand.h"\n' >refused.cpp
+says "and one in a .cpp file" "refused.cpp:2: note: curand.h: hostcuda has none of the toolkit's libraries" "$hcc" -c refused.cpp
+refuses "cuda.h is there, the driver API is refused in words" "refused.cu:3: note: CUdevice: hostcuda has the runtime API, not the driver API" <<'END'
+#include <cuda.h>
+static_assert(CUDA_VERSION == CUDART_VERSION, "one version");
+CUdevice device;
+END
+refuses "a member that CUDA 13 dropped is refused in words" "refused.cu:1: note: clockRate: CUDA 13 has no such member" <<'END'
+int rate(const cudaDeviceProp &p) { return p.clockRate; }
+END
+cat >beginner.cu <<'END'
+#include <cuda.h>
+#include <math_constants.h>
+#include <stdio.h>
+__global__ void k(float *p) { *p = CUDART_PI_F; }
+int main() {
+    float *p, host = 0;
+    cudaStream_t s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaMalloc(&p, 4);
+    k<<<1, 2048>>>(p);
+    k<<<0, 1>>>(p);
+    k<<<dim3(1, 70000), 1>>>(p);
+    k<<<1, 1, 1 << 20>>>(p);
+    cudaMemcpy(p, &host, 400, cudaMemcpyHostToDevice);
+    cudaMemcpy(&host, p, 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(&host, NULL, 4, cudaMemcpyDeviceToHost);
+    cudaMemset(&host, 0, 4);
+    cudaFree(&host);
+    cudaGetLastError();
+    cudaStreamCreate(&s);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+    k<<<1, 1, 0, s>>>(p);
+    cudaStreamEndCapture(s, &graph);
+    cudaGraphInstantiate(&exec, graph, NULL, NULL, 0); // as before CUDA 12
+    cudaGraphLaunch(exec, s);
+    cudaStreamSynchronize(s);
+    cudaMemcpy(&host, p, 4, cudaMemcpyDeviceToHost);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(s);
+    cudaFree(p);
+    printf("%s\n", host > 3.14f && host < 3.15f ? "right" : "wrong");
+}
+END
+holds "cuda.h, math_constants.h and cudaGraphInstantiate of CUDA 11 build" "$hcc" beginner.cu -o beginner
+./beginner >beginner.out 2>said && grep -q '^right' beginner.out
+ok $? "and do what they say"
+while read -r text; do
+    grep -qF "$text" said
+    ok $? "what is refused at run time is said: $text"
+done <<'END'
+k is not launched: a block has at most 1024 threads (64 in z), not 2048 x 1 x 1
+k is not launched: a grid of 0 x 1 x 1 blocks has none
+k is not launched: a grid has at most 2147483647 x 65535 x 65535 blocks, not 1 x 70000 x 1
+k is not launched: its blocks may have 49152 bytes of dynamic shared memory, not 1048576
+a copy is refused: its destination has fewer than the 400 bytes to copy
+a copy is refused: cudaMemcpyHostToDevice, but it is from memory of the device to memory of the host
+a copy is refused: its source is NULL
+a memset is refused: it is for memory of the device, not of malloc
+cudaFree: no memory that is still allocated on a device begins at
+END
 refuses "PTX is refused in words" "refused.cu:3: note: asm: hostcuda has no PTX" <<'END'
 __global__ void k(unsigned *p) {
     unsigned lane;
