@@ -2,6 +2,7 @@
  * A call checks and issues; a thread for each stream does the work in order. */
 #include <algorithm>
 #include <climits>
+#include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 
@@ -223,6 +224,17 @@ static void surface_promptly(Lock &lock) {
     while (d.doomed && !d.doomed->done && !host_function_hangs(patience))
         state().changed.wait_for(lock, std::chrono::milliseconds(1));
     (void)surface(d);
+}
+
+void explain(const char *format, ...) {
+    static int said;
+    if (++said > 20) return;
+    va_list values;
+    va_start(values, format);
+    fputs("hostcuda: ", stderr);
+    vfprintf(stderr, format, values);
+    fputc('\n', stderr);
+    va_end(values);
 }
 
 Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cost)

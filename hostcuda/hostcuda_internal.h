@@ -440,6 +440,14 @@ struct Call {
  * (thread-local). */
 bool forbidden_by_capture();
 
+/* Says why a call is refused: "invalid argument" does not say which one. Only the first ones of a
+ * program are said. */
+void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Says why a call is refused: "invalid argument" does not say which one. Only the first ones of a
+ * program are said. */
+void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #define ENTER(...)                                                                                 \
     Call call(__func__, __VA_ARGS__);                                                              \
     if (call.refused != cudaSuccess) return call.done(cudaSuccess)

@@ -37,6 +37,7 @@
 extern "C" {
 void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
 void __sanitizer_finish_switch_fiber(void *save, const void **bottom_old, size_t *size_old);
+void __asan_poison_memory_region(void const volatile *p, size_t size);
 void __asan_unpoison_memory_region(void const volatile *p, size_t size);
 }
 #endif
@@ -122,8 +123,8 @@ struct Grid {
     std::vector<Fiber *> at_barrier;
     unsigned count = 0, all = 0; /* threads at the barrier: with a true predicate; all */
     WarpState warps[32];
-    std::vector<char> shared;
-    char *shared_start = nullptr;
+    void *shared = nullptr; /* of a block: as large as the launch says, so that no access beyond it
+                               goes unseen by AddressSanitizer */
     size_t shared_bytes = 0;
 
     ~Grid();
@@ -199,6 +200,7 @@ Fiber *new_fiber() {
 
 Grid::~Grid() {
     for (Fiber *f : idle) delete_fiber(f);
+    free_allocated(shared);
 }
 
 Fiber *take_idle(Grid &g) {
@@ -302,7 +304,7 @@ bool start_block(Grid &g) {
     cursor.next = cursor.done = cursor.blocked = 0;
     cursor.index = uint3();
     memset(cursor.exited, 0, sizeof cursor.exited);
-    if (g.shared_bytes) memset(g.shared_start, 0xA5, g.shared_bytes);
+    if (g.shared_bytes) memset(g.shared, 0xA5, g.shared_bytes);
     return true;
 }
 
@@ -445,12 +447,12 @@ void drop_parked(Grid &g) {
     g.given_up = nullptr;
 }
 
-void make_shared(Grid &g, size_t bytes) {
-    const size_t align = 128;
-    g.shared.resize(bytes + align);
-    const uintptr_t p = reinterpret_cast<uintptr_t>(g.shared.data());
-    g.shared_start = g.shared.data() + (align - p % align) % align;
+bool make_block_memory(Grid &g, size_t bytes) {
+    if (g.shared && g.shared_bytes == bytes) return true;
+    free_allocated(g.shared);
+    g.shared = allocate(128, bytes, false);
     g.shared_bytes = bytes;
+    return g.shared || bytes == 0;
 }
 
 cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const *), dim3 grid,
@@ -465,7 +467,7 @@ cudaError_t run_grid(const void *func, void (*invoker)(const void *, void *const
     g.block = 0;
     g.num_blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
     g.count = g.all = 0;
-    make_shared(g, shared);
+    if (!make_block_memory(g, shared)) return cudaErrorMemoryAllocation;
     gridDim = grid;
     blockDim = block;
     blockIdx = uint3();
@@ -495,7 +497,20 @@ bool in_kernel() {
 
 namespace hostcuda {
 
-void *dynamic_shared() { return hc::grid_of_thread.shared_start; }
+void *dynamic_shared() { return hc::grid_of_thread.shared; }
+
+void fence(void *room, size_t size, bool up) {
+#ifdef HOSTCUDA_ASAN
+    if (up)
+        __asan_poison_memory_region(room, size);
+    else
+        __asan_unpoison_memory_region(room, size);
+#else
+    (void)room;
+    (void)size;
+    (void)up;
+#endif
+}
 
 int barrier(int predicate, int how) {
     hc::Grid &g = hc::grid_of_thread;
@@ -602,19 +617,38 @@ std::shared_ptr<Arguments> copy_arguments(const KernelInfo &k, void **args) {
     return a;
 }
 
-/* What CUDA 13.0 with driver 580 answers; older ones answer cudaErrorInvalidConfiguration. */
-cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
-                         const cudaLaunchConfig_t &c) {
+/* Why a launch is refused; "" if it is not. */
+std::string what_is_wrong(const hostcuda_profile_t &p, const KernelInfo &k,
+                          const cudaLaunchConfig_t &c) {
     const dim3 g = c.gridDim, b = c.blockDim;
     const unsigned max_threads = static_cast<unsigned>(p.max_threads_per_block);
     const unsigned max_x = p.cc_major < 3 ? 65535u : 2147483647u;
-    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return cudaErrorInvalidValue;
-    if (g.x > max_x || g.y > 65535u || g.z > 65535u) return cudaErrorInvalidValue;
-    if (b.x > max_threads || b.y > max_threads || b.z > 64u) return cudaErrorInvalidValue;
-    if (static_cast<unsigned long long>(b.x) * b.y * b.z > max_threads)
-        return cudaErrorInvalidValue;
+    const auto sizes = [](const dim3 &d) {
+        return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
+    };
+    if (!g.x || !g.y || !g.z) return "a grid of " + sizes(g) + " blocks has none";
+    if (!b.x || !b.y || !b.z) return "a block of " + sizes(b) + " threads has none";
+    if (g.x > max_x || g.y > 65535u || g.z > 65535u)
+        return "a grid has at most " + std::to_string(max_x) + " x 65535 x 65535 blocks, not " +
+               sizes(g);
+    if (b.x > max_threads || b.y > max_threads || b.z > 64u ||
+        static_cast<unsigned long long>(b.x) * b.y * b.z > max_threads)
+        return "a block has at most " + std::to_string(max_threads) + " threads (64 in z), not " +
+               sizes(b);
     const size_t limit = std::max(p.shared_per_block, static_cast<size_t>(k.max_dynamic));
-    return c.dynamicSmemBytes > limit ? cudaErrorInvalidValue : cudaSuccess;
+    if (c.dynamicSmemBytes <= limit) return "";
+    return "its blocks may have " + std::to_string(limit) +
+           " bytes of dynamic shared memory, not " + std::to_string(c.dynamicSmemBytes) +
+           " (cudaFuncSetAttribute allows up to " + std::to_string(p.shared_optin) + ")";
+}
+
+/* What CUDA 13.0 with driver 580 answers; older ones answer cudaErrorInvalidConfiguration. */
+cudaError_t check_launch(const hostcuda_profile_t &p, const KernelInfo &k,
+                         const cudaLaunchConfig_t &c) {
+    const std::string what = what_is_wrong(p, k, c);
+    if (what.empty()) return cudaSuccess;
+    explain("%s is not launched: %s", k.name.empty() ? "the kernel" : k.name.c_str(), what.c_str());
+    return cudaErrorInvalidValue;
 }
 
 void price_kernel(Op &op, const KernelInfo &k, const cudaLaunchConfig_t &c) {

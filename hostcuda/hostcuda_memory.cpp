@@ -209,6 +209,19 @@ static bool resolve_kind(cudaMemcpyKind wanted, Where dst, Where src, int *kind)
     return serves(dst, to) && serves(src, from);
 }
 
+static void explain_end(const char *which, const void *p, size_t bytes) {
+    if (!p) return explain("a copy is refused: its %s is NULL", which);
+    explain("a copy is refused: its %s has fewer than the %zu bytes to copy", which, bytes);
+}
+
+static void explain_direction(cudaMemcpyKind wanted, Where dst, Where src) {
+    const char *const kinds[] = {"HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice"};
+    const char *to = dst == Where::DEVICE ? "the device" : "the host";
+    const char *from = src == Where::DEVICE ? "the device" : "the host";
+    explain("a copy is refused: cudaMemcpy%s, but it is from memory of %s to memory of %s",
+            kinds[wanted], from, to);
+}
+
 static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
     if (static_cast<int>(wanted) < 0 || static_cast<int>(wanted) > 4)
         return cudaErrorInvalidMemcpyDirection;
@@ -216,8 +229,13 @@ static cudaError_t check_copy(Copy &c, cudaMemcpyKind wanted) {
         return cudaErrorInvalidPitchValue;
     const Where dst = where_is(c.dst, extent(c.dpitch, c.width, c.height));
     const Where src = where_is(c.src, extent(c.spitch, c.width, c.height));
+    if (dst == Where::WRONG) explain_end("destination", c.dst, c.width * c.height);
+    if (src == Where::WRONG) explain_end("source", c.src, c.width * c.height);
     if (dst == Where::WRONG || src == Where::WRONG) return cudaErrorInvalidValue;
-    if (!resolve_kind(wanted, dst, src, &c.kind)) return cudaErrorInvalidValue;
+    if (!resolve_kind(wanted, dst, src, &c.kind)) {
+        explain_direction(wanted, dst, src);
+        return cudaErrorInvalidValue;
+    }
     c.pageable = dst == Where::PAGEABLE || src == Where::PAGEABLE;
     return cudaSuccess;
 }
@@ -358,7 +376,12 @@ static cudaError_t set_memory(void *p, size_t pitch, int value, size_t width, si
     if (width == 0 || height == 0) return cudaSuccess;
     if (height > 1 && width > pitch) return cudaErrorInvalidPitchValue;
     const Where where = where_is(p, extent(pitch, width, height));
-    if (where == Where::PAGEABLE || where == Where::WRONG) return cudaErrorInvalidValue;
+    if (where == Where::PAGEABLE || where == Where::WRONG) {
+        explain("a memset is refused: %s", where == Where::PAGEABLE
+                                               ? "it is for memory of the device, not of malloc"
+                                               : "it goes beyond the end of its memory");
+        return cudaErrorInvalidValue;
+    }
     const OpP op = new_op(*s, HOSTCUDA_MEMSET);
     op->bytes = width * height;
     op->engine = HOSTCUDA_COMPUTE;
@@ -421,7 +444,10 @@ cudaError_t cudaFree(void *p) {
     ENTER(RELEASE | UNSAFE, &P::call_malloc);
     REFUSE_IF(!p, cudaSuccess);
     Block was;
-    REFUSE_IF(!forget(state().device_blocks, p, false, &was), cudaErrorInvalidValue);
+    if (!forget(state().device_blocks, p, false, &was)) {
+        explain("cudaFree: no memory that is still allocated on a device begins at %p", p);
+        return call.done(cudaErrorInvalidValue);
+    }
     wait_for_device(call, device(was.device));
     gone(was);
     leave_pool(was);

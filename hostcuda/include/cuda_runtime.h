@@ -13,11 +13,14 @@
 
 /* ---- qualifiers ------------------------------------------------------------------------------ */
 
-#ifndef __HOSTCUDA_HCC__ /* hcc finds the kernels by this word */
+#ifdef __HOSTCUDA_HCC__ /* hcc finds the kernels by these words, and who may call whom */
+#define __device__ __device__
+#define __host__   __host__
+#else
 #define __global__ __attribute__((unused))
+#define __device__ __attribute__((unused))
+#define __host__   __attribute__((unused))
 #endif
-#define __device__   __attribute__((unused))
-#define __host__     __attribute__((unused))
 #define __constant__ __attribute__((unused))
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -76,7 +79,8 @@ void register_kernel(const void *func, Invoker invoker, const size_t *sizes, con
                      unsigned count, const char *name);
 void thread_exit_slow();
 void *dynamic_shared();
-int barrier(int predicate, int how); /* how: 0 count, 1 and, 2 or */
+void fence(void *room, size_t size, bool up); /* for AddressSanitizer */
+int barrier(int predicate, int how);          /* how: 0 count, 1 and, 2 or */
 
 enum WarpOp {
     WARP_SYNC,
@@ -326,6 +330,12 @@ inline cudaError_t cudaHostGetDevicePointer(T **d, void *h, unsigned int flags) 
 
 inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags) {
     return cudaEventCreateWithFlags(event, flags);
+}
+
+/* As it was declared before CUDA 12. */
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *,
+                                        char *, size_t) {
+    return cudaGraphInstantiate(exec, graph, 0);
 }
 
 #include "hostcuda_launch.h"

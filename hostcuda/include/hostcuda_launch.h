@@ -1,5 +1,6 @@
-/* hostcuda: what hcc makes of k<<<grid, block, shared, stream>>>(x) and of extern __shared__ T s[]
- * outside of functions. Included by cuda_runtime.h. */
+/* hostcuda: what hcc makes of k<<<grid, block, shared, stream>>>(x), of extern __shared__ T s[]
+ * outside of functions and, with AddressSanitizer, of __shared__ T s[N]. Included by
+ * cuda_runtime.h. */
 #ifndef HOSTCUDA_LAUNCH_H
 #define HOSTCUDA_LAUNCH_H
 
@@ -75,6 +76,16 @@ struct DynamicShared {
     explicit operator U *() const {
         return static_cast<U *>(dynamic_shared());
     }
+};
+
+/* AddressSanitizer does not look at variables of a thread, which __shared__ arrays are here. So
+ * with it hcc puts these around each array: an access to one of them is reported. */
+struct Fence {
+    char room[64];
+
+    Fence() { fence(room, sizeof room, true); }
+
+    ~Fence() { fence(room, sizeof room, false); }
 };
 
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM

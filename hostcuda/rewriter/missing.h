@@ -24,8 +24,11 @@ const char *const NO_DRIVER = "hostcuda has the runtime API, not the driver API"
 const char *const NO_IPC = "hostcuda has no memory or events shared between processes";
 const char *const NO_HALF = "hostcuda has no half precision types";
 const char *const NO_GRAPH_NODES = "hostcuda has graphs by stream capture, not node by node";
-const char *const NO_LIBRARY = "hostcuda has none of the toolkit's libraries";
+const char *const NO_LIBRARY =
+    "hostcuda has none of the toolkit's libraries: write a kernel for it";
 const char *const NO_TENSOR_CORES = "hostcuda has no tensor cores";
+const char *const NOT_IN_13 =
+    "CUDA 13 has no such member; cudaDeviceGetAttribute tells it, as cudaDevAttrClockRate";
 const char *const NO_3D = "hostcuda has no copies in three dimensions";
 
 const Missing ALL_MISSING[] = {
@@ -68,13 +71,17 @@ const Missing ALL_MISSING[] = {
     {"cudaStreamAttr", NO_CACHE_POLICY},
     {"__cluster_dims__", NO_CLUSTERS},
     {"cudaLaunchAttributeCluster", NO_CLUSTERS},
-    {"cuda.h", NO_DRIVER},
     {"cuInit", NO_DRIVER},
     {"cuCtx", NO_DRIVER},
     {"cuDevice", NO_DRIVER},
     {"cuModule", NO_DRIVER},
     {"cuMem", NO_DRIVER},
     {"cuLaunch", NO_DRIVER},
+    {"CUdevice", NO_DRIVER},
+    {"CUcontext", NO_DRIVER},
+    {"CUmodule", NO_DRIVER},
+    {"CUfunction", NO_DRIVER},
+    {"CUresult", NO_DRIVER},
     {"nvrtc", NO_DRIVER},
     {"cudaIpc", NO_IPC},
     {"cuda_fp16", NO_HALF},
@@ -96,6 +103,11 @@ const Missing ALL_MISSING[] = {
     {"thrust", NO_LIBRARY},
     {"cub", NO_LIBRARY},
     {"cuda/", NO_LIBRARY},
+    {"clockRate", NOT_IN_13},
+    {"memoryClockRate", NOT_IN_13},
+    {"deviceOverlap", NOT_IN_13},
+    {"computeMode", NOT_IN_13},
+    {"kernelExecTimeoutEnabled", NOT_IN_13},
     {"mma.h", NO_TENSOR_CORES},
     {"wmma", NO_TENSOR_CORES},
     {"cudaMalloc3D", NO_3D},

@@ -4,7 +4,8 @@
  *   several declarations, a helper beside each declaration lets the compiler find from the
  *   arguments which one is meant, as in a call;
  * - extern __shared__ T s[]: a pointer to the block's dynamic shared memory;
- * - __global__, __noinline__, __device__ lambdas, #pragma unroll: what g++ and clang++ take.
+ * - with AddressSanitizer, __shared__ T s[N]: the same array with a fence around it;
+ * - __global__, __device__, __host__, __noinline__, #pragma unroll: what g++ and clang++ take.
  * All else stays as it is, and every line keeps its number. */
 #include <cstdio>
 #include <cstring>
@@ -16,6 +17,7 @@
 
 #include "missing.h"
 #include "preprocessed.h"
+#include "sides.h"
 
 namespace rewriter {
 namespace {
@@ -32,8 +34,9 @@ struct Rewriter {
     std::set<size_t> declared;                     /* tokens that name a kernel in a declaration */
     std::set<std::string> shared_of_file;          /* extern __shared__ outside of functions */
     int errors;
+    bool fences; /* around shared memory, for AddressSanitizer */
 
-    explicit Rewriter(Source &s) : source(s), errors(0) {}
+    Rewriter(Source &s, bool with_fences) : source(s), errors(0), fences(with_fences) {}
 
     void error(size_t i, const std::string &what) {
         std::cerr << source.where(i) << ": error: " << what << '\n';
@@ -344,6 +347,8 @@ bool outside_functions(const Source &s, size_t i) {
     return true;
 }
 
+bool is_side(const Source &s, size_t i) { return s.is(i, "__device__") || s.is(i, "__host__"); }
+
 /* extern __shared__ T name[]; is here extern static thread_local T name[]; in any order. */
 void rewrite_shared(Rewriter &r, size_t first) {
     Source &s = r.source;
@@ -355,7 +360,8 @@ void rewrite_shared(Rewriter &r, size_t first) {
             end = s.partner(end + 1);
         else if (s.is(end + 1, "[") && s.is(end + 2, "]"))
             name = end;
-        else if (!s.is(end, "extern") && !s.is(end, "static") && !s.is(end, "thread_local"))
+        else if (!s.is(end, "extern") && !s.is(end, "static") && !s.is(end, "thread_local") &&
+                 !is_side(s, end))
             type += s.word(end) + " ";
     }
     const size_t rest = name == NONE ? end : name + 3;
@@ -380,6 +386,45 @@ void rewrite_shared(Rewriter &r, size_t first) {
         if (again) what = "";
     }
     s.replace_tokens(first, last - 1, what);
+}
+
+/* The name that a declarator declares, from token i on; NONE for one in parentheses. */
+size_t declared_name(const Source &s, size_t i, size_t end) {
+    for (; i < end; ++i) {
+        if (s.is_name(i) && (s.is(i + 1, "[") || s.is(i + 1, ",") || s.is(i + 1, ";"))) return i;
+        if (s.is(i, "=") || (s.is(i, "(") && !s.is(i - 1, "__attribute__"))) return NONE;
+        i = over_bracket(s, i, end);
+    }
+    return NONE;
+}
+
+/* T a[2], b; with AddressSanitizer: the members of a struct with a fence around each, and
+ * references to them. What is declared in another form stays as it is. */
+void fence_shared(Rewriter &r, size_t first, size_t begin) {
+    Source &s = r.source;
+    size_t end = begin;
+    while (end < s.count() && !ends_statement(s, end)) ++end;
+    size_t from = begin, name = declared_name(s, begin, end);
+    if (name == NONE || !s.is(end, ";") || outside_functions(s, first)) return;
+    size_t type = begin; /* ends here */
+    while (type < name && !s.is(type, "*")) type = over_bracket(s, type, name) + 1;
+    const std::string of = s.in_one_line(begin, type), all = "hostcuda_fenced_" + s.word(name);
+    std::string members = "alignas(8) ::hostcuda::Fence hostcuda_first; ", references;
+    size_t number = 0;
+    for (size_t i = begin; i <= end; ++i) {
+        if (i < end) i = over_bracket(s, i, end);
+        if (i < end && !s.is(i, ",")) continue;
+        name = declared_name(s, from, i);
+        if (name == NONE) return;
+        const std::string word = s.word(name);
+        if (number++) members += of + " ";
+        members += s.in_one_line(from, i) + "; ::hostcuda::Fence hostcuda_fence_" +
+                   std::to_string(number) + "; ";
+        references += " auto &" + word + " __attribute__((unused)) = " + all + "." + word + ";";
+        from = i + 1;
+    }
+    s.replace_tokens(first, end,
+                     "static thread_local struct { " + members + "} " + all + ";" + references);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -409,11 +454,11 @@ void check_calls(Rewriter &r) {
 }
 
 /* [=] __device__ (int i) { }: neither compiler takes an attribute there. */
-void drop_lambda_attributes(Source &s, size_t i) {
-    while (s.is(i + 1, "__attribute__") && s.is(i + 4, "unused") && s.partner(i + 2) == i + 6) {
-        s.replace_tokens(i + 1, i + 6, "");
-        i += 6;
-    }
+void rewrite_side(Source &s, size_t i) {
+    size_t before = i - 1;
+    while (is_side(s, before)) --before;
+    const bool lambda = s.is(before, "]");
+    s.replace(s.token(i).begin, s.token(i).end, lambda ? "" : "__attribute__((unused))");
 }
 
 void rewrite_words(Rewriter &r) {
@@ -422,7 +467,7 @@ void rewrite_words(Rewriter &r) {
         if (s.is(i, "__noinline__") && !s.is(i - 1, "(") && !s.is(i - 1, ","))
             s.replace(s.token(i).begin, s.token(i).end, "__attribute__((noinline))");
         if (s.is(i, "using")) extend_using(r, i);
-        if (s.is(i, "]") && s.is(i + 1, "__attribute__")) drop_lambda_attributes(s, i);
+        if (is_side(s, i)) rewrite_side(s, i);
         if (is_launch(s, i)) {
             rewrite_launch(r, i);
             i += 2;
@@ -435,6 +480,8 @@ void rewrite_words(Rewriter &r) {
         twice = twice || (i > begin && s.is(i - 1, "static"));
         if (outer)
             rewrite_shared(r, begin);
+        else if (r.fences && (i == begin || (i == begin + 1 && s.is(begin, "static"))))
+            fence_shared(r, begin, i + 2 + s.is(i + 2, "static"));
         else if (twice)
             s.replace(s.token(i).begin, s.token(i).end, "");
     }
@@ -479,14 +526,15 @@ void report_missing(const Source &s) {
     }
 }
 
-int rewrite(const char *in, const char *out) {
+int rewrite(const char *in, const char *out, bool fences) {
     Source source(read_all(in));
-    Rewriter r(source);
+    Rewriter r(source, fences);
     for (size_t i = 0; i < source.count(); ++i)
         if (source.is(i, "__global__")) find_kernel(r, i);
     declare_types(r);
     rewrite_words(r);
     check_calls(r);
+    r.errors += check_sides(source);
     if (r.errors) return 1;
     std::ofstream file(out, std::ios::binary);
     file << source.result();
@@ -500,6 +548,7 @@ int rewrite(const char *in, const char *out) {
 } /* namespace rewriter */
 
 /* rewriter PREPROCESSED RESULT      rewrites
+ * rewriter --fences PREPROCESSED RESULT    for AddressSanitizer
  * rewriter --missing FILE           tells what of it hostcuda does not have
  * rewriter --header WHERE NAME      the same of a header that was not found, at WHERE */
 int main(int argc, char **argv) {
@@ -512,7 +561,8 @@ int main(int argc, char **argv) {
         rewriter::report_missing(rewriter::Source(rewriter::read_all(argv[2])));
         return 0;
     }
-    if (argc == 3) return rewriter::rewrite(argv[1], argv[2]);
-    fprintf(stderr, "usage: rewriter PREPROCESSED RESULT\n");
+    const bool fences = argc == 4 && strcmp(argv[1], "--fences") == 0;
+    if (argc == 3 || fences) return rewriter::rewrite(argv[argc - 2], argv[argc - 1], fences);
+    fprintf(stderr, "usage: rewriter [--fences] PREPROCESSED RESULT\n");
     return 2;
 }

@@ -130,6 +130,74 @@ END
 refuses "extern __shared__ without [] is refused" "refused.cu:1: error: extern __shared__ declares one array" <<'END'
 __global__ void k(int *p) { extern __shared__ int s; *p = s; }
 END
+refuses "a kernel that calls a function of the host is refused, as by nvcc" "refused.cu:4: error: twice is a function of the host" <<'END'
+int both(int x);
+__host__ __device__ int both(int x) { return x; }
+static int twice(int x) { return 2 * x; }
+__global__ void k(int *p) { *p = both(1) + twice(2); }
+END
+refuses "so is one that calls the host's libraries" "refused.cu:3: error: rand runs on the host alone" <<'END'
+#include <stdlib.h>
+__device__ int luck(int x) {
+    return rand() + x;
+}
+END
+refuses "and a function of the host that calls one of the device" "refused.cu:3: error: twice is a __device__ function" <<'END'
+template <typename T> __device__ T twice(T x) { return x + x; }
+int main() {
+    return twice<int>(2);
+}
+END
+cat >sides.cu <<'END'
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+struct Pair {
+    int a, b;
+    Pair(int x) : a{x}, b(x) {}
+    __host__ __device__ ~Pair() {}
+    int sum() const { return a + b; }
+    __device__ int difference() const { return a - b; }
+};
+constexpr int three() { return 3; }
+static int of_host(int x) { return x + 1; }
+__device__ int of_device(int x) { return x + three(); }
+template <typename T> T named(T x) { return x; }
+namespace far { int of_host_too(int x) { return x; } __device__ int near(int x) { return x; } }
+__host__ __device__ int either(int x) {
+#ifdef __CUDA_ARCH__
+    return of_device(x);
+#else
+    return of_host(x);
+#endif
+}
+__global__ void all(int *p) {
+    auto named = [](int x) { return x; };
+    int of_host_too = far::near(1), rand = 2;
+    *p = named(3) + of_device(1) + either(3) + of_host_too + rand;
+    Pair pair(3);
+    *p += pair.difference();
+}
+template <typename F> __global__ void call(F f, int *p) { *p = f(3); }
+int main() {
+    int *p;
+    cudaMallocManaged(&p, sizeof *p);
+    all<<<1, 1>>>(p);
+    cudaDeviceSynchronize();
+    bool good = *p == 3 + 4 + 4 + 1 + 2;
+    call<<<1, 1>>>([=] __device__(int x) { return of_device(x); }, p);
+    call<<<1, 1>>>([] __host__ __device__(int x) { return of_device(x); }, p);
+    cudaDeviceSynchronize();
+    std::function<int(int)> f = of_host;
+    good = good && *p == 6 && f(1) + named(3) + far::of_host_too(3) + Pair(4).sum() + either(1) == 18;
+    std::cout << (good ? "right" : "wrong") << " " << rand() % 1 << std::endl;
+    return cudaFree(p);
+}
+END
+for cxx in $compilers; do
+    CXX=$cxx "$hcc" sides.cu -o sides >log 2>&1 && ./sides | grep -q '^right'
+    ok $? "$cxx: what nvcc accepts is accepted: members, lambdas, names that are used twice, both sides"
+done
 refuses "a <<< without its end is refused" "refused.cu:2: error: no >>>" <<'END'
 __global__ void k(int *p) { *p = 1; }
 int main() { k<<<1, 1>>; }
@@ -147,8 +215,69 @@ for cxx in $compilers; do
     echo '#include "graphics.cuh"' >refused.cu
     says "$cxx: so is one that a header includes" "graphics.cuh:2: note: cuda_gl_interop.h: hostcuda shares nothing with OpenGL" env CXX=$cxx "$hcc" -c refused.cu
 done
-printf '#include <cuda_runtime.h>\n#include "cuda.h"\n' >refused.cpp
-says "and one in a .cpp file" "refused.cpp:2: note: cuda.h: hostcuda has the runtime API, not the driver API" "$hcc" -c refused.cpp
+printf '#include <cuda_runtime.h>\n#include "curand.h"\n' >refused.cpp
+says "and one in a .cpp file" "refused.cpp:2: note: curand.h: hostcuda has none of the toolkit's libraries" "$hcc" -c refused.cpp
+refuses "cuda.h is there, the driver API is refused in words" "refused.cu:3: note: CUdevice: hostcuda has the runtime API, not the driver API" <<'END'
+#include <cuda.h>
+static_assert(CUDA_VERSION == CUDART_VERSION, "one version");
+CUdevice device;
+END
+refuses "a member that CUDA 13 dropped is refused in words" "refused.cu:1: note: clockRate: CUDA 13 has no such member" <<'END'
+int rate(const cudaDeviceProp &p) { return p.clockRate; }
+END
+cat >beginner.cu <<'END'
+#include <cuda.h>
+#include <math_constants.h>
+#include <stdio.h>
+__global__ void k(float *p) { *p = CUDART_PI_F; }
+int main() {
+    float *p, host = 0;
+    cudaStream_t s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaMalloc(&p, 4);
+    k<<<1, 2048>>>(p);
+    k<<<0, 1>>>(p);
+    k<<<dim3(1, 70000), 1>>>(p);
+    k<<<1, 1, 1 << 20>>>(p);
+    cudaMemcpy(p, &host, 400, cudaMemcpyHostToDevice);
+    cudaMemcpy(&host, p, 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(&host, NULL, 4, cudaMemcpyDeviceToHost);
+    cudaMemset(&host, 0, 4);
+    cudaFree(&host);
+    cudaGetLastError();
+    cudaStreamCreate(&s);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+    k<<<1, 1, 0, s>>>(p);
+    cudaStreamEndCapture(s, &graph);
+    cudaGraphInstantiate(&exec, graph, NULL, NULL, 0); // as before CUDA 12
+    cudaGraphLaunch(exec, s);
+    cudaStreamSynchronize(s);
+    cudaMemcpy(&host, p, 4, cudaMemcpyDeviceToHost);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(s);
+    cudaFree(p);
+    printf("%s\n", host > 3.14f && host < 3.15f ? "right" : "wrong");
+}
+END
+holds "cuda.h, math_constants.h and cudaGraphInstantiate of CUDA 11 build" "$hcc" beginner.cu -o beginner
+./beginner >beginner.out 2>said && grep -q '^right' beginner.out
+ok $? "and do what they say"
+while read -r text; do
+    grep -qF "$text" said
+    ok $? "what is refused at run time is said: $text"
+done <<'END'
+k is not launched: a block has at most 1024 threads (64 in z), not 2048 x 1 x 1
+k is not launched: a grid of 0 x 1 x 1 blocks has none
+k is not launched: a grid has at most 2147483647 x 65535 x 65535 blocks, not 1 x 70000 x 1
+k is not launched: its blocks may have 49152 bytes of dynamic shared memory, not 1048576
+a copy is refused: its destination has fewer than the 400 bytes to copy
+a copy is refused: cudaMemcpyHostToDevice, but it is from memory of the device to memory of the host
+a copy is refused: its source is NULL
+a memset is refused: it is for memory of the device, not of malloc
+cudaFree: no memory that is still allocated on a device begins at
+END
 refuses "PTX is refused in words" "refused.cu:3: note: asm: hostcuda has no PTX" <<'END'
 __global__ void k(unsigned *p) {
     unsigned lane;

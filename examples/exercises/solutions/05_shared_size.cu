@@ -2,7 +2,7 @@
 
     Why      the third number in <<< >>> is the dynamic shared memory of a block in bytes; it is 0
              if left out.
-    Unsolved out of bounds: reverse (line 16) writes 4 bytes beside memory of 128 bytes           */
+    Unsolved out of bounds: reverse (line 16) writes 4 bytes beside its 0 bytes of shared memory  */
 #include "exercise.h"
 
 enum {
