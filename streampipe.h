@@ -5667,12 +5667,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* A one-shot run in one stream needs no event, because the stream says when all is done; unless a
-   slot is drained, or used again. */
+/* A one-shot run in one stream needs no event, because the stream says when all is done; unless
+   host threads wait for more than that. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
-    const int reused = p->route.host_work && (p->route.drains || p->run.num_batches > 1);
-    return p->request.kept || !p->run.one_stream || reused || shared;
+    const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
+    if (p->request.kept || shared || !p->run.one_stream) return 1;
+    return p->route.host_work && !single;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
@@ -6410,7 +6411,9 @@ SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
    on, and CUDA returns an error of the GPU for any event. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           const size_t *polled) {
-    const cudaError_t e = spipe_priv_query(event);
+    cudaError_t e;
+    if (!event) return 0; /* of a single batch: no task waits for its copies */
+    e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
     (void)spipe_priv_check_step(p, e, -1, spipe_priv_locked_get(p, polled),
@@ -6455,10 +6458,9 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     const size_t batch = spipe_priv_locked_get(p, polled);
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    const cudaEvent_t event = in ? slot->in_done : slot->out_done;
-    if (!event || batch >= spipe_priv_locked_get(p, issued)) return 0; /* a single batch has none */
+    if (batch >= spipe_priv_locked_get(p, issued)) return 0;
     if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
-    if (spipe_priv_poll_event(p, event, polled) == 0) return 0;
+    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
     spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }

@@ -81,12 +81,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* A one-shot run in one stream needs no event, because the stream says when all is done; unless a
-   slot is drained, or used again. */
+/* A one-shot run in one stream needs no event, because the stream says when all is done; unless
+   host threads wait for more than that. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
-    const int reused = p->route.host_work && (p->route.drains || p->run.num_batches > 1);
-    return p->request.kept || !p->run.one_stream || reused || shared;
+    const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
+    if (p->request.kept || shared || !p->run.one_stream) return 1;
+    return p->route.host_work && !single;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {

@@ -44,7 +44,9 @@ SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
    on, and CUDA returns an error of the GPU for any event. */
 SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t event,
                                           const size_t *polled) {
-    const cudaError_t e = spipe_priv_query(event);
+    cudaError_t e;
+    if (!event) return 0; /* of a single batch: no task waits for its copies */
+    e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
     (void)spipe_priv_check_step(p, e, -1, spipe_priv_locked_get(p, polled),
@@ -89,10 +91,9 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     const size_t batch = spipe_priv_locked_get(p, polled);
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    const cudaEvent_t event = in ? slot->in_done : slot->out_done;
-    if (!event || batch >= spipe_priv_locked_get(p, issued)) return 0; /* a single batch has none */
+    if (batch >= spipe_priv_locked_get(p, issued)) return 0;
     if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
-    if (spipe_priv_poll_event(p, event, polled) == 0) return 0;
+    if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
     spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }
