@@ -2653,7 +2653,9 @@ enum {
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
-    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
+    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread; with
+                                           fewer it drains what is less than one part ... */
+    SPIPE_PRIV_LITTLE_OUT = 64,         /* ... of so many of what is filled */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
@@ -3357,6 +3359,17 @@ SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spi
     return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
 }
 
+/* Whether threads call positioned sources, such as files, and the calling thread drains by itself:
+   there is little to drain, and on few CPUs a thread for that would keep one from filling. A caller
+   that takes chunks itself has no time for it. */
+SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
+                                             const spipe_priv_way_t *y) {
+    const double in = spipe_priv_filled(w, y), out = spipe_priv_drained(w, y);
+    if (!(w->flags & SPIPE_PRIV_POSITIONED) || w->num_stages == 0) return 0;
+    if (w->machine.cpus >= SPIPE_PRIV_SPARE_CPUS) return 0;
+    return out * SPIPE_PRIV_LITTLE_OUT < in;
+}
+
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
@@ -3412,7 +3425,10 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
     drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
-    if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
+    if (drain > 0.0)
+        e->staging = spipe_priv_max(e->staging, e->drain / drain);
+    else
+        e->issue += e->drain; /* the calling thread drains */
 }
 
 /* One batch's time through all engines, with so many seconds of its copies. */
@@ -3639,8 +3655,14 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
     if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!(drain > 0.0)) y->drain_threads = 0;
+    if (!(drain > 0.0) || spipe_priv_caller_drains(w, y)) y->drain_threads = 0;
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
+}
+
+/* Whether threads fill and drain. */
+SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
+           !spipe_priv_caller_drains(w, y);
 }
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
@@ -3648,7 +3670,7 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
    but one: the table of costs does not know how fast they are. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
-    const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    const int both = spipe_priv_both_ways(w, y);
     const size_t cpus = w->machine.cpus;
     size_t most;
     if (cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
@@ -3737,18 +3759,20 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
-   which takes time. */
+   which takes time; and sources write larger chunks if the cache holds the ring. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return 0;
     if (spipe_priv_host_threads(p->desc, w, y) > 1) return 0;
-    return !(w->flags & SPIPE_PRIV_PAID) || (w->flags & SPIPE_PRIV_FEW_PINS);
+    if (w->flags & (SPIPE_PRIV_FEW_PINS | SPIPE_PRIV_POSITIONED)) return 1;
+    return !(w->flags & SPIPE_PRIV_PAID);
 }
 
 /* Completes a way whose chunk and threads are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
+    size_t least = SPIPE_PRIV_COPY_SLOTS;
     double took;
     int fewer;
     y->depth = spipe_priv_depth_for(p->desc, w, y);
@@ -3759,9 +3783,11 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     }
     took = spipe_priv_consider(p, y);
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
-    for (fewer = 0; fewer < 2 && y->depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
-        y->depth -= y->depth / SPIPE_PRIV_COPY_SLOTS;
-        y->depth -= y->depth % 2;
+    if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
+    for (fewer = 0; fewer < 2; ++fewer) {
+        const size_t depth = y->depth - y->depth / SPIPE_PRIV_COPY_SLOTS;
+        if (depth < least) break;
+        y->depth = depth - depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
@@ -3782,7 +3808,7 @@ SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planne
     y.fill_threads = y.drain_threads = 0;
     if (threads > 0) spipe_priv_share_threads(p->costs, p->work, &y, threads);
     if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
-    if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
+    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, &y) > 0.0) y.drain_threads = asked;
     y.caller_helps = threads == 0;
     return y;
 }
@@ -3799,8 +3825,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
    number by a kept pipeline; by a one-shot run, whose planning counts, for the best number only. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
-    const size_t ways = both ? 2 : 1;
+    const size_t ways = spipe_priv_both_ways(w, &y) ? 2 : 1;
     const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
     const int all_help = p->fine || p->capacity > 1;
     const size_t reach = 2 * ways;

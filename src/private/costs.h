@@ -90,7 +90,9 @@ enum {
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
-    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread */
+    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread; with
+                                           fewer it drains what is less than one part ... */
+    SPIPE_PRIV_LITTLE_OUT = 64,         /* ... of so many of what is filled */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */

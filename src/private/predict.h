@@ -65,6 +65,17 @@ SPIPE_PRIV_OFTEN double spipe_priv_drained(const spipe_priv_work_t *w, const spi
     return w->hosted_out + (y->staging == SPIPE_STAGING_COPY ? w->pageable_out : 0.0);
 }
 
+/* Whether threads call positioned sources, such as files, and the calling thread drains by itself:
+   there is little to drain, and on few CPUs a thread for that would keep one from filling. A caller
+   that takes chunks itself has no time for it. */
+SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
+                                             const spipe_priv_way_t *y) {
+    const double in = spipe_priv_filled(w, y), out = spipe_priv_drained(w, y);
+    if (!(w->flags & SPIPE_PRIV_POSITIONED) || w->num_stages == 0) return 0;
+    if (w->machine.cpus >= SPIPE_PRIV_SPARE_CPUS) return 0;
+    return out * SPIPE_PRIV_LITTLE_OUT < in;
+}
+
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
@@ -120,7 +131,10 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
     drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
-    if (out > 0.0) e->staging = spipe_priv_max(e->staging, e->drain / drain);
+    if (drain > 0.0)
+        e->staging = spipe_priv_max(e->staging, e->drain / drain);
+    else
+        e->issue += e->drain; /* the calling thread drains */
 }
 
 /* One batch's time through all engines, with so many seconds of its copies. */

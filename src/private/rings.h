@@ -64,18 +64,20 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
-   which takes time. */
+   which takes time; and sources write larger chunks if the cache holds the ring. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return 0;
     if (spipe_priv_host_threads(p->desc, w, y) > 1) return 0;
-    return !(w->flags & SPIPE_PRIV_PAID) || (w->flags & SPIPE_PRIV_FEW_PINS);
+    if (w->flags & (SPIPE_PRIV_FEW_PINS | SPIPE_PRIV_POSITIONED)) return 1;
+    return !(w->flags & SPIPE_PRIV_PAID);
 }
 
 /* Completes a way whose chunk and threads are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
+    size_t least = SPIPE_PRIV_COPY_SLOTS;
     double took;
     int fewer;
     y->depth = spipe_priv_depth_for(p->desc, w, y);
@@ -86,9 +88,11 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     }
     took = spipe_priv_consider(p, y);
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
-    for (fewer = 0; fewer < 2 && y->depth > SPIPE_PRIV_COPY_SLOTS; ++fewer) {
-        y->depth -= y->depth / SPIPE_PRIV_COPY_SLOTS;
-        y->depth -= y->depth % 2;
+    if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
+    for (fewer = 0; fewer < 2; ++fewer) {
+        const size_t depth = y->depth - y->depth / SPIPE_PRIV_COPY_SLOTS;
+        if (depth < least) break;
+        y->depth = depth - depth % 2;
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
@@ -109,7 +113,7 @@ SPIPE_PRIV_RARE spipe_priv_way_t spipe_priv_with_threads(const spipe_priv_planne
     y.fill_threads = y.drain_threads = 0;
     if (threads > 0) spipe_priv_share_threads(p->costs, p->work, &y, threads);
     if (asked != SPIPE_AUTO && y.fill_threads > 0) y.fill_threads = asked;
-    if (asked != SPIPE_AUTO && y.drain_threads > 0) y.drain_threads = asked;
+    if (asked != SPIPE_AUTO && spipe_priv_drained(p->work, &y) > 0.0) y.drain_threads = asked;
     y.caller_helps = threads == 0;
     return y;
 }
@@ -126,8 +130,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
    number by a kept pipeline; by a one-shot run, whose planning counts, for the best number only. */
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
-    const int both = spipe_priv_filled(w, &y) > 0.0 && spipe_priv_drained(w, &y) > 0.0;
-    const size_t ways = both ? 2 : 1;
+    const size_t ways = spipe_priv_both_ways(w, &y) ? 2 : 1;
     const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
     const int all_help = p->fine || p->capacity > 1;
     const size_t reach = 2 * ways;

@@ -80,8 +80,14 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
     if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!(drain > 0.0)) y->drain_threads = 0;
+    if (!(drain > 0.0) || spipe_priv_caller_drains(w, y)) y->drain_threads = 0;
     if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
+}
+
+/* Whether threads fill and drain. */
+SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
+           !spipe_priv_caller_drains(w, y);
 }
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
@@ -89,7 +95,7 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
    but one: the table of costs does not know how fast they are. */
 SPIPE_PRIV_RARE size_t spipe_priv_most_threads(const spipe_priv_work_t *w,
                                                const spipe_priv_way_t *y) {
-    const int both = spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0;
+    const int both = spipe_priv_both_ways(w, y);
     const size_t cpus = w->machine.cpus;
     size_t most;
     if (cpus < SPIPE_PRIV_FEW_CPUS) return both ? 2 : 1;
