@@ -136,7 +136,7 @@ enum {
 #define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
-#define SPIPE_PRIV_OTHER_CHUNK   1.90 /* two candidates differ by so much in chunk size ... */
+#define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
 
