@@ -6331,8 +6331,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
 }
 
 /* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
-   sanitizer does not see them. For slots that host threads fill or drain the call takes the calling
-   thread 37 us, two copies 6 (H200, driver 580.159, CUDA 13.0, 2026-11-25). */
+   sanitizer does not see them. For slots that host threads fill or drain, such a call took the
+   calling thread 37 us, two copies 6 (entropy_map on an H200, CUDA 13.0, 2026-11-25). */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     if (p->route.host_work || p->route.pageable_copies || p->request.sanitized) return 0;
     return p->request.facts.driver_version >= 12080;
@@ -8223,8 +8223,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0; /* the stop is not why the run ended */
-        if (p->run.cut_from > 0) p->run.num_batches = p->run.cut_from;
+        p->run.stop_asked = 0;     /* the stop is not why the run ended */
+        if (p->run.cut_from > 0) { /* a worker that ends may read it */
+            spipe_priv_locked_set(p, &p->run.num_batches, p->run.cut_from);
+        }
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",

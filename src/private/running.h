@@ -210,8 +210,10 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     const cudaStream_t base = p->streams.streams[0];
     cudaError_t e;
     if (p->run.failed) {
-        p->run.stop_asked = 0; /* the stop is not why the run ended */
-        if (p->run.cut_from > 0) p->run.num_batches = p->run.cut_from;
+        p->run.stop_asked = 0;     /* the stop is not why the run ended */
+        if (p->run.cut_from > 0) { /* a worker that ends may read it */
+            spipe_priv_locked_set(p, &p->run.num_batches, p->run.cut_from);
+        }
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
