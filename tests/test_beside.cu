@@ -6,7 +6,8 @@
 
 enum {
     COUNT = 4000000,
-    OTHERS = 8
+    OTHERS = 8,
+    SLACK = 256 << 10 /* bytes of a pipeline's memory besides its slots */
 };
 
 static __global__ void add_kernel(const unsigned *x, unsigned *y, size_t n, size_t first) {
@@ -72,7 +73,7 @@ static void test_plans(int pinned, const char *name) {
     spipe_plan_t alone;
     spipe_report_t last;
     unsigned *x, *y;
-    size_t i;
+    size_t i, need, device_alone, pinned_alone;
     int k, good, threads, fewer;
     if (pinned) {
         SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
@@ -92,6 +93,8 @@ static void test_plans(int pinned, const char *name) {
     SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
     SPIPE_CHECK(spipe_pipeline_run(beside.p, &last));
     alone = *spipe_pipeline_plan(beside.p);
+    device_alone = last.device_bytes;
+    pinned_alone = last.pinned_bytes;
     good = right(x, y) && last.runs_beside == 0;
     run_beside(r);
     good &= right(x, y) && beside.r.runs_beside == OTHERS;
@@ -109,6 +112,11 @@ static void test_plans(int pinned, const char *name) {
            "threads of the plan before do not work: %zu + %zu do, %zu + %zu are planned",
            beside.r.fill_threads, beside.r.drain_threads, beside.plan.fill_threads,
            beside.plan.drain_threads);
+    need = beside.plan.depth * beside.plan.chunk * beside.plan.batch * (sizeof *x + sizeof *y);
+    tap_ok(beside.r.device_bytes <= need + SLACK && beside.r.pinned_bytes <= need + SLACK,
+           "it has given back what this plan does not need: %zu + %zu KiB, alone %zu + %zu",
+           beside.r.device_bytes >> 10, beside.r.pinned_bytes >> 10, device_alone >> 10,
+           pinned_alone >> 10);
     for (k = 0; k < 3; ++k) SPIPE_CHECK(spipe_pipeline_run(beside.p, &last));
     good = right(x, y) && last.runs_beside == 0 && !strstr(last.why_chunk, "beside");
     tap_ok(good, "alone again it has a plan for that: %s", last.why_chunk);
