@@ -3367,7 +3367,7 @@ SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
     const double in = spipe_priv_filled(w, y), out = spipe_priv_drained(w, y);
     if (!(w->flags & SPIPE_PRIV_POSITIONED) || w->num_stages == 0) return 0;
     if (w->machine.cpus >= SPIPE_PRIV_SPARE_CPUS) return 0;
-    return out * SPIPE_PRIV_LITTLE_OUT < in;
+    return out * (double)SPIPE_PRIV_LITTLE_OUT < in;
 }
 
 /* Bytes of pinned memory that the slots take. */

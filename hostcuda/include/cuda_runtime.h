@@ -332,11 +332,13 @@ inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags) {
     return cudaEventCreateWithFlags(event, flags);
 }
 
-/* As it was declared before CUDA 12. */
+#if CUDART_VERSION >= 12000
+/* As it was declared before. */
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *,
                                         char *, size_t) {
     return cudaGraphInstantiate(exec, graph, 0);
 }
+#endif
 
 #include "hostcuda_launch.h"
 #include "hostcuda_symbols.h"

@@ -82,11 +82,16 @@ static unsigned draw(void) {
 
 static int chance(unsigned n) { return n > 0 && draw() % n == 0; }
 
+/* A thread cannot be cancelled while it sleeps here: locking and unlocking, where it may sleep, are
+   no cancellation points, so a cancellation there would end the program in a noexcept function. */
 static void nap(void) {
     const unsigned x = draw();
     const struct timespec pause = {0, (long)((x >> 8) % (x % 16 == 0 ? LONG_NAP : SHORT_NAP))};
     const int before = errno;
+    int cancels;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     (void)nanosleep(&pause, NULL);
+    (void)pthread_setcancelstate(cancels, &cancels);
     errno = before;
 }
 
