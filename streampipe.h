@@ -3103,19 +3103,19 @@ typedef struct spipe_priv_array {
 
 /* What the description allows or forbids. */
 enum {
-    SPIPE_PRIV_MAY_ZERO_COPY = 1,  /* all stages are elementwise, on memory that can be mapped */
-    SPIPE_PRIV_MAY_BATCH = 2,      /* no function sees single chunks, and memory is not limited */
-    SPIPE_PRIV_MAY_TRY = 4,        /* runs may divide the whole differently */
-    SPIPE_PRIV_MAY_REPLAY = 8,     /* all stages are replayable and there is no host work */
-    SPIPE_PRIV_MAY_REGISTER = 16,  /* arrays may be pinned in place */
-    SPIPE_PRIV_PAGE_TABLES = 32,   /* the GPU reads pageable memory at full speed */
-    SPIPE_PRIV_KEPT = 64,          /* set up once for many runs */
-    SPIPE_PRIV_READ_IN_TURN = 128, /* a source gives chunks in order: it may wait for sinks */
-    SPIPE_PRIV_FEW_PINS = 256,     /* the system refused to pin a ring */
-    SPIPE_PRIV_NO_PINS = 512,      /* it refused smaller rings, too, so nothing is pinned */
-    SPIPE_PRIV_POSITIONED = 1024,  /* a source or sink is called by several threads at once */
-    SPIPE_PRIV_SPLIT = 2048,       /* so is a split source's work, whose time is not known */
-    SPIPE_PRIV_LENT = 4096,        /* memory, streams and threads are lent, so set-up is nothing */
+    SPIPE_PRIV_MAY_ZERO_COPY = 1, /* all stages are elementwise, on memory that can be mapped */
+    SPIPE_PRIV_MAY_BATCH = 2,     /* no function sees single chunks, and memory is not limited */
+    SPIPE_PRIV_MAY_TRY = 4,       /* runs may divide the whole differently */
+    SPIPE_PRIV_MAY_REPLAY = 8,    /* all stages are replayable and there is no host work */
+    SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
+    SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
+    SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
+    SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
+    SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
+    SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
+    SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
+    SPIPE_PRIV_SPLIT = 2048,      /* so is a split source's work, whose time is not known */
+    SPIPE_PRIV_LENT = 4096,       /* memory, streams and threads are lent, so set-up is nothing */
     SPIPE_PRIV_PAID = SPIPE_PRIV_KEPT | SPIPE_PRIV_LENT
 };
 
@@ -3219,7 +3219,7 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (b->kind == SPIPE_SOURCE) w->flags |= SPIPE_PRIV_READ_IN_TURN;
+    if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
@@ -3826,7 +3826,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t ways = spipe_priv_both_ways(w, &y) ? 2 : 1;
-    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_READ_IN_TURN);
+    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
     const int all_help = p->fine || p->capacity > 1;
     const size_t reach = 2 * ways;
     size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);
@@ -6719,9 +6719,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
-   host stages, sources and sinks, which take one thread at a time, it else helps only if there is
-   no worker: a source that gives chunks in order may wait for what a sink has got, and only the
-   caller issues. Called with the lock held. */
+   host stages, sources and sinks, which take one thread at a time, the caller helps only if there
+   is no worker: a source may wait for what a sink has got, and only the caller issues. Called with
+   the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
