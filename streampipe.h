@@ -6331,8 +6331,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
 }
 
 /* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
-   sanitizer does not see them. For slots that host threads fill or drain, such a call took the
-   calling thread 37 us, two copies 6 (entropy_map on an H200, CUDA 13.0, 2026-11-25). */
+   sanitizer does not see them. Not for slots that host threads fill or drain: there such a call
+   takes the calling thread longer than all its other calls (CUDA 13.0, tests/bench/NOTES.md). */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     if (p->route.host_work || p->route.pageable_copies || p->request.sanitized) return 0;
     return p->request.facts.driver_version >= 12080;
@@ -6530,8 +6530,8 @@ SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_que
 }
 
 /* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
-   Then its workers end, each after waking the next. To wake and join all of them after the run took
-   0.1 to 0.2 ms (H200, lent threads, 2026-11-25). Called with the lock held. */
+   Then its workers end, each after waking the next, so that the run need not wake all of them at its
+   end. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
                                        const spipe_priv_queue_t *q) {
     if (p->request.kept || p->run.positions) return 0; /* they may begin again */

@@ -262,8 +262,8 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
 }
 
 /* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
-   sanitizer does not see them. For slots that host threads fill or drain, such a call took the
-   calling thread 37 us, two copies 6 (entropy_map on an H200, CUDA 13.0, 2026-11-25). */
+   sanitizer does not see them. Not for slots that host threads fill or drain: there such a call
+   takes the calling thread longer than all its other calls (CUDA 13.0, tests/bench/NOTES.md). */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
     if (p->route.host_work || p->route.pageable_copies || p->request.sanitized) return 0;
     return p->request.facts.driver_version >= 12080;
