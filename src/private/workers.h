@@ -138,8 +138,8 @@ SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_que
 }
 
 /* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
-   Then its workers end, each after waking the next, so that the run need not wake all of them at its
-   end. Called with the lock held. */
+   Then its workers end, each after waking the next, so that the run need not wake all of them at
+   its end. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
                                        const spipe_priv_queue_t *q) {
     if (p->request.kept || p->run.positions) return 0; /* they may begin again */
