@@ -1200,6 +1200,11 @@ typedef struct spipe_resources_in_use {
     turns on the copy engines, chunk by chunk, each with those of its own or a higher priority, so
     the chunks of the most urgent run go first.
 
+    Planning: calls of spipe_run with the same work, as far as no other run is under way, try a few
+    candidates in turn, so chunks may differ from call to call, and then take the fastest, as a kept
+    pipeline does. Work is the same if the buffers' sizes and kinds, the functions of the stages and
+    what the description fixes are. 32 kinds of work are remembered.
+
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an
     error (with MinGW they go on waiting); another thread may continue the loop, or end it. A stage
@@ -3110,7 +3115,7 @@ enum {
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
     SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
-    SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
+    SPIPE_PRIV_IN_TURN = 128,     /* filling may wait for what only the caller issues */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
     SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
@@ -3219,7 +3224,6 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
@@ -3266,6 +3270,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
                                                      const spipe_priv_array_t *arrays, int kept,
                                                      size_t cpus) {
+    const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
@@ -3283,6 +3288,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
+        if (d->buffers[i].kind == SPIPE_SOURCE) w.flags |= SPIPE_PRIV_IN_TURN;
+        if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
     }
     w.count = d->count;
     if (spipe_priv_endless(d)) {
@@ -3826,7 +3833,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t ways = spipe_priv_both_ways(w, &y) ? 2 : 1;
-    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
+    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_IN_TURN);
     const int all_help = p->fine || p->capacity > 1;
     const size_t reach = 2 * ways;
     size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);
@@ -4277,6 +4284,10 @@ typedef struct spipe_priv_provider {
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     /* Between two batches: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
+    /* Plans a one-shot run as runs of the same work before it showed, if there were any; and notes
+       how long it took. recall returns 0 if it did not plan. */
+    int (*recall)(struct spipe_priv_pipeline *p);
+    void (*note)(struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -4566,6 +4577,7 @@ typedef struct spipe_priv_lent {
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
+    struct spipe_priv_known *known; /* a one-shot run's work, as the resources know it; or NULL */
 } spipe_priv_lent_t;
 
 /* A pipeline. Each part is written by the file of its name. */
@@ -6719,9 +6731,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
-   host stages, sources and sinks, which take one thread at a time, the caller helps only if there
-   is no worker: a source may wait for what a sink has got, and only the caller issues. Called with
-   the lock held. */
+   host stages, sources and sinks, which take one thread at a time, it else helps only if there is
+   no worker: a source that gives chunks in order may wait for what a sink has got, and only the
+   caller issues. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
@@ -8313,8 +8325,9 @@ SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
-/* Plans for the request as it is now. Returns the number of candidates. */
-SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
+/* Plans for the request as it is now. Returns the number of candidates, at most so many. */
+SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s,
+                                            size_t most) {
     spipe_priv_request_t *r = &p->request;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
@@ -8325,7 +8338,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
         w = spipe_priv_request_work(r, kernel_s);
     }
-    num = spipe_priv_request_plan(r, &w, ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1, &p->plan);
+    num = spipe_priv_request_plan(r, &w, ways, most, &p->plan);
     p->plan.kernel_known = kernel_s >= 0.0;
     for (k = 1; k < num; ++k) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;
@@ -9288,13 +9301,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+    const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
     int may_try = spipe_priv_may_try(&p->request), pinned = 1;
-    size_t num = spipe_priv_make_plan(p, -1.0);
+    size_t num;
+    if (p->provider && p->provider->recall(p)) return cudaSuccess;
+    num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
         SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
         if (!pinned) {
             p->request.may_register = 0;
-            num = spipe_priv_make_plan(p, -1.0);
+            num = spipe_priv_make_plan(p, -1.0, most);
         }
         may_try = 0;
     }
@@ -9397,6 +9413,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     }
     e = spipe_priv_run_plan(&p);
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
+    if (e == cudaSuccess && p.provider) p.provider->note(&p);
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     spipe_priv_rethrow(&p.thrown);
@@ -9977,8 +9994,29 @@ typedef struct spipe_priv_waiter {
 } spipe_priv_waiter_t;
 
 enum {
-    SPIPE_PRIV_RANKS = 3
+    SPIPE_PRIV_RANKS = 3,
+    SPIPE_PRIV_KNOWN = 32 /* kinds of work of one-shot runs that are remembered */
 };
+
+/* Work that one-shot runs had, and what they showed. */
+typedef struct spipe_priv_known {
+    spipe_priv_work_t work;
+    uint64_t asked; /* a hash of what the description asks for */
+    size_t pinned;  /* bytes of pinned memory that it was planned for */
+    spipe_priv_trial_t trial;
+    double took_ms;  /* of the last run, if that is not in the trial yet; else 0 */
+    uint64_t used;   /* number of the run that met it last; 0 = not in use */
+    const void *run; /* the run that it was recalled for last */
+} spipe_priv_known_t;
+
+typedef struct spipe_priv_met {
+    spipe_priv_known_t known[SPIPE_PRIV_KNOWN];
+    uint64_t num_met; /* one-shot runs whose work was looked for */
+} spipe_priv_met_t;
+
+typedef struct spipe_priv_host {
+    size_t cpus, cache; /* CPUs, bytes of the last-level cache */
+} spipe_priv_host_t;
 
 struct spipe_resources {
     spipe_priv_shared_t shared;     /* must be first: pipelines find the provider here */
@@ -9986,7 +10024,7 @@ struct spipe_resources {
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
-    size_t cpus, cache; /* of the host: CPUs, bytes of the last-level cache */
+    spipe_priv_host_t host;
     size_t limit_threads;
     size_t num_runs;                     /* runs under way, those that wait for memory included */
     size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
@@ -9999,6 +10037,7 @@ struct spipe_resources {
     spipe_priv_lending_t lending;
     spipe_priv_key_t key; /* set in threads that have memory; valid if has_key */
     int has_key;
+    spipe_priv_met_t met;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -10377,6 +10416,139 @@ SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_priv_note_end(r);
 }
 
+/* ---- src/private/known.h ---- */
+/* ---- 14 resources: known work ---------------------------------------------------------------
+   What one-shot runs on resources learn from each other: a run whose work is that of an earlier one
+   is not planned again, and such runs try candidates in turn, as a kept pipeline does. */
+
+SPIPE_PRIV_RARE uint64_t spipe_priv_mix(uint64_t hash, uint64_t value) {
+    return (hash ^ value) * 0x9E3779B97F4A7C15u + (hash >> 32);
+}
+
+/* What a description asks for besides its work: what it fixes, and its stages, whose kernels take
+   times of their own. */
+SPIPE_PRIV_RARE uint64_t spipe_priv_asked(const spipe_desc_t *d) {
+    uint64_t hash = (uint64_t)(d->count == SPIPE_AUTO);
+    int i;
+    hash = spipe_priv_mix(hash, d->chunk);
+    hash = spipe_priv_mix(hash, d->depth);
+    hash = spipe_priv_mix(hash, d->threads);
+    hash = spipe_priv_mix(hash, (uint64_t)d->schedule);
+    hash = spipe_priv_mix(hash, (uint64_t)d->staging);
+    for (i = 0; i < d->num_stages; ++i) {
+        hash = spipe_priv_mix(hash, (uint64_t)(uintptr_t)d->stages[i].fn);
+    }
+    return hash;
+}
+
+/* Whether two runs have the same work. How much memory is free does not count. */
+SPIPE_PRIV_RARE int spipe_priv_same_work(const spipe_priv_work_t *a, const spipe_priv_work_t *b) {
+    if (a->count != b->count || a->flags != b->flags) return 0;
+    if (a->in != b->in || a->out != b->out) return 0;
+    if (a->pageable_in != b->pageable_in || a->pageable_out != b->pageable_out) return 0;
+    if (a->hosted_in != b->hosted_in || a->hosted_out != b->hosted_out) return 0;
+    if (a->held != b->held || a->temps != b->temps || a->halo != b->halo) return 0;
+    if (a->copies[0] != b->copies[0] || a->copies[1] != b->copies[1]) return 0;
+    if (a->num_stages != b->num_stages || a->num_segments != b->num_segments) return 0;
+    if (a->host_calls != b->host_calls || a->zero_copy_passes != b->zero_copy_passes) return 0;
+    return a->machine.beside == b->machine.beside &&
+           (!a->machine.beside || a->machine.runs == b->machine.runs);
+}
+
+/* Known work that a run has, too; NULL: there is none. Work that was planned for less than half of
+   the memory there is now is planned again. Called with the lock held. */
+SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_find_known(spipe_resources_t *r, uint64_t asked,
+                                                          const spipe_priv_work_t *w,
+                                                          size_t pinned) {
+    size_t i;
+    for (i = 0; i < SPIPE_PRIV_KNOWN; ++i) {
+        spipe_priv_known_t *k = &r->met.known[i];
+        if (k->used == 0 || k->asked != asked || !spipe_priv_same_work(&k->work, w)) continue;
+        if (w->machine.memory > 2.0 * k->work.machine.memory || pinned > 2 * k->pinned) continue;
+        return k;
+    }
+    return NULL;
+}
+
+/* Where to note work that is not known: in place of the work that was not met for longest. Called
+   with the lock held. */
+SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_oldest_known(spipe_resources_t *r) {
+    spipe_priv_known_t *oldest = &r->met.known[0];
+    size_t i;
+    for (i = 1; i < SPIPE_PRIV_KNOWN; ++i) {
+        if (r->met.known[i].used < oldest->used) oldest = &r->met.known[i];
+    }
+    return oldest;
+}
+
+/* Chooses among the candidates; returns whether the choice fits into the memory there is. */
+SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spipe_priv_work_t *w) {
+    spipe_priv_trial_t *t = &p->trial;
+    spipe_priv_planner_t limits;
+    size_t next = 0;
+    if (t->num > 0)
+        next = p->request.desc.timeline ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
+    memset(&limits, 0, sizeof limits);
+    limits.work = w;
+    limits.pinned_bytes = p->request.pin_limit;
+    if (!spipe_priv_fits(&limits, &t->ways[next])) return 0;
+    spipe_priv_take_way(p, next);
+    p->report.trying = t->num > 1 && !t->over;
+    return 1;
+}
+
+/* Plans a one-shot run by what runs of the same work showed. Returns 0 for runs that are planned
+   each by itself. */
+SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
+    const spipe_priv_request_t *q = &p->request;
+    const spipe_priv_work_t w = spipe_priv_request_work(q, -1.0);
+    const int may_try = !q->beside && q->runs < 2 && (w.flags & SPIPE_PRIV_MAY_TRY);
+    spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
+    const uint64_t asked = spipe_priv_asked(&q->desc);
+    spipe_priv_known_t *k;
+    double took = 0.0;
+    if (q->kept || q->desc.costs || q->desc.hooks || q->pin_refusals > 0) return 0;
+    spipe_priv_lock(r->lending.sync);
+    k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
+    if (k) {
+        p->trial = k->trial;
+        took = k->took_ms;
+        k->took_ms = 0.0;
+    }
+    spipe_priv_unlock(r->lending.sync);
+    if (took > 0.0) {
+        p->report.wall_ms = took;
+        spipe_priv_note_run(p);
+    }
+    if (!k || !spipe_priv_choose_known(p, &w)) {
+        const size_t num = spipe_priv_make_plan(p, -1.0, may_try ? SPIPE_PRIV_CANDIDATES : 1);
+        spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
+        p->report.trying = p->trial.num > 1;
+    }
+    spipe_priv_lock(r->lending.sync);
+    k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
+    if (!k) k = spipe_priv_oldest_known(r);
+    k->asked = asked;
+    k->work = w;
+    k->pinned = q->pin_limit;
+    k->trial = p->trial;
+    k->used = ++r->met.num_met;
+    k->run = p;
+    p->lent.known = k;
+    spipe_priv_unlock(r->lending.sync);
+    return 1;
+}
+
+/* After a one-shot run that succeeded: notes how long it took, if it was alone. */
+SPIPE_PRIV_RARE void spipe_priv_lent_note(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_known_t *k = p->lent.known;
+    if (!k || p->trial.num == 0 || p->request.desc.timeline) return;
+    spipe_priv_lock(r->lending.sync);
+    if (k->run == p && r->num_runs < 2) k->took_ms = p->report.wall_ms;
+    spipe_priv_unlock(r->lending.sync);
+}
+
 /* ---- src/private/lent.h ---- */
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
@@ -10414,8 +10586,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     r->facts = s->facts;
     r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
     r->costs = s->costs;
-    r->cpus = s->cpus;
-    r->cache = s->cache;
+    r->cpus = s->host.cpus;
+    r->cache = s->host.cache;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
@@ -10664,11 +10836,12 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_stay,   spipe_priv_lent_outdated,
-        spipe_priv_lent_share,       spipe_priv_lent_between};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream,  spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,  spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,    spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_stay,    spipe_priv_lent_outdated,
+        spipe_priv_lent_share,       spipe_priv_lent_between, spipe_priv_lent_recall,
+        spipe_priv_lent_note};
     return &provider;
 }
 
@@ -10734,9 +10907,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->cpus = spipe_priv_num_cpus();
-    r->cache = spipe_priv_cache_bytes();
-    r->limit_threads = l->threads == SPIPE_AUTO ? r->cpus : l->threads;
+    r->host.cpus = spipe_priv_num_cpus();
+    r->host.cache = spipe_priv_cache_bytes();
+    r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {

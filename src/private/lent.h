@@ -34,8 +34,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     r->facts = s->facts;
     r->facts.numa_node = -1; /* lent threads stay on their node from their start on */
     r->costs = s->costs;
-    r->cpus = s->cpus;
-    r->cache = s->cache;
+    r->cpus = s->host.cpus;
+    r->cache = s->host.cache;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &r->desc.buffers[i];
         if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
@@ -284,10 +284,11 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream, spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas, spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,   spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_stay,   spipe_priv_lent_outdated,
-        spipe_priv_lent_share,       spipe_priv_lent_between};
+        spipe_priv_lent_facts,       spipe_priv_lent_stream,  spipe_priv_lent_event,
+        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,  spipe_priv_lent_free_arenas,
+        spipe_priv_lent_start,       spipe_priv_lent_join,    spipe_priv_lent_enter,
+        spipe_priv_lent_leave,       spipe_priv_lent_stay,    spipe_priv_lent_outdated,
+        spipe_priv_lent_share,       spipe_priv_lent_between, spipe_priv_lent_recall,
+        spipe_priv_lent_note};
     return &provider;
 }

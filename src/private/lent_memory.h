@@ -21,8 +21,29 @@ typedef struct spipe_priv_waiter {
 } spipe_priv_waiter_t;
 
 enum {
-    SPIPE_PRIV_RANKS = 3
+    SPIPE_PRIV_RANKS = 3,
+    SPIPE_PRIV_KNOWN = 32 /* kinds of work of one-shot runs that are remembered */
 };
+
+/* Work that one-shot runs had, and what they showed. */
+typedef struct spipe_priv_known {
+    spipe_priv_work_t work;
+    uint64_t asked; /* a hash of what the description asks for */
+    size_t pinned;  /* bytes of pinned memory that it was planned for */
+    spipe_priv_trial_t trial;
+    double took_ms;  /* of the last run, if that is not in the trial yet; else 0 */
+    uint64_t used;   /* number of the run that met it last; 0 = not in use */
+    const void *run; /* the run that it was recalled for last */
+} spipe_priv_known_t;
+
+typedef struct spipe_priv_met {
+    spipe_priv_known_t known[SPIPE_PRIV_KNOWN];
+    uint64_t num_met; /* one-shot runs whose work was looked for */
+} spipe_priv_met_t;
+
+typedef struct spipe_priv_host {
+    size_t cpus, cache; /* CPUs, bytes of the last-level cache */
+} spipe_priv_host_t;
 
 struct spipe_resources {
     spipe_priv_shared_t shared;     /* must be first: pipelines find the provider here */
@@ -30,7 +51,7 @@ struct spipe_resources {
                                        for all; these alone are a ring of one */
     spipe_device_t facts;
     spipe_costs_t costs;
-    size_t cpus, cache; /* of the host: CPUs, bytes of the last-level cache */
+    spipe_priv_host_t host;
     size_t limit_threads;
     size_t num_runs;                     /* runs under way, those that wait for memory included */
     size_t num_active[SPIPE_PRIV_RANKS]; /* runs that do not wait, by rank of priority */
@@ -43,6 +64,7 @@ struct spipe_resources {
     spipe_priv_lending_t lending;
     spipe_priv_key_t key; /* set in threads that have memory; valid if has_key */
     int has_key;
+    spipe_priv_met_t met;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {

@@ -25,13 +25,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
+    const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
     int may_try = spipe_priv_may_try(&p->request), pinned = 1;
-    size_t num = spipe_priv_make_plan(p, -1.0);
+    size_t num;
+    if (p->provider && p->provider->recall(p)) return cudaSuccess;
+    num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
         SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
         if (!pinned) {
             p->request.may_register = 0;
-            num = spipe_priv_make_plan(p, -1.0);
+            num = spipe_priv_make_plan(p, -1.0, most);
         }
         may_try = 0;
     }
@@ -134,6 +137,7 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     }
     e = spipe_priv_run_plan(&p);
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
+    if (e == cudaSuccess && p.provider) p.provider->note(&p);
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     spipe_priv_rethrow(&p.thrown);

@@ -47,6 +47,10 @@ typedef struct spipe_priv_provider {
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     /* Between two batches: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
+    /* Plans a one-shot run as runs of the same work before it showed, if there were any; and notes
+       how long it took. recall returns 0 if it did not plan. */
+    int (*recall)(struct spipe_priv_pipeline *p);
+    void (*note)(struct spipe_priv_pipeline *p);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -336,6 +340,7 @@ typedef struct spipe_priv_lent {
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
+    struct spipe_priv_known *known; /* a one-shot run's work, as the resources know it; or NULL */
 } spipe_priv_lent_t;
 
 /* A pipeline. Each part is written by the file of its name. */

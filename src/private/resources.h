@@ -59,9 +59,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_resources(spipe_resources_t *r,
         device =
             quarter < (size_t)SPIPE_PRIV_LENT_DEVICE ? quarter : (size_t)SPIPE_PRIV_LENT_DEVICE;
     }
-    r->cpus = spipe_priv_num_cpus();
-    r->cache = spipe_priv_cache_bytes();
-    r->limit_threads = l->threads == SPIPE_AUTO ? r->cpus : l->threads;
+    r->host.cpus = spipe_priv_num_cpus();
+    r->host.cache = spipe_priv_cache_bytes();
+    r->limit_threads = l->threads == SPIPE_AUTO ? r->host.cpus : l->threads;
     r->shared.process = spipe_priv_process();
     e = cudaMalloc((void **)&r->device.base, device);
     if (e != cudaSuccess) {

@@ -131,7 +131,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_beaten(const spipe_priv_planner_t *p, double s
 SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const size_t ways = spipe_priv_both_ways(w, &y) ? 2 : 1;
-    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_SEQUENTIAL);
+    const int may_help = w->num_segments == 1 && !(w->flags & SPIPE_PRIV_IN_TURN);
     const int all_help = p->fine || p->capacity > 1;
     const size_t reach = 2 * ways;
     size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);

@@ -28,8 +28,9 @@ SPIPE_PRIV_RARE int spipe_priv_may_try(const spipe_priv_request_t *r) {
     return r->kept && !r->beside && (w.flags & SPIPE_PRIV_MAY_TRY) && r->desc.count > 0;
 }
 
-/* Plans for the request as it is now. Returns the number of candidates. */
-SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s) {
+/* Plans for the request as it is now. Returns the number of candidates, at most so many. */
+SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double kernel_s,
+                                            size_t most) {
     spipe_priv_request_t *r = &p->request;
     spipe_priv_way_t ways[SPIPE_PRIV_CANDIDATES];
     spipe_priv_work_t w;
@@ -40,7 +41,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
         spipe_priv_request_host(r, spipe_priv_staged_bytes(&w));
         w = spipe_priv_request_work(r, kernel_s);
     }
-    num = spipe_priv_request_plan(r, &w, ways, r->kept ? SPIPE_PRIV_CANDIDATES : 1, &p->plan);
+    num = spipe_priv_request_plan(r, &w, ways, most, &p->plan);
     p->plan.kernel_known = kernel_s >= 0.0;
     for (k = 1; k < num; ++k) {
         if (ways[k].predicted_s > SPIPE_PRIV_WORTH_TRYING * ways[0].predicted_s) break;

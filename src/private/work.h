@@ -23,7 +23,7 @@ enum {
     SPIPE_PRIV_MAY_REGISTER = 16, /* arrays may be pinned in place */
     SPIPE_PRIV_PAGE_TABLES = 32,  /* the GPU reads pageable memory at full speed */
     SPIPE_PRIV_KEPT = 64,         /* set up once for many runs */
-    SPIPE_PRIV_SEQUENTIAL = 128,  /* a source or sink sees chunks in order */
+    SPIPE_PRIV_IN_TURN = 128,     /* filling may wait for what only the caller issues */
     SPIPE_PRIV_FEW_PINS = 256,    /* the system refused to pin a ring */
     SPIPE_PRIV_NO_PINS = 512,     /* it refused smaller rings, too, so nothing is pinned */
     SPIPE_PRIV_POSITIONED = 1024, /* a source or sink is called by several threads at once */
@@ -132,7 +132,6 @@ SPIPE_PRIV_RARE void spipe_priv_work_buffer(spipe_priv_work_t *w, const spipe_bu
         if (pageable) w->pageable_out += bytes;
         if (hosted) w->hosted_out += bytes;
     }
-    if (sequential) w->flags |= SPIPE_PRIV_SEQUENTIAL;
     if (hosted && !sequential) w->flags |= SPIPE_PRIV_POSITIONED;
     if (b->filler) w->flags |= SPIPE_PRIV_SPLIT;
     if (hosted || pageable) w->flags &= ~(unsigned)(SPIPE_PRIV_MAY_BATCH | SPIPE_PRIV_MAY_REPLAY);
@@ -179,6 +178,7 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
                                                      const spipe_device_t *facts,
                                                      const spipe_priv_array_t *arrays, int kept,
                                                      size_t cpus) {
+    const int shared = d->hooks && d->hooks->next_batch; /* by several GPUs */
     spipe_priv_work_t w;
     int i;
     memset(&w, 0, sizeof w);
@@ -196,6 +196,8 @@ SPIPE_PRIV_RARE spipe_priv_work_t spipe_priv_work_of(const spipe_desc_t *d,
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_priv_work_halo(&w, &d->buffers[i]);
         spipe_priv_work_buffer(&w, &d->buffers[i], &arrays[i]);
+        if (d->buffers[i].kind == SPIPE_SOURCE) w.flags |= SPIPE_PRIV_IN_TURN;
+        if (shared && spipe_priv_is_sequential(&d->buffers[i])) w.flags |= SPIPE_PRIV_IN_TURN;
     }
     w.count = d->count;
     if (spipe_priv_endless(d)) {

@@ -327,9 +327,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
-   host stages, sources and sinks, which take one thread at a time, the caller helps only if there
-   is no worker: a source may wait for what a sink has got, and only the caller issues. Called with
-   the lock held. */
+   host stages, sources and sinks, which take one thread at a time, it else helps only if there is
+   no worker: a source that gives chunks in order may wait for what a sink has got, and only the
+   caller issues. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     const int all_polled = p->run.at.polled_out >= p->run.num_batches;
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;

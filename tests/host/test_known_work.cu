@@ -1,0 +1,166 @@
+/*  test_known_work.cu -- what one-shot runs on resources learn from each other: runs of the same
+    work try candidates and then take the fastest, so that they end where a kept pipeline ends;
+    other work, other kernels and less memory are planned by themselves; every result is right. */
+#include "hostcuda.h"
+#include "pipe_common.h"
+
+enum {
+    MOST = 4 << 20, /* elements */
+    RUNS = 26       /* all candidates four times, and a few more */
+};
+
+static __global__ void twice_kernel(const unsigned *x, unsigned *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i] + 1;
+}
+
+static __global__ void thrice_kernel(const unsigned *x, unsigned *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 3 * x[i] + 1;
+}
+
+static cudaError_t twice(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(twice_kernel, spipe_blocks(c->count, 128), 128, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count);
+}
+
+static cudaError_t thrice(const spipe_chunk_t *c, void *user) {
+    (void)user;
+    return SPIPE_LAUNCH(thrice_kernel, spipe_blocks(c->count, 128), 128, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count);
+}
+
+static unsigned *x, *y;
+static size_t wrong;
+
+static spipe_desc_t work(size_t count, spipe_stage_fn stage, spipe_resources_t *r) {
+    spipe_desc_t d = spipe_desc_default();
+    d.count = count;
+    d.resources = r;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "multiply", stage, NULL);
+    return d;
+}
+
+static spipe_report_t once(const spipe_desc_t *d, unsigned factor) {
+    spipe_report_t report;
+    memset(y, 0xA5, MOST * sizeof *y);
+    SPIPE_CHECK(spipe_run(d, &report));
+    for (size_t i = 0; i < d->count; ++i) wrong += y[i] != factor * x[i] + 1;
+    return report;
+}
+
+/* Kernels of some times the copy in: one-shot runs end within 2 % of the kept pipeline. */
+static void settles(double kernel, size_t count) {
+    spipe_resources_t *r;
+    spipe_pipeline_t *p;
+    spipe_report_t kept, first, last;
+    int tried = 0;
+    const double copy_ns = 1e9 * (double)sizeof *x / 50e9;
+    hostcuda_kernel_time((const void *)twice_kernel, 3000.0, kernel * copy_ns);
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    const spipe_desc_t d = work(count, twice, r);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
+    for (int k = 0; k < RUNS; ++k) SPIPE_CHECK(spipe_pipeline_run(p, &kept));
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    first = last = once(&d, 2);
+    for (int k = 1; k < RUNS; ++k) {
+        tried += last.trying;
+        last = once(&d, 2);
+    }
+    tap_ok(!kept.trying && !last.trying && tried > 0 && first.trying,
+           "%zu elements, kernel %g x the copy: %d of %d calls try a candidate, the last does not",
+           count, kernel, tried, RUNS);
+    tap_ok(last.wall_ms <= 1.02 * kept.wall_ms && last.wall_ms <= 1.06 * first.wall_ms,
+           "and it takes %.4f ms (the first %.4f; 5 %% are within chance), the kept one %.4f",
+           last.wall_ms, first.wall_ms, kept.wall_ms);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+static int same_plan(const spipe_report_t *a, const spipe_report_t *b) {
+    return a->chunk == b->chunk && a->depth == b->depth && a->schedule == b->schedule;
+}
+
+/* The time of one kernel says nothing about another one's, nor about another count. */
+static void is_told_apart(void) {
+    spipe_resources_t *r;
+    spipe_report_t first, other;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    spipe_desc_t d = work(MOST, twice, r), e = work(MOST, thrice, r);
+    for (int k = 0; k < RUNS; ++k) first = once(&d, 2);
+    other = once(&e, 3);
+    tap_ok(!first.trying && other.trying, "another kernel is tried by itself");
+    d.count = MOST / 2;
+    other = once(&d, 2);
+    tap_ok(other.trying, "and so is another count");
+    d.count = MOST;
+    other = once(&d, 2);
+    tap_ok(!other.trying && same_plan(&first, &other), "the first work is still known after them");
+    d.chunk = 100000;
+    other = once(&d, 2);
+    tap_ok(other.chunk == 100000, "a chunk that is asked for is taken");
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+/* Memory that a kept pipeline keeps makes the plan smaller; without it the plan is as before. */
+static void fits_what_is_free(void) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r;
+    spipe_pipeline_t *p;
+    spipe_report_t alone, beside, after;
+    cudaStream_t stream;
+    l.device_bytes = 8 << 20;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+    const spipe_desc_t d = work(MOST, twice, r);
+    for (int k = 0; k < RUNS; ++k) alone = once(&d, 2);
+    SPIPE_CHECK(spipe_stream_create(&stream, SPIPE_PRIORITY_DEFAULT));
+    spipe_desc_t small = work(1 << 20, twice, r);
+    SPIPE_CHECK(spipe_pipeline_create(&p, &small, NULL));
+    SPIPE_CHECK(spipe_pipeline_enqueue(p, stream)); /* keeps its memory from now on */
+    SPIPE_CHECK(cudaStreamSynchronize(stream));
+    beside = once(&d, 2);
+    SPIPE_CHECK(spipe_pipeline_destroy(p));
+    SPIPE_CHECK(cudaStreamDestroy(stream));
+    for (int k = 0; k < RUNS; ++k) after = once(&d, 2);
+    tap_ok(beside.device_bytes < alone.device_bytes,
+           "with less memory free, known work takes less: %zu bytes, %zu before",
+           beside.device_bytes, alone.device_bytes);
+    tap_ok(after.device_bytes == alone.device_bytes,
+           "and as much as before when the memory is free again: %zu", after.device_bytes);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+/* More kinds of work than are remembered: each is planned and right. */
+static void many_kinds(void) {
+    spipe_resources_t *r;
+    size_t before = wrong;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    for (int round = 0; round < 3; ++round) {
+        for (size_t k = 1; k <= 50; ++k) {
+            const spipe_desc_t d = work(1000 * k + 7, k % 2 ? twice : thrice, r);
+            (void)once(&d, k % 2 ? 2 : 3);
+        }
+    }
+    tap_ok(wrong == before, "50 kinds of work by turns: every result is right");
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
+int main(void) {
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, MOST * sizeof *x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, MOST * sizeof *y));
+    for (size_t i = 0; i < MOST; ++i) x[i] = (unsigned)(i * 2654435761u);
+    for (size_t count = MOST / 16; count <= MOST; count *= 4) {
+        settles(0.1, count);
+        settles(1.0, count);
+        settles(3.0, count);
+    }
+    is_told_apart();
+    fits_what_is_free();
+    many_kinds();
+    tap_ok(wrong == 0, "all results are right: %zu wrong", wrong);
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+    return tap_done();
+}
