@@ -3490,7 +3490,9 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
     return s;
 }
 
-/* CUDA's own copies of pageable memory: they block, so nothing overlaps. */
+/* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
+   their copies find them in the cache, and touching them for the first time takes most of the time
+   of pinning them. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
@@ -3499,10 +3501,14 @@ SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const s
     const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
+    const double copies = w->copies[0] + w->copies[1];
+    const double copy = slots ? c->copy_s + c->latency_s : c->pageable_s;
+    const double call = slots ? 2.0 * c->call_s * (copies + w->num_stages) : 0.0;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
+    if (slots) once += spipe_priv_ring_bytes(w, y) / c->pin;
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
-           n * (c->pageable_s * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
+           n * (copy * copies + call + c->launch_s * w->num_stages);
 }
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
@@ -4035,20 +4041,26 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
 }
 
 /* For little data through sources and sinks, to pin a slot takes longer than CUDA's own copies of a
-   pageable slot, which the calling thread fills and drains. */
+   pageable slot, which the calling thread fills and drains; in a few parts, since a smaller slot is
+   touched in less time. */
 SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
                                                         spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const unsigned never = SPIPE_PRIV_PAID | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
+    const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
+    size_t parts;
     if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
     if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
     if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
     if (p->desc->depth != SPIPE_AUTO || p->desc->chunk != SPIPE_AUTO) return;
-    y.chunk = spipe_priv_part_of(w, 1);
-    if (spipe_priv_real(y.chunk) * spipe_priv_busier(w) > (double)SPIPE_PRIV_MOST_CHUNK) return;
+    if (total > (double)SPIPE_PRIV_MOST_CHUNK) return;
     y.depth = 1;
     y.pageable_slots = 1;
-    spipe_priv_consider(p, &y);
+    for (parts = 1; parts <= SPIPE_MAX_DEPTH; parts *= 2) {
+        if (parts > 1 && total < spipe_priv_real(parts) * (double)SPIPE_PRIV_LEAST_CHUNK) break;
+        y.chunk = spipe_priv_part_of(w, parts);
+        spipe_priv_consider(p, &y);
+    }
 }
 
 /* What may be done about pageable arrays. */
@@ -4413,7 +4425,7 @@ typedef struct spipe_priv_op {
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
     int out, num;           /* 1 = from the device; copies to issue as one */
-    int counts;             /* in a checked run: SPIPE_PRIV_COUNTS_... */
+    int counts;             /* what is known to be done after it: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
@@ -6099,7 +6111,7 @@ enum {
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed if a timeline watches, so that other runs do not ask */
 };
 
-/* What a checked run counts when it has waited for a step. */
+/* What is counted after an operation: in a checked run, when it has waited for a step. */
 enum {
     SPIPE_PRIV_COUNTS_NOTHING,
     SPIPE_PRIV_COUNTS_COPIED_IN, /* the slot may be filled again */
@@ -6218,6 +6230,13 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *
     return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
+/* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
+   slot when the call returns, unless the GPU reads such memory by itself. */
+SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
+    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
+           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
@@ -6230,7 +6249,9 @@ SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     }
     spipe_priv_write_copies(w, 0, in);
     if (!p->run.one_stream || fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
-    if (fills) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
+    if (!fills) return;
+    spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
+    if (spipe_priv_read_at_once(p)) w->last->counts = SPIPE_PRIV_COUNTS_COPIED_IN;
 }
 
 /* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for
@@ -6741,12 +6762,14 @@ SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
 }
 
-/* The queue that the calling thread should and can help with; or NULL. */
+/* The queue that the calling thread should and can help with; or NULL. It drains before it fills:
+   while it fills a large chunk, nothing is issued, and slots that wait to be drained stay taken. */
 SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+    static const int order[] = {SPIPE_PRIV_DRAIN, SPIPE_PRIV_FILL, SPIPE_PRIV_HOST};
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
+        spipe_priv_queue_t *q = &p->workers.queues[order[i]];
+        if (spipe_priv_may_help(p, order[i]) && spipe_priv_is_ready(p, q)) return q;
     }
     return NULL;
 }
@@ -7926,6 +7949,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         return e;
     default: /* IN_END */
         spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
+        if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
         return cudaSuccess;
@@ -8040,8 +8064,8 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     run->num_batches = run->full_batches + (d->count % size != 0);
     if (run->endless || shared) run->num_batches = SIZE_MAX;
     run->one_stream = p->plan.schedule == SPIPE_SERIAL;
-    if (run->num_batches <= 1 && p->route.num_chains == 1 && p->route.num_segments == 1) {
-        run->one_stream = 1;
+    if (run->num_batches <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
+        run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
 }
 

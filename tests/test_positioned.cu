@@ -153,6 +153,124 @@ static void test_runs(spipe_schedule_t schedule) {
            spipe_schedule_name(schedule), runs);
 }
 
+/* ---- One call over so little that nothing is pinned ------------------------------------------ */
+typedef struct little {
+    unsigned *in, *out;
+    size_t count;
+    std::atomic<size_t> given;
+} little_t;
+
+static cudaError_t little_give(void *dst, size_t first, size_t count, void *user) {
+    little_t *w = (little_t *)user;
+    memcpy(dst, w->in + first, count * sizeof *w->in);
+    w->given += count;
+    return cudaSuccess;
+}
+
+static cudaError_t little_take(const void *src, size_t first, size_t count, void *user) {
+    const little_t *w = (const little_t *)user;
+    memcpy(w->out + first, src, count * sizeof *w->out);
+    return cudaSuccess;
+}
+
+static __global__ void little_kernel(const unsigned *x, unsigned *y, size_t n, int halo) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 3 * x[i] + (halo ? x[(ptrdiff_t)i - 1] + x[i + 1] : 0);
+}
+
+static cudaError_t little_stage(const spipe_chunk_t *c, void *user) {
+    return SPIPE_LAUNCH(little_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const unsigned), SPIPE_BUF(c, 1, unsigned), c->count,
+                        *(const int *)user);
+}
+
+/* The source's slots are pageable; large totals go through them in parts. sink: the output, too. */
+static void test_little(size_t count, int halo, int sink) {
+    little_t w;
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
+    size_t i, wrong = 0;
+    w.count = d.count = count;
+    w.given = 0;
+    w.in = (unsigned *)malloc(2 * count * sizeof *w.in);
+    if (!w.in) exit(99);
+    w.out = w.in + count;
+    for (i = 0; i < count; ++i) w.in[i] = (unsigned)(i * 2654435761u);
+    memset(w.out, 0xEE, count * sizeof *w.out);
+    spipe_add_source_at(&d, little_give, &w, sizeof *w.in);
+    if (sink)
+        spipe_add_sink_at(&d, little_take, &w, sizeof *w.out);
+    else
+        spipe_add_output(&d, w.out, sizeof *w.out);
+    if (halo) spipe_set_halo(&d, 0, 1, 1, SPIPE_EDGE_CLAMP);
+    spipe_add_stage(&d, "thrice", little_stage, &halo);
+    const cudaError_t e = spipe_run(&d, &r);
+    for (i = 0; i < count; ++i) {
+        unsigned want = 3 * w.in[i];
+        if (halo) want += w.in[i > 0 ? i - 1 : 0] + w.in[i + 1 < count ? i + 1 : i];
+        wrong += w.out[i] != want;
+    }
+    tap_ok(e == cudaSuccess && wrong == 0 && (halo || w.given == count),
+           "one call, %zu KiB, %s%s: %zu chunks, %zu wrong", count / 256, halo ? "halo, " : "",
+           sink ? "sink" : "array", r.num_chunks, wrong);
+    free(w.in);
+}
+
+/* ---- The calling thread fills, too ------------------------------------------------------------ */
+static cudaError_t take_in_order(const void *src, size_t first, size_t count, void *user) {
+    (void)src;
+    (void)first;
+    (void)count;
+    (void)user;
+    return cudaSuccess;
+}
+
+static cudaError_t give_in_order(void *dst, size_t max_count, size_t *count, void *user) {
+    (void)dst;
+    (void)user;
+    *count = max_count;
+    return cudaSuccess;
+}
+
+/* The plan on a machine with 4 CPUs; sink: entropies, say, are taken in order. */
+static spipe_priv_way_t planned_on_few_cpus(int sink, int source, int shared) {
+    spipe_priv_request_t r;
+    spipe_priv_hooks_t hooks;
+    spipe_priv_way_t way;
+    spipe_plan_t plan;
+    memset((void *)&r, 0, sizeof r);
+    memset((void *)&hooks, 0, sizeof hooks);
+    memset((void *)&way, 0, sizeof way);
+    r.desc = spipe_desc_default();
+    r.desc.count = 1 << 20;
+    spipe_add_source_at(&r.desc, give_at, NULL, 4096);
+    if (source) spipe_add_source(&r.desc, give_in_order, NULL, 4);
+    if (sink) spipe_add_sink(&r.desc, take_in_order, NULL, 4);
+    spipe_add_stage(&r.desc, "add", add_stage, NULL);
+    hooks.next_batch = spipe_priv_team_next_batch;
+    if (shared) r.desc.hooks = &hooks;
+    SPIPE_CHECK(cudaGetDevice(&r.device));
+    SPIPE_CHECK(spipe_priv_device_facts(&r.facts, r.device));
+    r.costs = spipe_priv_costs_for("H100");
+    r.cpus = 4;
+    r.cache = (size_t)300 << 20;
+    const spipe_priv_work_t w = spipe_priv_request_work(&r, -1.0);
+    (void)spipe_priv_request_plan(&r, &w, &way, 1, &plan);
+    return way;
+}
+
+static void test_caller_fills(void) {
+    const spipe_priv_way_t alone = planned_on_few_cpus(0, 0, 0),
+                           sink = planned_on_few_cpus(1, 0, 0);
+    tap_ok(alone.caller_helps && sink.caller_helps && sink.fill_threads == alone.fill_threads &&
+               sink.predicted_s < 1.02 * alone.predicted_s,
+           "4 CPUs: the caller fills, also beside a sink that takes chunks in order: %.1f ms, %.1f",
+           1e3 * sink.predicted_s, 1e3 * alone.predicted_s);
+    tap_ok(!planned_on_few_cpus(1, 1, 0).caller_helps && !planned_on_few_cpus(1, 0, 1).caller_helps,
+           "not beside a source in order, nor a sink of several GPUs, which may wait for what it "
+           "issues");
+}
+
 static void test_kept(void) {
     int halo[2] = {0, 0};
     size_t wrong = 0, k;
@@ -404,8 +522,12 @@ int main(void) {
             test_fails(schedules[s], 1, threads);
         }
     }
+    for (s = 200; s < 700000; s = s * 5 + 3) {
+        for (threads = 0; threads < 4; ++threads) test_little(s, threads & 1, threads & 2);
+    }
     test_kept();
     for (s = 0; s < 4; ++s) test_mixed(s & 1, s & 2);
+    test_caller_fills();
     test_at_once(0);
     test_at_once(1);
     test_threads_chosen();

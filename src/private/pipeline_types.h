@@ -176,7 +176,7 @@ typedef struct spipe_priv_op {
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
     int out, num;           /* 1 = from the device; copies to issue as one */
-    int counts;             /* in a checked run: SPIPE_PRIV_COUNTS_... */
+    int counts;             /* what is known to be done after it: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
     size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */

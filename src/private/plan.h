@@ -51,20 +51,26 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staging(spipe_priv_planner_t *p,
 }
 
 /* For little data through sources and sinks, to pin a slot takes longer than CUDA's own copies of a
-   pageable slot, which the calling thread fills and drains. */
+   pageable slot, which the calling thread fills and drains; in a few parts, since a smaller slot is
+   touched in less time. */
 SPIPE_PRIV_RARE void spipe_priv_consider_pageable_slots(spipe_priv_planner_t *p,
                                                         spipe_priv_way_t y) {
     const spipe_priv_work_t *w = p->work;
     const unsigned never = SPIPE_PRIV_PAID | SPIPE_PRIV_SPLIT | SPIPE_PRIV_NO_PINS;
+    const double total = spipe_priv_real(w->count) * spipe_priv_busier(w);
+    size_t parts;
     if (w->hosted_in + w->hosted_out <= 0.0 || w->pageable_in + w->pageable_out > 0.0) return;
     if ((w->flags & never) || w->num_segments > 1 || p->desc->count == SPIPE_AUTO) return;
     if (p->desc->schedule != SPIPE_SCHEDULE_AUTO || p->desc->threads != SPIPE_AUTO) return;
     if (p->desc->depth != SPIPE_AUTO || p->desc->chunk != SPIPE_AUTO) return;
-    y.chunk = spipe_priv_part_of(w, 1);
-    if (spipe_priv_real(y.chunk) * spipe_priv_busier(w) > (double)SPIPE_PRIV_MOST_CHUNK) return;
+    if (total > (double)SPIPE_PRIV_MOST_CHUNK) return;
     y.depth = 1;
     y.pageable_slots = 1;
-    spipe_priv_consider(p, &y);
+    for (parts = 1; parts <= SPIPE_MAX_DEPTH; parts *= 2) {
+        if (parts > 1 && total < spipe_priv_real(parts) * (double)SPIPE_PRIV_LEAST_CHUNK) break;
+        y.chunk = spipe_priv_part_of(w, parts);
+        spipe_priv_consider(p, &y);
+    }
 }
 
 /* What may be done about pageable arrays. */

@@ -18,7 +18,7 @@ enum {
     SPIPE_PRIV_OP_WATCHED = 32  /* or-ed if a timeline watches, so that other runs do not ask */
 };
 
-/* What a checked run counts when it has waited for a step. */
+/* What is counted after an operation: in a checked run, when it has waited for a step. */
 enum {
     SPIPE_PRIV_COUNTS_NOTHING,
     SPIPE_PRIV_COUNTS_COPIED_IN, /* the slot may be filled again */
@@ -137,6 +137,13 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *
     return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
+/* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
+   slot when the call returns, unless the GPU reads such memory by itself. */
+SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
+    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
+           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+}
+
 SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
@@ -149,7 +156,9 @@ SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     }
     spipe_priv_write_copies(w, 0, in);
     if (!p->run.one_stream || fills) spipe_priv_write_record(w, -1, in, w->slot->in_done);
-    if (fills) spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
+    if (!fills) return;
+    spipe_priv_write(w, SPIPE_PRIV_OP_IN_END, -1, in);
+    if (spipe_priv_read_at_once(p)) w->last->counts = SPIPE_PRIV_COUNTS_COPIED_IN;
 }
 
 /* A stage's stream waits for the stages before it, or the copies in; an ordered stage waits for

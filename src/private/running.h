@@ -15,8 +15,8 @@ SPIPE_PRIV_RARE void spipe_priv_measure(spipe_priv_pipeline_t *p) {
     run->num_batches = run->full_batches + (d->count % size != 0);
     if (run->endless || shared) run->num_batches = SIZE_MAX;
     run->one_stream = p->plan.schedule == SPIPE_SERIAL;
-    if (run->num_batches <= 1 && p->route.num_chains == 1 && p->route.num_segments == 1) {
-        run->one_stream = 1;
+    if (run->num_batches <= 1 || (p->plan.pageable_slots && p->plan.depth == 1)) {
+        run->one_stream |= p->route.num_chains == 1 && p->route.num_segments == 1;
     }
 }
 

@@ -337,12 +337,14 @@ SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
     return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
 }
 
-/* The queue that the calling thread should and can help with; or NULL. */
+/* The queue that the calling thread should and can help with; or NULL. It drains before it fills:
+   while it fills a large chunk, nothing is issued, and slots that wait to be drained stay taken. */
 SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
+    static const int order[] = {SPIPE_PRIV_DRAIN, SPIPE_PRIV_FILL, SPIPE_PRIV_HOST};
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
+        spipe_priv_queue_t *q = &p->workers.queues[order[i]];
+        if (spipe_priv_may_help(p, order[i]) && spipe_priv_is_ready(p, q)) return q;
     }
     return NULL;
 }

@@ -261,8 +261,8 @@ static double plain(world_t *w, hand_t kept, std::vector<char> *pageable, int fr
     const size_t room = std::min((size_t)CHUNK, w->bytes);
     const int fd = open(w->name.c_str(), O_RDONLY);
     hand_t *h = &kept;
-    std::vector<char> own(fresh ? room : 0);
-    char *to = fresh ? own.data() : pageable->data();
+    char *own = fresh ? (char *)malloc(room) : NULL, *to = fresh ? own : pageable->data();
+    if (!to) exit(1);
     if (fresh) {
         SPIPE_CHECK(cudaMalloc(&h->device[0], room));
         SPIPE_CHECK(cudaMalloc((void **)&h->sum, sizeof *h->sum));
@@ -278,6 +278,7 @@ static double plain(world_t *w, hand_t kept, std::vector<char> *pageable, int fr
     if (fresh) {
         SPIPE_CHECK(cudaFree(h->device[0]));
         SPIPE_CHECK(cudaFree(h->sum));
+        free(own);
     }
     close(fd);
     return bench_now_ms() - began;
@@ -372,11 +373,16 @@ typedef struct way {
     double gbs;
 } way_t;
 
-/* Runs all ways in turn; every sum must be the same. A way that cannot be measured has NAN. */
+/* Runs all ways in rounds, each in a random order, since a way may profit or suffer from the one
+   before; every sum must be the same. A way that cannot be measured has NAN. */
 static void measure(world_t *w, std::vector<way_t> &ways, int times) {
-    const size_t n = ways.size();
-    for (size_t k = 0; k < (size_t)times * n; ++k) {
-        way_t &y = ways[(k + k / n) % n];
+    static std::mt19937 rng(1);
+    std::vector<size_t> all;
+    for (int k = 0; k < times; ++k) {
+        for (size_t way : bench_order(ways.size(), &rng)) all.push_back(way);
+    }
+    for (size_t way : all) {
+        way_t &y = ways[way];
         if (w->cold) drop(w);
         const double took = y.run();
         y.ms.push_back(took);
