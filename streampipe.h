@@ -3491,8 +3491,8 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
-   their copies find them in the cache, and touching them for the first time takes most of the time
-   of pinning them. */
+   their copies find them in the cache, and each of them costs little more than two steps of a ring;
+   but to touch a slot for the first time takes most of the time of pinning it. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
@@ -3501,14 +3501,12 @@ SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const s
     const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
-    const double copies = w->copies[0] + w->copies[1];
-    const double copy = slots ? c->copy_s + c->latency_s : c->pageable_s;
-    const double call = slots ? 2.0 * c->call_s * (copies + w->num_stages) : 0.0;
+    const double copy = slots ? 2.0 * (c->copy_s + c->latency_s) : c->pageable_s;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
     if (slots) once += spipe_priv_ring_bytes(w, y) / c->pin;
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
-           n * (copy * copies + call + c->launch_s * w->num_stages);
+           n * (copy * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
 }
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
@@ -4450,8 +4448,9 @@ typedef struct spipe_priv_program {
 
 /* Host work for one batch. */
 enum {
-    SPIPE_PRIV_FILL = 0, /* also the numbers of the queues of each kind */
-    SPIPE_PRIV_DRAIN,
+    SPIPE_PRIV_DRAIN = 0, /* also the numbers of the queues of each kind, in the order in which a
+                             caller that helps looks at them */
+    SPIPE_PRIV_FILL,
     SPIPE_PRIV_HOST,
     SPIPE_PRIV_NUM_QUEUES,
     SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* pinned pages, by the workers of any queue */
@@ -6765,11 +6764,10 @@ SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
 /* The queue that the calling thread should and can help with; or NULL. It drains before it fills:
    while it fills a large chunk, nothing is issued, and slots that wait to be drained stay taken. */
 SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
-    static const int order[] = {SPIPE_PRIV_DRAIN, SPIPE_PRIV_FILL, SPIPE_PRIV_HOST};
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[order[i]];
-        if (spipe_priv_may_help(p, order[i]) && spipe_priv_is_ready(p, q)) return q;
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
     }
     return NULL;
 }
@@ -8371,17 +8369,21 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     return k;
 }
 
-/* The plan of candidate number k, without arranging anything. */
-SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
-    const spipe_priv_way_t *way = &p->trial.ways[k];
+/* The plan of candidate number k for this work, without arranging anything. */
+SPIPE_PRIV_RARE void spipe_priv_take_way_for(spipe_priv_pipeline_t *p, size_t k,
+                                             const spipe_priv_work_t *w) {
     const int compared = p->plan.num_candidates;
-    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, &w, way);
+    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, w, &p->trial.ways[k]);
     p->plan.num_candidates = compared;
     p->plan.kernel_known = p->trial.kernel_s >= 0.0;
     if (k > 0 && !p->trial.over) p->plan.why_chunk = "a candidate that is being measured";
     if (k > 0 && p->trial.over) p->plan.why_chunk = "the fastest of the candidates that were run";
     p->trial.current = k;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
+    spipe_priv_take_way_for(p, k, &w);
 }
 
 /* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was
@@ -9319,16 +9321,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
-    if (known) (void)cudaSetDevice(before);
+    if (known && before != p->request.device) (void)cudaSetDevice(before);
     return e;
 }
 
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
+    int may_try, pinned = 1;
     size_t num;
     if (p->provider && p->provider->recall(p)) return cudaSuccess;
+    may_try = spipe_priv_may_try(&p->request);
     num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
         SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
@@ -9396,7 +9399,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (e != cudaSuccess || !d) return e;
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
-    if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
+    if (e == cudaSuccess && !spipe_priv_provider_of(d)) { /* starts CUDA; resources have done so */
+        e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    }
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept, &what);
@@ -10506,7 +10511,7 @@ SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_oldest_known(spipe_resources_t *r
 }
 
 /* Chooses among the candidates; returns whether the choice fits into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spipe_priv_work_t *w) {
+SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_planner_t limits;
     size_t next = 0;
@@ -10516,7 +10521,8 @@ SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spip
     limits.work = w;
     limits.pinned_bytes = p->request.pin_limit;
     if (!spipe_priv_fits(&limits, &t->ways[next])) return 0;
-    spipe_priv_take_way(p, next);
+    if (t->kernel_s >= 0.0) w->kernel_s = t->kernel_s;
+    spipe_priv_take_way_for(p, next, w);
     p->report.trying = t->num > 1 && !t->over;
     return 1;
 }
@@ -10525,7 +10531,7 @@ SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spip
    each by itself. */
 SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
     const spipe_priv_request_t *q = &p->request;
-    const spipe_priv_work_t w = spipe_priv_request_work(q, -1.0);
+    spipe_priv_work_t w = spipe_priv_request_work(q, -1.0);
     const int may_try = !q->beside && q->runs < 2 && (w.flags & SPIPE_PRIV_MAY_TRY);
     spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
     const uint64_t asked = spipe_priv_asked(&q->desc);

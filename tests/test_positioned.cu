@@ -207,7 +207,7 @@ static void test_little(size_t count, int halo, int sink) {
     const cudaError_t e = spipe_run(&d, &r);
     for (i = 0; i < count; ++i) {
         unsigned want = 3 * w.in[i];
-        if (halo) want += w.in[i > 0 ? i - 1 : 0] + w.in[i + 1 < count ? i + 1 : i];
+        if (halo) want += w.in[i - (i > 0)] + w.in[i + (i + 1 < count)];
         wrong += w.out[i] != want;
     }
     tap_ok(e == cudaSuccess && wrong == 0 && (halo || w.given == count),
@@ -216,7 +216,7 @@ static void test_little(size_t count, int halo, int sink) {
     free(w.in);
 }
 
-/* ---- The calling thread fills, too ------------------------------------------------------------ */
+/* ---- The calling thread fills, too ---------------------------------------------------------- */
 static cudaError_t take_in_order(const void *src, size_t first, size_t count, void *user) {
     (void)src;
     (void)first;

@@ -63,7 +63,7 @@ SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_oldest_known(spipe_resources_t *r
 }
 
 /* Chooses among the candidates; returns whether the choice fits into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spipe_priv_work_t *w) {
+SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_planner_t limits;
     size_t next = 0;
@@ -73,7 +73,8 @@ SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spip
     limits.work = w;
     limits.pinned_bytes = p->request.pin_limit;
     if (!spipe_priv_fits(&limits, &t->ways[next])) return 0;
-    spipe_priv_take_way(p, next);
+    if (t->kernel_s >= 0.0) w->kernel_s = t->kernel_s;
+    spipe_priv_take_way_for(p, next, w);
     p->report.trying = t->num > 1 && !t->over;
     return 1;
 }
@@ -82,7 +83,7 @@ SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, const spip
    each by itself. */
 SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
     const spipe_priv_request_t *q = &p->request;
-    const spipe_priv_work_t w = spipe_priv_request_work(q, -1.0);
+    spipe_priv_work_t w = spipe_priv_request_work(q, -1.0);
     const int may_try = !q->beside && q->runs < 2 && (w.flags & SPIPE_PRIV_MAY_TRY);
     spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
     const uint64_t asked = spipe_priv_asked(&q->desc);

@@ -19,16 +19,17 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
     free((void *)p->run.positions);
     if (p->memory.slots != &p->memory.single) free((void *)p->memory.slots);
     spipe_priv_sync_destroy(p->sync);
-    if (known) (void)cudaSetDevice(before);
+    if (known && before != p->request.device) (void)cudaSetDevice(before);
     return e;
 }
 
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
+    int may_try, pinned = 1;
     size_t num;
     if (p->provider && p->provider->recall(p)) return cudaSuccess;
+    may_try = spipe_priv_may_try(&p->request);
     num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
         SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
@@ -96,7 +97,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (e != cudaSuccess || !d) return e;
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
-    if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
+    if (e == cudaSuccess && !spipe_priv_provider_of(d)) { /* starts CUDA; resources have done so */
+        e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    }
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept, &what);

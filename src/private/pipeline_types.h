@@ -201,8 +201,9 @@ typedef struct spipe_priv_program {
 
 /* Host work for one batch. */
 enum {
-    SPIPE_PRIV_FILL = 0, /* also the numbers of the queues of each kind */
-    SPIPE_PRIV_DRAIN,
+    SPIPE_PRIV_DRAIN = 0, /* also the numbers of the queues of each kind, in the order in which a
+                             caller that helps looks at them */
+    SPIPE_PRIV_FILL,
     SPIPE_PRIV_HOST,
     SPIPE_PRIV_NUM_QUEUES,
     SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* pinned pages, by the workers of any queue */

@@ -50,17 +50,21 @@ SPIPE_PRIV_RARE size_t spipe_priv_make_plan(spipe_priv_pipeline_t *p, double ker
     return k;
 }
 
-/* The plan of candidate number k, without arranging anything. */
-SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
-    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
-    const spipe_priv_way_t *way = &p->trial.ways[k];
+/* The plan of candidate number k for this work, without arranging anything. */
+SPIPE_PRIV_RARE void spipe_priv_take_way_for(spipe_priv_pipeline_t *p, size_t k,
+                                             const spipe_priv_work_t *w) {
     const int compared = p->plan.num_candidates;
-    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, &w, way);
+    p->plan = spipe_priv_explain(&p->request.desc, &p->request.costs, w, &p->trial.ways[k]);
     p->plan.num_candidates = compared;
     p->plan.kernel_known = p->trial.kernel_s >= 0.0;
     if (k > 0 && !p->trial.over) p->plan.why_chunk = "a candidate that is being measured";
     if (k > 0 && p->trial.over) p->plan.why_chunk = "the fastest of the candidates that were run";
     p->trial.current = k;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_take_way(spipe_priv_pipeline_t *p, size_t k) {
+    const spipe_priv_work_t w = spipe_priv_request_work(&p->request, p->trial.kernel_s);
+    spipe_priv_take_way_for(p, k, &w);
 }
 
 /* Route, memory, events and program for the plan in use. Allocates nothing once each candidate was

@@ -340,11 +340,10 @@ SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
 /* The queue that the calling thread should and can help with; or NULL. It drains before it fills:
    while it fills a large chunk, nothing is issued, and slots that wait to be drained stay taken. */
 SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
-    static const int order[] = {SPIPE_PRIV_DRAIN, SPIPE_PRIV_FILL, SPIPE_PRIV_HOST};
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[order[i]];
-        if (spipe_priv_may_help(p, order[i]) && spipe_priv_is_ready(p, q)) return q;
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
     }
     return NULL;
 }

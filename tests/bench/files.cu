@@ -261,7 +261,8 @@ static double plain(world_t *w, hand_t kept, std::vector<char> *pageable, int fr
     const size_t room = std::min((size_t)CHUNK, w->bytes);
     const int fd = open(w->name.c_str(), O_RDONLY);
     hand_t *h = &kept;
-    char *own = fresh ? (char *)malloc(room) : NULL, *to = fresh ? own : pageable->data();
+    char *own = fresh ? (char *)malloc(room) : NULL;
+    char *to = fresh ? own : pageable->data();
     if (!to) exit(1);
     if (fresh) {
         SPIPE_CHECK(cudaMalloc(&h->device[0], room));
