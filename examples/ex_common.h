@@ -25,6 +25,7 @@ static inline void ex_begin(void) {
         exit(77);
     }
     printf("on %s; times are " EX_TIMES "\n", gpu.name);
+    fflush(stdout); /* before what may go to stderr */
 }
 
 /* The host's clock. */

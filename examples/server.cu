@@ -18,52 +18,28 @@
                   others  p50 0.401 ms, p95 0.610, p99 0.663
                 at most 2176 KiB of device memory
                 right: the CPU finds the same                                                     */
-#include "ex_common.h"
+#include "25_clients.h" /* request_t, answer_stage, the clocks of threads */
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <math.h>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 enum {
     REQUESTS = EX_HOSTCUDA ? 480 : 2400, /* every third one is urgent */
     WORKERS = 2,
     BACKGROUND = WORKERS, /* number of the background thread */
-    THREADS,
-    BATCH = 8,
-    ROW = 4096 /* floats per request */
+    BATCH = 8
 };
 
 static const double DEADLINE_MS = 0.5;
 static const double GAP_MS = EX_HOSTCUDA ? 0.03 : 0.1; /* between two requests, on average */
 
-static __global__ void answer(const float *x, float *y, size_t n) {
-    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] * x[i] + 1.0f;
-}
-
-static cudaError_t answer_stage(const spipe_chunk_t *c, void *user) {
-    (void)user;
-    return SPIPE_LAUNCH(answer, spipe_blocks(c->count * ROW, 256), 256, 0, c->stream,
-                        SPIPE_BUF_ROW(c, 0, const float, ROW), SPIPE_BUF_ROW(c, 1, float, ROW),
-                        c->count * ROW);
-}
-
-typedef struct request {
-    float question[ROW], reply[ROW];
+typedef struct job : request_t {
     int urgent, taken;
-    double asked_ms, answered_ns; /* ms since zero_ms; ns on the clock of ex_now_ms */
-} request_t;
+} job_t;
 
 typedef struct server {
+    turns_t turns;
     std::mutex lock;
-    std::condition_variable turn;
-    double clock_ms[THREADS]; /* of each thread */
-    std::vector<request_t> requests;
+    std::vector<job_t> requests;
     size_t first; /* first request not taken yet */
     double zero_ms, setup_ms;
     int batches;
@@ -71,55 +47,8 @@ typedef struct server {
     spipe_resources_t *resources; /* NULL = none */
 } server_t;
 
-/* ---- Threads and clocks ---------------------------------------------------------------------- */
-/* On hostcuda each thread has a modelled clock, and no lock of a program moves it on. So the thread
-   whose clock is behind all others' goes on while they wait: then a batch is taken by whoever is
-   free first by the model, and every run is the same. On a GPU threads run as they like. */
-static void take_turn(server_t *s, int who) {
-    if (!EX_HOSTCUDA) return;
-    std::unique_lock<std::mutex> hold(s->lock);
-    s->clock_ms[who] = ex_now_ms();
-    s->turn.notify_all();
-    s->turn.wait(hold, [=] {
-        return std::min_element(s->clock_ms, s->clock_ms + THREADS) == s->clock_ms + who;
-    });
-}
-
-/* From now on thread `who` waits for no turn, and no thread waits for it. */
-static void end_turns(server_t *s, int who) {
-    const std::lock_guard<std::mutex> hold(s->lock);
-    s->clock_ms[who] = INFINITY;
-    --s->workers;
-    s->turn.notify_all();
-}
-
-static void sleep_until(double ms) {
-#if EX_HOSTCUDA
-    hostcuda_host_until(ms * 1e6 + 1.0); /* 1 ns later, so never too early */
-#else
-    typedef std::chrono::duration<double, std::milli> ms_t;
-    std::this_thread::sleep_for(ms_t(std::max(0.0, ms - ex_now_ms())));
-#endif
-}
-
-/* Sets the calling thread's modelled clock to the latest of the threads that it has joined. */
-static void catch_up(void) {
-#if EX_HOSTCUDA
-    hostcuda_catch_up();
-#endif
-}
-
-/* Notes the time at which a reply is handed back. */
-static void note_time(double *ns) {
-#if EX_HOSTCUDA
-    hostcuda_when_done(ns);
-#else
-    *ns = ex_now_ms() * 1e6;
-#endif
-}
-
 /* ---- Batches: the rows of the requests that wait together ------------------------------------ */
-typedef std::vector<request_t *> batch_t;
+typedef std::vector<job_t *> batch_t;
 
 static cudaError_t fetch(void *dst, size_t first, size_t count, void *user) {
     const batch_t *batch = (const batch_t *)user;
@@ -131,9 +60,9 @@ static cudaError_t fetch(void *dst, size_t first, size_t count, void *user) {
 static cudaError_t hand_back(const void *src, size_t first, size_t count, void *user) {
     const batch_t *batch = (const batch_t *)user;
     for (size_t i = 0; i < count; ++i) {
-        request_t *r = (*batch)[first + i];
+        job_t *r = (*batch)[first + i];
         memcpy(r->reply, (const float *)src + i * ROW, ROW * sizeof(float));
-        note_time(&r->answered_ns);
+        clients_note_time(&r->answered_ns);
     }
     return cudaSuccess;
 }
@@ -151,19 +80,19 @@ static int take_batch(server_t *s, batch_t *batch, double *until) {
         if (!s->requests[i].taken) waiting.push_back(&s->requests[i]);
     *until = s->zero_ms + asked + (waiting.empty() ? 0.0 : DEADLINE_MS);
     if (waiting.size() < BATCH && now < asked + DEADLINE_MS) return 1;
-    std::stable_partition(waiting.begin(), waiting.end(), [](request_t *r) { return r->urgent; });
+    std::stable_partition(waiting.begin(), waiting.end(), [](job_t *r) { return r->urgent; });
     waiting.resize(std::min(waiting.size(), (size_t)BATCH));
-    for (request_t *r : waiting) r->taken = 1;
+    for (job_t *r : waiting) r->taken = 1;
     *batch = waiting;
     return 1;
 }
 
-static void work(server_t *s, int who) {
+static void work(server_t *s, size_t who) {
     batch_t batch;
     double until;
-    for (take_turn(s, who); take_batch(s, &batch, &until); take_turn(s, who)) {
+    for (turns_take(&s->turns, who); take_batch(s, &batch, &until); turns_take(&s->turns, who)) {
         if (batch.empty()) {
-            sleep_until(until);
+            clients_sleep_until(until);
             continue;
         }
         spipe_report_t report;
@@ -180,12 +109,13 @@ static void work(server_t *s, int who) {
         s->setup_ms += report.setup_ms;
         ++s->batches;
     }
-    end_turns(s, who);
+    --s->workers;
 }
 
 /* The background job: whole passes over a large array, as long as there are workers. */
 static void background(server_t *s, spipe_pipeline_t *p) {
-    for (take_turn(s, BACKGROUND); s->workers > 0; take_turn(s, BACKGROUND))
+    turns_t *t = &s->turns;
+    for (turns_take(t, BACKGROUND); s->workers > 0; turns_take(t, BACKGROUND))
         SPIPE_CHECK(spipe_pipeline_run(p, NULL));
 }
 
@@ -207,52 +137,36 @@ static spipe_pipeline_t *make_background(std::vector<float> *x, std::vector<floa
 /* ---- What came of it ------------------------------------------------------------------------- */
 static void print_latencies(const server_t *s, int urgent) {
     std::vector<double> ms;
-    for (const request_t &r : s->requests) {
+    for (const job_t &r : s->requests) {
         if (r.urgent == urgent) ms.push_back(r.answered_ns * 1e-6 - s->zero_ms - r.asked_ms);
     }
-    std::sort(ms.begin(), ms.end());
-    const size_t n = ms.size() - 1;
-    printf("  %-7s p50 %.3f ms, p95 %.3f, p99 %.3f\n", urgent ? "urgent" : "others", ms[n / 2],
-           ms[n * 95 / 100], ms[n * 99 / 100]);
-}
-
-static void make_requests(std::vector<request_t> *requests) {
-    unsigned state = 1;
-    double at = 0.0;
-    for (size_t k = 0; k < REQUESTS; ++k) {
-        request_t *r = &(*requests)[k];
-        for (int i = 0; i < ROW; ++i) r->question[i] = (float)((i + k * 7) % 100);
-        r->urgent = k % 3 == 0;
-        r->taken = 0;
-        state = EX_NEXT(state);
-        at -= GAP_MS * log(((state >> 16) + 1) / 65536.0);
-        r->asked_ms = at;
-    }
+    clients_print(urgent ? "urgent" : "others", ms);
 }
 
 static long serve(spipe_resources_t *resources) {
     server_t s;
-    std::vector<std::thread> threads;
     std::vector<float> x((size_t)1 << (EX_HOSTCUDA ? 18 : 24), 1.0f), y(x.size());
     spipe_pipeline_t *beside = make_background(&x, &y, resources);
     long wrong = 0;
-    s.requests.resize(REQUESTS);
-    make_requests(&s.requests);
+    clients_make(&s.requests, REQUESTS, GAP_MS);
+    for (size_t k = 0; k < REQUESTS; ++k) {
+        s.requests[k].urgent = k % 3 == 0;
+        s.requests[k].taken = 0;
+    }
     s.first = 0;
     s.batches = 0;
     s.workers = WORKERS;
     s.setup_ms = 0.0;
     s.resources = resources;
-    for (double &clock : s.clock_ms) clock = -INFINITY; /* no thread goes on before all are there */
     s.zero_ms = ex_now_ms();
-    threads.emplace_back(background, &s, beside);
-    for (int k = 0; k < WORKERS; ++k) threads.emplace_back(work, &s, k);
-    for (std::thread &t : threads) t.join();
-    catch_up();
+    turns_run(&s.turns, WORKERS + 1, [&](size_t who) {
+        if (who == BACKGROUND)
+            background(&s, beside);
+        else
+            work(&s, who);
+    });
     SPIPE_CHECK(spipe_pipeline_destroy(beside));
-    for (const request_t &r : s.requests) {
-        for (int i = 0; i < ROW; ++i) wrong += r.reply[i] != r.question[i] * r.question[i] + 1.0f;
-    }
+    for (const job_t &r : s.requests) wrong += clients_wrong(&r);
     printf("%s resources: %d batches, %.3f ms each to set up\n", resources ? "with" : "without",
            s.batches, s.setup_ms / s.batches);
     print_latencies(&s, 1);

@@ -239,6 +239,20 @@ static void requests(const char *name, int num_streams) {
     draw(name);
 }
 
+/* 16 requests over two streams, so many at once: a copy and a kernel take some time however little
+   they are given. */
+static void batches(const char *name, int size) {
+    begin();
+    for (int k = 0; k < 16 / size; ++k) {
+        cudaStream_t s = streams[k % 2];
+        const size_t bytes = (size_t)size << 14;
+        SPIPE_CHECK(cudaMemcpyAsync(dev[k % 2], host[0], bytes, cudaMemcpyDefault, s));
+        kernel(0.005 + 0.0005 * size, s);
+        SPIPE_CHECK(cudaMemcpyAsync(host[1], dev[k % 2], bytes, cudaMemcpyDefault, s));
+    }
+    draw(name);
+}
+
 /* 16 small chunks with four short kernels each in four streams: issued call by call, or as a graph
    that was captured. */
 static void small_chunks(const char *name, int replays) {
@@ -542,7 +556,7 @@ static void model_of(const char *name, const char *gpu) {
 }
 
 static void draw_all(void) {
-    static const char *const filter[] = {"filter"}, *const job[] = {"count", "entropy", "sum"};
+    static const char *const filter[] = {"filter"}, *const job[] = {"histogram", "entropy", "grey"};
     first_kernels();
     two_chunks("01_one_stream", 0);
     two_chunks("01_two_streams", 1);
@@ -581,6 +595,8 @@ static void draw_all(void) {
     two_gpus();
     in_a_stream();
     frames("24_main_job", job, 3);
+    batches("25_one_by_one", 1);
+    batches("25_batches_of_eight", 8);
     cpu_step("27_one_thread", 1);
     cpu_step("27_four_threads", 4);
     model_of("29_model_h200", "h200");

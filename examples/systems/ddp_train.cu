@@ -28,8 +28,8 @@
 
 #if !defined(__has_include) || !__has_include(<nccl.h>)
 int main(void) {
-    fprintf(stderr, "built without NCCL: set NCCL_HOME, or install it where python3 finds "
-                    "nvidia.nccl\n");
+    fprintf(stderr, "built without NCCL: pip install nvidia-nccl-cu13, or make NCCL_HOME=FOLDER, "
+                    "which has include and lib; then make this again\n");
     return 77;
 }
 #else

@@ -12,6 +12,8 @@
     With, and   one after another, a request takes longer than the gap to the next: a queue builds
     without     up, and p99 is the time in that queue. The pipeline makes no request shorter. But
                 copies, kernels and host work on several requests at once, so there is no queue.
+                Where a request takes less than the gap there is no queue in either case, and
+                overlap gains little: an H100 takes 0.05 ms (docs/course/TIMES.md).
     Mind        p50 alone would hide that. A priority orders kernels only, and running blocks are
                 not stopped: a request waits for those, not for the batch job's whole kernels.
     Expect      (hostcuda)

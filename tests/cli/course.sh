@@ -80,6 +80,18 @@ done <"$dir/gains" >"$dir/stale"
 [ "$(wc -l <"$dir/gains")" -ge 5 ] || echo "the table of whole systems is not found" >>"$dir/stale"
 says "the gains in examples/README.md are those that the programs print" "$dir/stale"
 
+# A task says what changes: "... from 1.34 to ...", "... instead of 0.141 ms". That is what the program prints before the change.
+for page in $pages; do
+    program=examples/$(sed -n 's/^Program: \[\([^]]*\)\].*/\1/p' "$page")
+    sed '1,/^## Try$/d' "$page" | tr '\n' ' ' | grep -oE '(from|instead of) +[0-9]+\.[0-9]+' | while read -r was; do
+        echo "$page"
+        sed -n '/^    Expect/,/\*\//p' "$program" | grep -qwF "${was##* }" || echo "$page: $program does not print ${was##* }" >>"$dir/was"
+    done
+done >"$dir/compared"
+touch "$dir/was"
+[ "$(wc -l <"$dir/compared")" -ge 6 ] || echo "the figures of the tasks are not found" >>"$dir/was"
+says "where a task says what changes, the program prints what was before" "$dir/was"
+
 current="the pictures are what the library draws (make course draws them anew)"
 if [ "$BACKEND$SAN" = host ] && [ -x "$BUILD/$here/pictures" ]; then
     mkdir "$dir/drawn"

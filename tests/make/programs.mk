@@ -92,25 +92,27 @@ $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 # hostcuda's test of the same.
 $(BUILD)/tests/host/test_hostcuda_per_thread.cu.o: CXXFLAGS += -DCUDA_API_PER_THREAD_DEFAULT_STREAM=1
 
-# NCCL for the one example that needs it: NCCL_HOME, the system's, or the one that came with Python's
-# nvidia.nccl (or torch). Without it the example is built to say so. hostcuda has a stand-in.
+# NCCL for the two examples that need it: NCCL_HOME, the system's, or that of python3's packages (nvidia-nccl-cu13,
+# which torch brings). Without it these are built to say so; they are built anew when it has come. hostcuda has a stand-in.
 DDP := $(BUILD)/examples/ddp_buckets $(BUILD)/examples/systems/ddp_train
 ifeq ($(BACKEND),host)
 $(DDP:=.cu.o): CXXFLAGS += -Ihostcuda/nccl
 else
-ifeq ($(filter %ddp_buckets %ddp_train examples check test build-all build-examples part-test,$(MAKECMDGOALS)),)
-NCCL_HOME ?=
-else
-NCCL_HOME ?= $(or $(patsubst %/include/nccl.h,%,$(firstword \
-        $(wildcard /usr/include/nccl.h /usr/local/include/nccl.h $(CUDA_HOME)/include/nccl.h))),\
-    $(shell python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null))
+ifeq ($(or $(NCCL_HOME),$(filter %ddp_buckets %ddp_train examples check test build-all build-examples part-test,$(MAKECMDGOALS))),)
+NCCL_HOME :=
+else ifeq ($(NCCL_HOME),)
+NCCL_HOME := $(patsubst %/include/nccl.h,%,$(firstword $(wildcard $(addsuffix /include/nccl.h,/usr /usr/local $(CUDA_HOME) \
+    $(shell python3 -c 'import nvidia; print(*[p + d for p in nvidia.__path__ for d in ("/nccl", "/cu13")])' 2>/dev/null)))))
 endif
 NCCL_LIB := $(firstword $(wildcard $(addprefix $(NCCL_HOME)/,lib/libnccl.so lib/libnccl.so.2 \
-    lib64/libnccl.so lib/x86_64-linux-gnu/libnccl.so lib/*/libnccl.so.2)))
+    lib64/libnccl.so lib64/libnccl.so.2 lib/*/libnccl.so lib/*/libnccl.so.2)))
 ifneq ($(NCCL_LIB),)
-$(DDP:=.cu.o): NVFLAGS += -isystem $(NCCL_HOME)/include
+$(DDP:=.cu.o): NVFLAGS += $(addprefix -isystem ,$(addsuffix /include,$(filter-out /usr /usr/local,$(NCCL_HOME))))
 $(DDP): LIBS = -Xlinker $(NCCL_LIB) -Xlinker -rpath -Xlinker $(patsubst %/,%,$(dir $(NCCL_LIB)))
 endif
+$(DDP:=.cu.o): $(BUILD)/nccl
+$(BUILD)/nccl: FORCE
+	@mkdir -p $(@D); echo '$(NCCL_LIB)' | cmp -s - $@ || echo '$(NCCL_LIB)' > $@
 endif
 
 # MPI, likewise for one example; not in instrumented builds, as MPI itself is not instrumented.
