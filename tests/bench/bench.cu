@@ -3,6 +3,7 @@
 
     nvcc -O3 -std=c++17 -arch=sm_90 -I. -Itests -Xcompiler -pthread tests/bench/bench.cu -o bench
     ./bench --quick --json bench.json        what there is to choose: ./bench --help
+    ./bench --charts                         what docs/PERFORMANCE.md shows, for import_results
 
     THE WORK     A float array (or triples of floats, of which one float comes out) goes in, one
                  or three kernels, and out. The kernels' length is set to a multiple of the time
@@ -490,21 +491,24 @@ static void renew(const job_t *j, variants_t *all) {
         variant_t *v = &(*all)[k];
         if (v->where != CHECK_PAGEABLE || !v->anew) continue;
         if (!v->anew()) fail(v->name, "its pipeline could not be made again");
-        for (int warm = 0; warm < 2; ++warm) {
+        for (int warm = 0; warm < 2 || v->report.trying; ++warm) { /* to the way that it keeps */
             wake(j);
             SPIPE_CHECK(v->run(&v->report));
         }
-        if (v->report.trying) poison(j, CHECK_PAGEABLE);
-        while (v->report.trying) run_once(j, v, 0); /* comes to the way that it keeps */
         any = 1;
     }
     if (any) poison(j, CHECK_PAGEABLE);
 }
 
+/* When --charts has taken its time: from then on three rounds of a row are enough, and no other row
+   begins. */
+static double deadline_ms = HUGE_VAL;
+
 /* Every variant once a round, in random order; the first rounds only warm up, and pipelines that
    try several ways by turns come to the one that they keep. */
 static void measure(const job_t *j, variants_t *all, int warm, int rounds, int renewed) {
     for (int r = -warm; r < rounds; ++r) {
+        if (r >= 3 && bench_now_ms() > deadline_ms) break;
         if (r >= 0 && renewed) renew(j, all);
         for (size_t k : bench_order(all->size(), &rig.rng)) run_once(j, &(*all)[k], r >= 0);
         for (variant_t &v : *all) {
@@ -729,9 +733,10 @@ typedef struct options {
     std::vector<int> memories, shapes, stages; /* memories: 1 = pinned */
     std::vector<std::string> sections;
     int rounds, large_rounds, sweep_rounds, warm;
-    int quick, list, smoke, targets, body, axes_given;
+    int quick, list, smoke, charts, targets, body, axes_given;
     unsigned seed, cores;
     size_t stream_bytes;
+    double limit_s; /* of --charts */
     std::string json;
 } options_t;
 
@@ -788,6 +793,7 @@ static bench_spread_t faster(const variant_t *other, const variant_t *v) {
 static const size_t LARGE = 2 * BENCH_GIB;
 
 static int rounds_for(const options_t *o, size_t bytes) {
+    if (o->charts && bytes > 64 * BENCH_MIB && bytes < LARGE) return std::min(o->rounds, 11);
     return bytes >= LARGE ? std::min(o->rounds, o->large_rounds) : o->rounds;
 }
 
@@ -823,6 +829,35 @@ static void add_fixed(row_t *r) {
     add_kept(to, j, 1, "mapped whole", "own", {in_bytes(j), 0, SPIPE_ZERO_COPY, {}, 0});
 }
 
+/* What the charts show: the default settings beside what is by hand. */
+static void add_for_charts(row_t *r) {
+    job_t *j = &r->job;
+    const int pinned = r->work.pinned;
+    const settings_t none = settings_t();
+    variants_t *to = &r->finals;
+    to->push_back(variant_of("both ways", "bound", CHECK_PINNED,
+                             [j](spipe_report_t *) { return run_both_ways(j); }));
+    to->push_back(variant_of("kernels", "bound", CHECK_DEVICE,
+                             [j](spipe_report_t *) { return run_kernels(j); }));
+    add_run(to, j, pinned, "run", "default", none);
+    add_kept(to, j, pinned, "kept", "default", none);
+    if (!find(r, "kept")) fail("kept", "the default settings were refused");
+    if (pinned && r->work.bytes < LARGE) {
+        to->push_back(variant_of("4 streams", "hand", CHECK_PINNED,
+                                 [j](spipe_report_t *) { return run_four_streams(j, 1); }));
+    }
+    if (pinned && small(j)) {
+        to->push_back(variant_of("mapped", "hand", CHECK_PINNED,
+                                 [j](spipe_report_t *) { return run_mapped(j); }));
+    }
+    if (pinned) return;
+    if (small(j)) add_run(to, j, 0, "run fixed", "fixed", {0, 0, {}, {}, 1});
+    to->push_back(variant_of("serial", "plain", CHECK_PAGEABLE,
+                             [j](spipe_report_t *) { return run_serial(j, 0); }));
+    to->push_back(variant_of("serial once", "plain", CHECK_PAGEABLE,
+                             [j](spipe_report_t *) { return run_serial_once(j, 0); }));
+}
+
 /* The default settings by themselves: a pipeline, until it knows what it keeps, and a run. */
 static variants_t settled(job_t *j, int pinned) {
     variants_t plans;
@@ -837,15 +872,20 @@ static variants_t settled(job_t *j, int pinned) {
     return plans;
 }
 
+static void sweep_rings(const options_t *o, row_t *r) {
+    variants_t by_hand;
+    for (size_t c : sweep_chunks(in_bytes(&r->job))) {
+        if (r->work.pinned) add_ring(&by_hand, &r->job, c);
+    }
+    sweep(&r->job, &by_hand, sweep_rounds_for(o, r->work.bytes), 2, NULL, &r->finals, &r->swept);
+}
+
 static void run_sweeps(const options_t *o, row_t *r) {
     job_t *j = &r->job;
-    variants_t by_hand, own;
+    variants_t own;
     const int rounds = sweep_rounds_for(o, r->work.bytes);
     const variants_t plans = settled(j, r->work.pinned);
-    if (r->work.pinned) {
-        for (size_t c : sweep_chunks(in_bytes(j))) add_ring(&by_hand, j, c);
-    }
-    sweep(j, &by_hand, rounds, 2, NULL, &r->finals, &r->swept);
+    sweep_rings(o, r);
     if (r->work.pinned)
         add_own_pinned(&own, j);
     else
@@ -866,9 +906,15 @@ static void prepare(row_t *r, const work_t *w) {
 static void run_row(const options_t *o, row_t *r, const work_t *w) {
     prepare(r, w);
     r->rounds = rounds_for(o, w->bytes);
-    run_sweeps(o, r);
-    add_fixed(r);
+    if (o->charts) {
+        sweep_rings(o, r);
+        add_for_charts(r);
+    } else {
+        run_sweeps(o, r);
+        add_fixed(r);
+    }
     measure(&r->job, &r->finals, w->bytes >= LARGE ? 1 : o->warm, r->rounds, 1);
+    r->rounds = (int)r->finals[0].ms.size();
     for (variant_t &v : r->finals) {
         v.run = nullptr;
         v.anew = nullptr;
@@ -1026,6 +1072,42 @@ static void print_row(const row_t *r) {
                    faster(find(r, "serial once"), find(r, "run fixed")).median);
         }
         if (best_of(r, "own run")) printf("best run: %s", best_of(r, "own run")->name.c_str() + 4);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Of --charts: one line a row, which import_results reads. */
+static void print_chart_heading() {
+    printf(
+        "\nmedian [quartiles]; without a unit: share of the bound; x: times as fast as; by hand: "
+        "the best of rings, 4 streams and mapped;\nplain: cudaMemcpy, kernel, cudaMemcpy; "
+        "fixed: one call, the stage declared replayable\n");
+}
+
+static void print_spread(const char *name, const bench_spread_t s) {
+    printf(" | %s %.3f [%.3f %.3f]", name, s.median, s.q1, s.q3);
+}
+
+static void print_chart_row(const row_t *r) {
+    const std::vector<double> bound = bound_of(r);
+    const variant_t *kept = find(r, "kept"), *run = find(r, "run");
+    printf("%-8s%5s k %g (%.2f) n %d bound %.3f ms kept %.3f ms once %.3f ms",
+           r->work.pinned ? "pinned" : "pageable", size_text(r->work.bytes).c_str(), r->work.kernel,
+           r->kernel, r->rounds, bench_median(bound), bench_median(kept->ms),
+           bench_median(run->ms));
+    print_spread("kept", faster(bound, kept));
+    print_spread("once", faster(bound, run));
+    if (r->work.pinned) {
+        print_spread("by hand", bench_spread(bench_ratio(bound, best_ms(r, "hand"))));
+        print_spread("kept x by hand", faster(best_ms(r, "hand"), kept));
+        printf(" %s", best_of(r, "hand")->name.c_str());
+    } else {
+        print_spread("kept x plain", faster(find(r, "serial"), kept));
+        print_spread("once x plain", faster(find(r, "serial once"), run));
+        if (find(r, "run fixed")) {
+            print_spread("fixed x plain", faster(find(r, "serial once"), find(r, "run fixed")));
+        }
     }
     printf("\n");
     fflush(stdout);
@@ -1238,9 +1320,11 @@ static void write_json(const options_t *o, const bench_machine_t *m, const std::
 /* ---- What to measure ------------------------------------------------------------------------ */
 
 static const char *const USAGE =
-    "bench [--quick | --smoke] [options]\n"
+    "bench [--quick | --smoke | --charts] [options]\n"
     "  --quick            pinned 16M 512M, pageable 64M 512M, kernels 0.1 1 1.2 3; 7 rounds\n"
     "  --smoke            tiny sizes, every variant: does it work at all (on hostcuda too)\n"
+    "  --charts           only what docs/PERFORMANCE.md shows, the most important rows first\n"
+    "  --limit S          150: of --charts; after S seconds no row begins\n"
     "  --size LIST        input sizes, as 64K,16M,4G     --kernel LIST   as 0.1,1,3 (x copy in)\n"
     "  --memory LIST      pinned,pageable                --shape LIST    1:1,3:1\n"
     "  --stages LIST      1,3                            --section LIST  table,chunks,stream\n"
@@ -1340,6 +1424,8 @@ static int parse_value(options_t *o, const std::string &name, const std::string 
         o->stream_bytes = parse_size(value);
     else if (name == "--cores")
         o->cores = (unsigned)parse_plain(value);
+    else if (name == "--limit")
+        o->limit_s = parse_plain(value);
     else if (name == "--seed")
         o->seed = (unsigned)parse_plain(value);
     else if (name == "--json")
@@ -1362,6 +1448,7 @@ static options_t default_options() {
     o.warm = 3;
     o.stream_bytes = 64 * BENCH_GIB;
     o.seed = 1;
+    o.limit_s = 150;
     for (size_t mib : {1u, 4u, 16u, 64u, 256u, 512u, 4096u}) o.sizes.push_back(mib * BENCH_MIB);
     return o;
 }
@@ -1374,10 +1461,17 @@ static void apply_presets(options_t *o) {
         o->warm = 2;
         o->sections = {"table", "chunks"};
     }
+    if (o->charts) {
+        o->rounds = 21;
+        o->large_rounds = 3;
+        o->sweep_rounds = o->warm = 2;
+        o->sections = {"table"};
+    }
     if (o->smoke) {
         o->sizes = {64 * BENCH_KIB, 256 * BENCH_KIB};
         o->kernels = {1};
-        o->shapes = o->stages = {1, 3};
+        if (!o->charts) o->shapes = o->stages = {1, 3};
+        if (o->charts) o->kernels = {0.1, 1, 3};
         o->rounds = 2;
         o->sweep_rounds = 1;
         o->warm = 1;
@@ -1399,6 +1493,8 @@ static options_t parse(int argc, char **argv) {
                 o.quick = 1;
             else if (a == "--smoke")
                 o.smoke = 1;
+            else if (a == "--charts")
+                o.charts = 1;
             else if (a == "--list")
                 o.list = 1;
             else if (a == "--targets")
@@ -1422,7 +1518,8 @@ static void add_cross(std::vector<work_t> *to, const options_t *o) {
                 for (size_t bytes : o->sizes)
                     for (double kernel : o->kernels) {
                         to->push_back({bytes, kernel, memory, floats, stages, o->body});
-                        if (o->body == BODY_THREAD && memory && floats == 1 && kernel > 1)
+                        if (o->body == BODY_THREAD && memory && floats == 1 && kernel > 1 &&
+                            !o->charts)
                             to->push_back({bytes, kernel, memory, floats, stages, BODY_STRIDE});
                     }
 }
@@ -1437,12 +1534,29 @@ static options_t with(const options_t *o, std::vector<size_t> mib, std::vector<d
     return x;
 }
 
+/* The most important first, so that a run that is cut short has them. */
+static void add_charts(std::vector<work_t> *works, const options_t *o) {
+    const std::vector<double> kernels = {0.1, 1}, all = {0.1, 1, 3};
+    const options_t parts[] = {with(o, {512}, all, 1),          with(o, {512}, kernels, 0),
+                               with(o, {1, 4, 16, 64}, all, 1), with(o, {1, 4, 16, 64}, kernels, 0),
+                               with(o, {4096}, kernels, 1),     with(o, {256}, kernels, 0),
+                               with(o, {4096}, {1}, 0)};
+    for (size_t kib : {64, 256}) {
+        for (double kernel : kernels) works->push_back({kib * BENCH_KIB, kernel, 0, 1, 1, 0});
+    }
+    for (const options_t &part : parts) add_cross(works, &part);
+}
+
 /* With no axis given: every size and kernel as one stage of floats, and the other shapes with fewer
    of them; an axis given makes it the plain cross product of the axes. */
 static std::vector<work_t> choose_works(const options_t *o) {
     std::vector<work_t> works;
     if (o->axes_given) {
         add_cross(&works, o);
+        return works;
+    }
+    if (o->charts) {
+        add_charts(&works, o);
         return works;
     }
     options_t pinned = with(o, {1, 4, 16, 64, 512, 4096}, {}, 1);
@@ -1474,9 +1588,13 @@ static std::vector<work_t> choose_works(const options_t *o) {
 static double guess_seconds(const options_t *o, const work_t *w) {
     const double gb = (double)w->bytes / 1e9, kernel = std::max(1.0, w->kernel) * gb / 50;
     const double run = w->pinned ? kernel + 2.5 * gb / 50 : kernel + gb * 0.15;
-    const double sweeps = 20.0 * (1 + sweep_rounds_for(o, w->bytes));
-    const double finals = 10.0 * (o->warm + rounds_for(o, w->bytes));
-    return 0.3 + (sweeps + finals) * (run + 0.001);
+    const double rounds = rounds_for(o, w->bytes) + (w->bytes >= LARGE ? 1 : o->warm);
+    const double swept = 1 + sweep_rounds_for(o, w->bytes);
+    if (!o->charts) return 0.3 + (20 * swept + 10 * rounds) * (run + 0.001);
+    /* Pipelines that are made anew each round run 22 times before it. */
+    if (!w->pinned) return 0.3 + rounds * (7 * (run + 0.001) + 22 * (kernel + gb / 50 + 0.001));
+    const double rings = (double)sweep_chunks(w->bytes).size();
+    return 0.3 + (rings * swept + 8 * rounds) * (run + 0.001);
 }
 
 static int chosen(const options_t *o, const char *section) {
@@ -1510,6 +1628,31 @@ static void create_rig(const options_t *o, const std::vector<work_t> &works) {
     SPIPE_CHECK(rig_create(most, pageable));
 }
 
+static void run_table(const options_t *o, const bench_machine_t *machine,
+                      const std::vector<work_t> &works, std::vector<row_t> *rows) {
+    const streamed_t none = streamed_t();
+    if (o->charts)
+        print_chart_heading();
+    else
+        print_heading();
+    for (const work_t &w : works) {
+        if (bench_now_ms() > deadline_ms) {
+            printf("left out, because %.0f s are over: %s\n", o->limit_s, work_text(&w).c_str());
+            continue;
+        }
+        rows->emplace_back();
+        row_t *r = &rows->back();
+        run_row(o, r, &w);
+        if (o->charts) {
+            print_chart_row(r);
+        } else {
+            print_row(r);
+            judge(r, o->cores ? o->cores : machine->cores);
+        }
+        write_json(o, machine, *rows, &none);
+    }
+}
+
 int main(int argc, char **argv) {
     const double began = bench_now_ms();
     const options_t o = parse(argc, argv);
@@ -1523,16 +1666,8 @@ int main(int argc, char **argv) {
     rig.fixed_steps = machine.hostcuda ? 3 : 0;
     create_rig(&o, chosen(&o, "table") ? works : std::vector<work_t>());
     rows.reserve(works.size() + 2); /* a row's variants hold its address */
-    if (chosen(&o, "table")) {
-        print_heading();
-        for (const work_t &w : works) {
-            rows.emplace_back();
-            run_row(&o, &rows.back(), &w);
-            print_row(&rows.back());
-            judge(&rows.back(), o.cores ? o.cores : machine.cores);
-            write_json(&o, &machine, rows, &streamed);
-        }
-    }
+    if (o.charts) deadline_ms = began + o.limit_s * 1e3;
+    if (chosen(&o, "table")) run_table(&o, &machine, works, &rows);
     printf("\n");
     if (chosen(&o, "chunks")) {
         for (double kernel : {0.1, 1.0}) run_small_chunks(&o, &rows, kernel);
@@ -1541,7 +1676,7 @@ int main(int argc, char **argv) {
     write_json(&o, &machine, rows, &streamed);
     rig_destroy();
     printf("took %.0f s\n", (bench_now_ms() - began) / 1e3);
-    if (o.smoke) return 0;
+    if (o.smoke || o.charts) return 0;
     const int missed = print_targets(o.targets);
     return o.targets && missed ? 1 : 0;
 }

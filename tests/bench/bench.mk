@@ -2,7 +2,8 @@
 # Each target builds a program of tests/bench and runs it. It ends with 77 where there is no GPU.
 
 # The programs of tests/bench by themselves: `make bench` wants a quiet GPU for over half an hour,
-# with BENCH_ARGS=--quick for a few minutes.
+# with BENCH_ARGS=--quick for a few minutes, with BENCH_ARGS=--charts, which measures what
+# docs/PERFORMANCE.md shows, for under 4.
 BENCHES := bench async_sample multicopy_sample
 BENCHED := $(addprefix $(BUILD)/tests/bench/,$(BENCHES) kernels)
 
@@ -20,15 +21,17 @@ endif
 bench: $(BENCHED) $(STF) ## measure on a GPU: against the bound, hand-written schedules, PyTorch, CuPy, CUDASTF (CCCL_HOME=)
 	@mkdir -p build/bench; failed=0; \
 	for b in $(BENCHES); do \
-	    $(BUILD)/tests/bench/$$b --targets $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; done; \
-	$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1; \
+	    $(BUILD)/tests/bench/$$b $(if $(CHARTS),,--targets) $(BENCH_ARGS) || [ $$? = 77 ] || failed=1; done; \
+	$(if $(CHARTS),,$(BUILD)/tests/bench/kernels || [ $$? = 77 ] || failed=1;) \
 	$(peers) exit $$failed
+CHARTS    := $(filter --charts,$(BENCH_ARGS))
+PEER_ARGS ?= $(if $(CHARTS),--rounds 7 --sweep-rounds 2)
 
-bench-peers: $(STF) ## only the other libraries of make bench: PyTorch, CuPy, CUDASTF; under 2 minutes
+bench-peers: $(STF) ## only the other libraries of make bench: PyTorch, CuPy, CUDASTF; PEER_ARGS=--rounds N; under 2 minutes
 	@failed=0; $(peers) exit $$failed
-peers = for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py || [ $$? = 77 ] || failed=1; done; \
+peers = for p in torch cupy; do python3 -B tests/bench/peers/$${p}_pipeline.py $(PEER_ARGS) || [ $$? = 77 ] || failed=1; done; \
 	$(stf) || [ $$? = 77 ] || failed=1;
-stf   = $(if $(and $(STF),$(filter yes,$(CAN_RUN))),$(STF),echo "CUDASTF is left out: \
+stf   = $(if $(and $(STF),$(filter yes,$(CAN_RUN))),$(STF) $(PEER_ARGS),echo "CUDASTF is left out: \
 	$(if $(STF),$(NO_GPU),it needs BACKEND=cuda CCCL_HOME=FOLDER with the sources of NVIDIA/cccl)")
 
 # The runtime as a library of its own, so that its instructions can be told from streampipe.h's.

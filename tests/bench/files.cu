@@ -3,7 +3,8 @@
     make bench-files BACKEND=cuda ARCH=native          BENCH_ARGS="--folder /mnt/disk --quick"
                                                         BENCH_ARGS=--sweep, --cached, "--cores 4"
     --quick leaves out what no target asks for: other sizes, mapped files, few threads by hand,
-    one thread that reads 4 GiB. --cores: as on a machine with so many.
+    one thread that reads 4 GiB. --cores: as on a machine with so many. --charts: what the charts
+    show, files of 64 KiB to 1 GiB in the page cache, under a minute.
 
     The work is a kernel that adds up all bytes; every way's sum is compared with the first one's.
     Ways, of each file size, from the page cache:
@@ -111,6 +112,7 @@ typedef struct world {
     unsigned cores;
     size_t main_bytes; /* the file that targets are about: 4 GiB */
     int quick;         /* 1 = only what the targets ask for */
+    int charts;        /* 1 = only what the charts show */
     size_t fewest;     /* threads by hand */
 } world_t;
 
@@ -528,7 +530,7 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
                         [=, &hands] { return plain(w, hands[0], &pageable, 1); },
                         {},
                         0.0});
-        if (!w->quick) {
+        if (!w->quick && !w->charts) {
             ways.push_back({"mapped",
                             "with its pinning",
                             [=, &hands, &copies] {
@@ -546,7 +548,7 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
                         {},
                         0.0});
     }
-    if (!w->cold) {
+    if (!w->cold && !w->charts) {
         ways.push_back({"entropy",
                         "entropy_map, its three stages and the map",
                         [=] { return entropy_ms(w); },
@@ -867,6 +869,7 @@ static options_t parse(int argc, char **argv, world_t *w) {
         if (strcmp(argv[i], "--smoke") == 0) o.smoke = 1;
         if (strcmp(argv[i], "--sweep") == 0) o.sweep = 1;
         if (strcmp(argv[i], "--cached") == 0) o.cached = 1;
+        if (strcmp(argv[i], "--charts") == 0) o.cached = w->charts = 1;
         if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) w->folder = argv[++i];
         if (strcmp(argv[i], "--cores") == 0 && i + 1 < argc) {
             if (!bench_use_cores((unsigned)atoi(argv[++i]))) exit(2);
@@ -880,6 +883,7 @@ static options_t parse(int argc, char **argv, world_t *w) {
 /* All tables of files of one size. */
 static void size_tables(world_t *w, std::vector<hand_t> &hands, const options_t *o, size_t bytes) {
     int times = bytes >= BENCH_GIB ? 5 : 31;
+    if (w->charts) times = bytes >= BENCH_GIB ? 5 : 15;
     if (o->smoke) times = 1;
     w->fewest = w->quick && bytes >= BENCH_GIB ? std::min(w->cores, 4u) : 1;
     make_file(w, bytes);
@@ -912,6 +916,7 @@ int main(int argc, char **argv) {
         if (o.smoke && bytes > BENCH_MIB) continue;
         if (o.sweep && !o.smoke && bytes != BENCH_GIB) continue;
         if (w.quick && bytes != BENCH_MIB && bytes != w.main_bytes) continue;
+        if (w.charts && bytes > BENCH_GIB) continue;
         size_tables(&w, hands, &o, bytes);
     }
     const int few = o.smoke ? 1 : 3;
@@ -921,9 +926,9 @@ int main(int argc, char **argv) {
         loader_table(argv[0], o.smoke ? 1 : 5, w.cores);
     }
     const unsigned cores = o.smoke ? 1 : 4;
-    if (!o.sweep) few_cores_table(&w, hands, o.smoke ? 1 : 7, cores); /* it stays so */
+    if (!o.sweep && !w.charts) few_cores_table(&w, hands, o.smoke ? 1 : 7, cores); /* it stays so */
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
-    const int missed = o.sweep ? 0 : print_targets(w.main_bytes);
+    const int missed = o.sweep || w.charts ? 0 : print_targets(w.main_bytes);
     return missed && !o.smoke ? 1 : 0;
 }

@@ -5,7 +5,8 @@
 
     THE WORK     Floats in pinned host memory go in, through one kernel, and out, into other pinned
                  memory: 8 GiB each way in all (--gib), whatever the number of GPUs.
-    THE BOUND    All GPUs copy their shares both ways at once and do nothing else.
+    THE BOUND    All GPUs copy their shares both ways at once and do nothing else. Copies in alone
+                 and out alone are rates only.
     ROWS         kernel 1 x: the kernel takes as long as the copy in on one GPU alone: fraction of
                  the bound. kernel 3 x: speedup over one GPU, by the number of GPUs. uneven: the
                  same with twice the steps on the last GPU; over the ideal split.
@@ -107,9 +108,14 @@ static double run_shared(int num, job_t job, spipe_report_t *report) {
 /* ---- The bound ------------------------------------------------------------------------------ */
 static const size_t PIECE = 64 * BENCH_MIB;
 
-/* One GPU's share both ways, in large pieces, each way in a stream of its own. */
+enum {
+    WAY_IN = 1,
+    WAY_OUT = 2
+};
+
+/* One GPU's share, in large pieces, each way in a stream of its own. */
 static cudaError_t copy_share(int device, size_t begin, size_t end, std::atomic<int> *ready,
-                              int num) {
+                              int num, int ways) {
     unsigned char *in = NULL, *out = NULL;
     cudaStream_t streams[2] = {NULL, NULL};
     SPIPE_TRY(cudaSetDevice(device));
@@ -122,10 +128,14 @@ static cudaError_t copy_share(int device, size_t begin, size_t end, std::atomic<
     while (*ready < num) std::this_thread::yield();
     for (size_t at = begin; at < end; at += PIECE) {
         const size_t n = std::min(PIECE, end - at);
-        SPIPE_TRY(
-            cudaMemcpyAsync(in, (char *)bench.in.at + at, n, cudaMemcpyHostToDevice, streams[0]));
-        SPIPE_TRY(
-            cudaMemcpyAsync((char *)bench.out.at + at, out, n, cudaMemcpyDeviceToHost, streams[1]));
+        if (ways & WAY_IN) {
+            SPIPE_TRY(cudaMemcpyAsync(in, (char *)bench.in.at + at, n, cudaMemcpyHostToDevice,
+                                      streams[0]));
+        }
+        if (ways & WAY_OUT) {
+            SPIPE_TRY(cudaMemcpyAsync((char *)bench.out.at + at, out, n, cudaMemcpyDeviceToHost,
+                                      streams[1]));
+        }
     }
     for (cudaStream_t s : streams) SPIPE_TRY(cudaStreamSynchronize(s));
     ++*ready; /* the end of the last one is the end of all */
@@ -135,14 +145,15 @@ static cudaError_t copy_share(int device, size_t begin, size_t end, std::atomic<
     return cudaFree(out);
 }
 
-static double run_bound(int num) {
+static double run_copies(int num, int ways) {
     const size_t bytes = bench.count * sizeof(float);
     std::atomic<int> ready(0);
     std::vector<std::thread> threads;
     for (int i = 0; i < num; i++) {
         const size_t begin = bytes / (size_t)num * (size_t)i;
         const size_t end = i + 1 == num ? bytes : begin + bytes / (size_t)num;
-        threads.emplace_back([=, &ready] { SPIPE_CHECK(copy_share(i, begin, end, &ready, num)); });
+        threads.emplace_back(
+            [=, &ready] { SPIPE_CHECK(copy_share(i, begin, end, &ready, num, ways)); });
     }
     while (ready < num) std::this_thread::yield();
     const double began = bench_now_ms();
@@ -197,6 +208,8 @@ static void calibrate() {
 /* ---- Rounds --------------------------------------------------------------------------------- */
 enum {
     BOUND,
+    IN_ALONE,
+    OUT_ALONE,
     ONE_X,
     THREE_X,
     UNEVEN,
@@ -210,7 +223,10 @@ typedef struct times {
 static double measure(int kind, int num, spipe_report_t *report) {
     const job_t one = {bench.steps_1, -1}, three = {bench.steps_3, -1};
     const job_t uneven = {bench.steps_3, num - 1};
-    if (kind == BOUND) return run_bound(num);
+    if (kind == BOUND) return run_copies(num, WAY_IN | WAY_OUT);
+    if (kind == IN_ALONE || kind == OUT_ALONE) {
+        return run_copies(num, kind == IN_ALONE ? WAY_IN : WAY_OUT);
+    }
     if (kind == ONE_X) return run_shared(num, one, report);
     return run_shared(num, kind == THREE_X ? three : uneven, report);
 }
@@ -245,6 +261,12 @@ static int run_all() {
         }
     }
     const double gb = 2.0 * (double)bench.count * sizeof(float) * 1e-6;
+    for (size_t k = 0; k < nums.size(); k++) {
+        printf("%d GPU%s  copies: in alone %.1f GB/s, out alone %.1f, both at once %.1f each way\n",
+               nums[k], nums[k] > 1 ? "s" : " ", gb / 2 / bench_median(times[k].ms[IN_ALONE]),
+               gb / 2 / bench_median(times[k].ms[OUT_ALONE]),
+               gb / 2 / bench_median(times[k].ms[BOUND]));
+    }
     for (size_t k = 0; k < nums.size(); k++) {
         printf("%d GPU%s  bound %.1f ms, %.1f GB/s in and out; 1 x %.1f ms, 3 x %.1f ms\n", nums[k],
                nums[k] > 1 ? "s" : " ", bench_median(times[k].ms[BOUND]),

@@ -57,7 +57,7 @@ static inline double sample_print(const sample_t *s, const char *title) {
     return r.median;
 }
 
-/* --rounds N, --targets, --smoke; anything else is refused. */
+/* --rounds N, --targets, --smoke, and --charts, which changes nothing; all else is refused. */
 typedef struct sample_options {
     int rounds, targets, smoke;
 } sample_options_t;
@@ -70,6 +70,8 @@ static inline sample_options_t sample_parse(int argc, char **argv) {
             o.targets = 1;
         else if (a == "--smoke")
             o.smoke = 1;
+        else if (a == "--charts")
+            continue; /* bench.cu's */
         else if (a == "--rounds" && k + 1 < argc)
             o.rounds = std::max(1, atoi(argv[++k]));
         else {

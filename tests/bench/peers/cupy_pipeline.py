@@ -47,8 +47,7 @@ class Work:
         self.steps, ms = calibrate(self.kernel_ms, args.kernel * copy_ms)
         self.actual = ms / copy_ms
         BUSY(self.device, self.steps, self.device_out)
-        self.reference = self.device_out.get()
-        self.on_device = self.device_out.copy()
+        self.reference = self.device_out.copy()
         self.slots = {}
         cupy.cuda.runtime.deviceSynchronize()
 
@@ -74,7 +73,7 @@ class Work:
 
     def both_ways(self):
         self.copy_in(self.streams[0])
-        self.on_device.get(stream=self.streams[1], out=self.pinned_out, blocking=False)
+        self.reference.get(stream=self.streams[1], out=self.pinned_out, blocking=False)
         self.wait()
 
     def kernel(self):
@@ -116,7 +115,8 @@ class Work:
             out.fill(numpy.nan)
             prepare()
 
-        return run, reset, lambda: numpy.array_equal(out, self.reference)
+        # On the GPU, where 512 MiB are compared in a tenth of the time.
+        return run, reset, lambda: bool(cupy.array_equal(cupy.asarray(out), self.reference))
 
 
 def main():
