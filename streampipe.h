@@ -4323,7 +4323,8 @@ typedef struct spipe_priv_route {
     int drains;          /* 1 = staged slots are drained by host work */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
-    int pageable_copies; /* 1 = CUDA copies pageable memory, which blocks */
+    int pageable_copies; /* 1 = CUDA copies pageable memory ... */
+    int blocks;          /* ... which blocks, as the GPU cannot read that memory itself */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
@@ -5605,6 +5606,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
                                            const spipe_plan_t *plan) {
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
+    t->blocks = t->pageable_copies && !r->facts.host_page_tables;
     t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
 }
 
@@ -5692,13 +5694,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* A one-shot run in one stream needs no event, because the stream says when all is done; unless
-   host threads wait for more than that. */
-SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
-    const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
+/* Whether host threads wait for more than the end of a run's one batch. */
+SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
     const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
-    if (p->request.kept || shared || !p->run.one_stream) return 1;
     return p->route.host_work && !single;
+}
+
+/* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run
+   that several GPUs share. */
+SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
+    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_batch);
+}
+
+/* A run in one stream needs no event, because the stream says when all is done; unless host threads
+   wait for more than that, or more batches may come. */
+SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
+    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
@@ -6330,12 +6341,17 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     g->num_ops = g->step_start[i] = w->num_ops - before;
 }
 
-/* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
-   sanitizer does not see them. Not for slots that host threads fill or drain: there such a call
-   takes the calling thread longer than all its other calls (CUDA 13.0, tests/bench/NOTES.md). */
+/* Whether CUDA can issue several copies in one call, and no tool is there that would miss them. */
+SPIPE_PRIV_RARE int spipe_priv_has_one_call(const spipe_priv_request_t *r) {
+    return r->facts.driver_version >= 12080 && !r->sanitized;
+}
+
+/* Whether the copies of one direction may go in one call. Pageable memory gains nothing by it. For
+   slots that host threads fill or drain such a call takes the calling thread longer than all its
+   other calls (CUDA 13.0, tests/bench/NOTES.md). */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->route.host_work || p->route.pageable_copies || p->request.sanitized) return 0;
-    return p->request.facts.driver_version >= 12080;
+    if (p->route.host_work || p->route.pageable_copies) return 0;
+    return spipe_priv_has_one_call(&p->request);
 }
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns
@@ -8596,10 +8612,9 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 
 /* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
-    const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
     if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
-    if (blocks) return "little overlaps: CUDA's copies of pageable memory block";
+    if (p->route.blocks) return "little overlaps: CUDA's copies of pageable memory block";
     return "both copy engines and the kernels work at once";
 }
 
@@ -8987,7 +9002,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    int before, at_once;
+    int before;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
@@ -8996,8 +9011,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
         p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
-    at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
-    if (e == cudaSuccess && (at_once || p->route.host_work))
+    if (e == cudaSuccess && (p->route.blocks || p->route.host_work))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);

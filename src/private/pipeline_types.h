@@ -93,7 +93,8 @@ typedef struct spipe_priv_route {
     int drains;          /* 1 = staged slots are drained by host work */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
-    int pageable_copies; /* 1 = CUDA copies pageable memory, which blocks */
+    int pageable_copies; /* 1 = CUDA copies pageable memory ... */
+    int blocks;          /* ... which blocks, as the GPU cannot read that memory itself */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
