@@ -2658,9 +2658,9 @@ enum {
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
-    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread; with
-                                           fewer it drains what is less than one part ... */
-    SPIPE_PRIV_LITTLE_OUT = 64,         /* ... of so many of what is filled */
+    SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
+                                           there are fewer CPUs, it drains what is little: */
+    SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
@@ -2672,11 +2672,11 @@ enum {
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
-    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take at least one part of so many */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
-    SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
-                                           part of so many of its last huge page */
-    SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
+    SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
+                                           ends in pages of 4 KiB instead */
+    SPIPE_PRIV_LONG_RUN = 32,   /* chunks for each staging thread; from so many on, it calls CUDA */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
@@ -2701,9 +2701,9 @@ enum {
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
-#define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
+#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
-#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* tried no more after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
@@ -4258,7 +4258,7 @@ typedef struct spipe_priv_request {
     int kept;            /* 0 = a one-shot run */
     int may_register;    /* 0 = the system refused to pin an array */
     int sanitized;       /* 1 = under compute-sanitizer, which misses copies that are in one call */
-    int apart;           /* 1 = a tool checks memory, by allocations */
+    int apart;           /* 1 = a tool checks memory, so each buffer is an allocation */
     int incomplete;      /* 1 = an array could not be set, so nothing may run */
     int arrays_known;    /* 1 = all arrays are set, and none overlaps a written one */
     int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
@@ -4344,7 +4344,8 @@ typedef struct spipe_priv_route {
     int drains;          /* 1 = staged slots are drained by host work */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
-    int pageable_copies; /* 1 = CUDA copies pageable memory, which blocks */
+    int pageable_copies; /* 1 = CUDA copies pageable memory ... */
+    int blocks;          /* ... which blocks, as the GPU cannot read that memory itself */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
@@ -4422,11 +4423,11 @@ typedef struct spipe_priv_op {
     size_t since;           /* it waits from this batch on */
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
-    int out, num;           /* 1 = from the device; copies to issue as one */
+    int out, num;           /* out: 1 = from the device; num: copies in one call */
     int counts;             /* what is known to be done after it: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
-    size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
+    size_t to_elem, from_elem; /* bytes to the next element of an array; 0 in a slot */
     size_t elem_bytes, more;
 } spipe_priv_op_t;
 
@@ -4453,7 +4454,7 @@ enum {
     SPIPE_PRIV_FILL,
     SPIPE_PRIV_HOST,
     SPIPE_PRIV_NUM_QUEUES,
-    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* pinned pages, by the workers of any queue */
+    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* touch new pinned pages; done by any worker */
 };
 
 typedef struct spipe_priv_task {
@@ -4480,8 +4481,7 @@ typedef struct spipe_priv_queue {
     size_t num_threads; /* started */
     size_t num_begun;   /* threads that took a worker struct */
     size_t limit;       /* threads that may take tasks in this run */
-    int polling;        /* 1 = one of them asks whether the copy has ended that the oldest task
-                           waits for */
+    int polling;        /* 1 = one of them asks CUDA whether the oldest task's copy has ended */
     double busy_until;  /* for its yields, see spipe_priv_yield */
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
@@ -4513,8 +4513,7 @@ typedef struct spipe_priv_trial {
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-    uint64_t
-        work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
+    uint64_t work[SPIPE_MAX_STAGES]; /* checked runs: hash of what a stage enqueued; 0 = unknown */
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
@@ -4714,11 +4713,12 @@ SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, 
     hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
 }
 
-/* Whether a slot has not been filled by now; and whether that is known only after it was filled. */
+/* Whether, on the modelled clock, the slot is filled later than now. */
 SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
 }
 
+/* Whether that is not known before it was really filled. */
 SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t batch) {
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
 }
@@ -5304,8 +5304,8 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
-/* Several GPUs: of the batches from this one on that the GPU was given, the last in the whole; its
-   position + 1. A batch beyond the end has position SPIPE_AUTO, which counts as 0 here. */
+/* Several GPUs: of this batch and those that this GPU was given after it, which lies last in the
+   whole? Returns its position + 1. A batch beyond the end has SPIPE_AUTO, and counts as 0. */
 SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
     size_t after = 1;
@@ -5628,6 +5628,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_plan(spipe_priv_route_t *t, const spipe_pr
                                            const spipe_plan_t *plan) {
     spipe_priv_route_buffers(t, r, plan);
     t->no_copies = spipe_priv_no_copies(r, t, plan);
+    t->blocks = t->pageable_copies && !r->facts.host_page_tables;
     t->stage_distance = t->num_segments > 1 ? (plan->depth - 1) / (size_t)(t->num_segments - 1) : 0;
 }
 
@@ -5715,13 +5716,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* A one-shot run in one stream needs no event, because the stream says when all is done; unless
-   host threads wait for more than that. */
-SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
-    const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
+/* Whether host threads wait for more than the end of a run's one batch. */
+SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
     const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
-    if (p->request.kept || shared || !p->run.one_stream) return 1;
     return p->route.host_work && !single;
+}
+
+/* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run
+   that several GPUs share. */
+SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
+    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_batch);
+}
+
+/* A run in one stream needs no event, because the stream says when all is done; unless host threads
+   wait for more than that, or more batches may come. */
+SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
+    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
@@ -6362,12 +6372,17 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     g->num_ops = g->step_start[i] = w->num_ops - before;
 }
 
-/* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
-   sanitizer does not see them. Not for slots that host threads fill or drain: there such a call
-   takes the calling thread longer than all its other calls (CUDA 13.0, tests/bench/NOTES.md). */
+/* Whether CUDA can issue several copies in one call, and no tool is there that would miss them. */
+SPIPE_PRIV_RARE int spipe_priv_has_one_call(const spipe_priv_request_t *r) {
+    return r->facts.driver_version >= 12080 && !r->sanitized;
+}
+
+/* Whether the copies of one direction may go in one call. Pageable memory gains nothing by it. For
+   slots that host threads fill or drain such a call takes the calling thread longer than all its
+   other calls (CUDA 13.0, tests/bench/NOTES.md). */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->route.host_work || p->route.pageable_copies || p->request.sanitized) return 0;
-    return p->request.facts.driver_version >= 12080;
+    if (p->route.host_work || p->route.pageable_copies) return 0;
+    return spipe_priv_has_one_call(&p->request);
 }
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns
@@ -7294,8 +7309,8 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
-/* Asks CUDA in place of the workers of a kind, if they are missing or need help: a caller that
-   helps drains the last batch itself. */
+/* Asks CUDA whether copies have ended, in place of the workers of a kind: if there are none, or if
+   the caller helps them, as it then drains the last batch itself. */
 SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
@@ -7305,8 +7320,8 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     if (help) (void)spipe_priv_ask(p, what);
 }
 
-/* Asks for the workers that are missing which copies have ended, and posts the filling of slots
-   that are free when their batch is done. */
+/* Does what workers do that are missing: asks which copies have ended, and lets slots be filled
+   again. Where a slot is free only when its batch is done, the calling thread alone sees that. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
     if (p->provider) p->provider->between(p);
@@ -7323,7 +7338,8 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     }
 }
 
-/* Waits until *flag is at least value; the run's error when this batch is lost. */
+/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
+   the error in that case. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
                                              size_t value, size_t batch) {
     while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
@@ -8635,10 +8651,9 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 
 /* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
-    const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
     if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
-    if (blocks) return "little overlaps: CUDA's copies of pageable memory block";
+    if (p->route.blocks) return "little overlaps: CUDA's copies of pageable memory block";
     return "both copy engines and the kernels work at once";
 }
 
@@ -9026,7 +9041,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    int before, at_once;
+    int before;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
@@ -9035,8 +9050,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
         p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
-    at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
-    if (e == cudaSuccess && (at_once || p->route.host_work))
+    if (e == cudaSuccess && (p->route.blocks || p->route.host_work))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);

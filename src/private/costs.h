@@ -90,9 +90,9 @@ enum {
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
-    SPIPE_PRIV_SPARE_CPUS = 8,          /* of so many CPUs one is left to the calling thread; with
-                                           fewer it drains what is less than one part ... */
-    SPIPE_PRIV_LITTLE_OUT = 64,         /* ... of so many of what is filled */
+    SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
+                                           there are fewer CPUs, it drains what is little: */
+    SPIPE_PRIV_LITTLE_OUT = 64,         /* so many times fewer bytes than are filled */
     SPIPE_PRIV_MAX_PARTS = 4,           /* parts of a zero-copy run */
     SPIPE_PRIV_REFINE_DOWN = 4,         /* chunks near the best: from three quarters as many ... */
     SPIPE_PRIV_REFINE_UP = 3,           /* ... to a third more, up to the next sizes, */
@@ -104,11 +104,11 @@ enum {
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
-    SPIPE_PRIV_LEAST_SHARE = 16,        /* a plan may take at least one part of so many */
+    SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
-    SPIPE_PRIV_SMALL_REST = 8,          /* a ring ends in pages of 4 KiB if it needs less than one
-                                           part of so many of its last huge page */
-    SPIPE_PRIV_LONG_RUN = 32,   /* chunks of each staging thread until it calls CUDA itself */
+    SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
+                                           ends in pages of 4 KiB instead */
+    SPIPE_PRIV_LONG_RUN = 32,   /* chunks for each staging thread; from so many on, it calls CUDA */
     SPIPE_PRIV_SPLIT_PARTS = 4, /* least chunks of a split source for each thread */
     SPIPE_PRIV_ARENA_SLACK =
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
@@ -133,9 +133,9 @@ enum {
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
-#define SPIPE_PRIV_CHANCE        0.95 /* a challenger's time / that of the predicted best */
+#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
-#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* and no longer after two runs that took so much longer */
+#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* tried no more after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */

@@ -184,7 +184,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    int before, at_once;
+    int before;
     cudaError_t e;
     SPIPE_TRY(spipe_priv_check_stages(&p->request.desc, &p->failure));
     SPIPE_TRY(spipe_priv_enter_run(p, &before, NULL));
@@ -193,8 +193,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStr
         p->provider->stay(p); /* a graph of it may run later */
     if (e == cudaSuccess) e = cudaStreamIsCapturing(stream, &status); /* 0 may be the thread's */
     p->run.mode = status == cudaStreamCaptureStatusNone ? SPIPE_PRIV_ENQUEUED : SPIPE_PRIV_CAPTURED;
-    at_once = p->route.pageable_copies && !p->request.facts.host_page_tables;
-    if (e == cudaSuccess && (at_once || p->route.host_work))
+    if (e == cudaSuccess && (p->route.blocks || p->route.host_work))
         e = spipe_priv_run_now(p, stream);
     else if (e == cudaSuccess)
         e = spipe_priv_run_later(p, stream);

@@ -87,8 +87,8 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
     spipe_priv_unlock(p->sync);
 }
 
-/* Several GPUs: of the batches from this one on that the GPU was given, the last in the whole; its
-   position + 1. A batch beyond the end has position SPIPE_AUTO, which counts as 0 here. */
+/* Several GPUs: of this batch and those that this GPU was given after it, which lies last in the
+   whole? Returns its position + 1. A batch beyond the end has SPIPE_AUTO, and counts as 0. */
 SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
     const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
     size_t after = 1;

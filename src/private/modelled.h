@@ -96,11 +96,12 @@ SPIPE_API void spipe_priv_model_await(const spipe_priv_pipeline_t *p, int what, 
     hostcuda_task_await(&p->workers.queues[what], spipe_priv_task_number(what, stage, batch));
 }
 
-/* Whether a slot has not been filled by now; and whether that is known only after it was filled. */
+/* Whether, on the modelled clock, the slot is filled later than now. */
 SPIPE_API int spipe_priv_model_unfilled(const spipe_priv_pipeline_t *p, size_t batch) {
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) == 0;
 }
 
+/* Whether that is not known before it was really filled. */
 SPIPE_API int spipe_priv_model_unsure(const spipe_priv_pipeline_t *p, size_t batch) {
     return hostcuda_task_is_done(&p->workers.queues[SPIPE_PRIV_FILL], batch) < 0;
 }

@@ -81,13 +81,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* A one-shot run in one stream needs no event, because the stream says when all is done; unless
-   host threads wait for more than that. */
-SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
-    const int shared = p->request.desc.hooks && p->request.desc.hooks->next_batch;
+/* Whether host threads wait for more than the end of a run's one batch. */
+SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
     const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
-    if (p->request.kept || shared || !p->run.one_stream) return 1;
     return p->route.host_work && !single;
+}
+
+/* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run
+   that several GPUs share. */
+SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
+    return p->request.kept || (p->request.desc.hooks && p->request.desc.hooks->next_batch);
+}
+
+/* A run in one stream needs no event, because the stream says when all is done; unless host threads
+   wait for more than that, or more batches may come. */
+SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
+    return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {

@@ -11,7 +11,7 @@ typedef struct spipe_priv_request {
     int kept;            /* 0 = a one-shot run */
     int may_register;    /* 0 = the system refused to pin an array */
     int sanitized;       /* 1 = under compute-sanitizer, which misses copies that are in one call */
-    int apart;           /* 1 = a tool checks memory, by allocations */
+    int apart;           /* 1 = a tool checks memory, so each buffer is an allocation */
     int incomplete;      /* 1 = an array could not be set, so nothing may run */
     int arrays_known;    /* 1 = all arrays are set, and none overlaps a written one */
     int pin_refusals;    /* rings that the system refused to pin; from 3 on nothing is pinned */
@@ -97,7 +97,8 @@ typedef struct spipe_priv_route {
     int drains;          /* 1 = staged slots are drained by host work */
     int sequential;      /* 1 = there is a source or a sink */
     int host_work;       /* 1 = host threads have work: staging, sources, sinks, host stages */
-    int pageable_copies; /* 1 = CUDA copies pageable memory, which blocks */
+    int pageable_copies; /* 1 = CUDA copies pageable memory ... */
+    int blocks;          /* ... which blocks, as the GPU cannot read that memory itself */
     int out_blocks;      /* 1 = a batch's last copy out returns when all before it is done */
     int no_copies;       /* 1 = zero-copy: stages work on the user's arrays alone */
     int num_chains;      /* chains of stages; each has a pair of kernel streams */
@@ -175,11 +176,11 @@ typedef struct spipe_priv_op {
     size_t since;           /* it waits from this batch on */
     int what;               /* SPIPE_PRIV_OP_... */
     int step, stage;        /* for messages: a spipe_priv_step_t; a stage, or -1 */
-    int out, num;           /* 1 = from the device; copies to issue as one */
+    int out, num;           /* out: 1 = from the device; num: copies in one call */
     int counts;             /* what is known to be done after it: SPIPE_PRIV_COUNTS_... */
     unsigned char *to;      /* a copy of count x elem_bytes + more bytes */
     const unsigned char *from;
-    size_t to_elem, from_elem; /* bytes that an element moves on: of an array; 0 in a slot */
+    size_t to_elem, from_elem; /* bytes to the next element of an array; 0 in a slot */
     size_t elem_bytes, more;
 } spipe_priv_op_t;
 
@@ -206,7 +207,7 @@ enum {
     SPIPE_PRIV_FILL,
     SPIPE_PRIV_HOST,
     SPIPE_PRIV_NUM_QUEUES,
-    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* pinned pages, by the workers of any queue */
+    SPIPE_PRIV_TOUCH = SPIPE_PRIV_NUM_QUEUES /* touch new pinned pages; done by any worker */
 };
 
 typedef struct spipe_priv_task {
@@ -233,8 +234,7 @@ typedef struct spipe_priv_queue {
     size_t num_threads; /* started */
     size_t num_begun;   /* threads that took a worker struct */
     size_t limit;       /* threads that may take tasks in this run */
-    int polling;        /* 1 = one of them asks whether the copy has ended that the oldest task
-                           waits for */
+    int polling;        /* 1 = one of them asks CUDA whether the oldest task's copy has ended */
     double busy_until;  /* for its yields, see spipe_priv_yield */
     void *threads[SPIPE_MAX_THREADS];
     spipe_priv_worker_t *workers; /* SPIPE_MAX_THREADS of them */
@@ -266,8 +266,7 @@ typedef struct spipe_priv_trial {
     size_t graph_chunk;                               /* chunk of the plan that the graph replays */
     int graph_failed;                                 /* 1 = it cannot be captured */
     void (*run_graph)(struct spipe_priv_pipeline *p); /* replays it */
-    uint64_t
-        work[SPIPE_MAX_STAGES]; /* checked runs: what replayable stages enqueued; 0 = unknown */
+    uint64_t work[SPIPE_MAX_STAGES]; /* checked runs: hash of what a stage enqueued; 0 = unknown */
     cudaError_t (*compare_work)(struct spipe_priv_pipeline *p, int stage, size_t batch,
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;

@@ -270,12 +270,17 @@ SPIPE_PRIV_RARE void spipe_priv_write_row(spipe_priv_writer_t *w) {
     g->num_ops = g->step_start[i] = w->num_ops - before;
 }
 
-/* Whether the copies of one direction may go in one call: pageable memory gains nothing, and a
-   sanitizer does not see them. Not for slots that host threads fill or drain: there such a call
-   takes the calling thread longer than all its other calls (CUDA 13.0, tests/bench/NOTES.md). */
+/* Whether CUDA can issue several copies in one call, and no tool is there that would miss them. */
+SPIPE_PRIV_RARE int spipe_priv_has_one_call(const spipe_priv_request_t *r) {
+    return r->facts.driver_version >= 12080 && !r->sanitized;
+}
+
+/* Whether the copies of one direction may go in one call. Pageable memory gains nothing by it. For
+   slots that host threads fill or drain such a call takes the calling thread longer than all its
+   other calls (CUDA 13.0, tests/bench/NOTES.md). */
 SPIPE_PRIV_RARE int spipe_priv_copies_together(const spipe_priv_pipeline_t *p) {
-    if (p->route.host_work || p->route.pageable_copies || p->request.sanitized) return 0;
-    return p->request.facts.driver_version >= 12080;
+    if (p->route.host_work || p->route.pageable_copies) return 0;
+    return spipe_priv_has_one_call(&p->request);
 }
 
 /* Writes the program for the streams in use; all rows have the same number of operations. Returns

@@ -8,10 +8,9 @@ SPIPE_API const char *spipe_schedule_name(spipe_schedule_t schedule) {
 
 /* What overlapped, for a schedule that the library chose. */
 SPIPE_PRIV_RARE const char *spipe_priv_what_overlapped(const spipe_priv_pipeline_t *p) {
-    const int blocks = p->route.pageable_copies && !p->request.facts.host_page_tables;
     if (p->report.num_chunks == 1) return "one chunk, so nothing overlaps";
     if (p->run.num_batches == 1) return "one copy carries all chunks, so nothing overlaps";
-    if (blocks) return "little overlaps: CUDA's copies of pageable memory block";
+    if (p->route.blocks) return "little overlaps: CUDA's copies of pageable memory block";
     return "both copy engines and the kernels work at once";
 }
 

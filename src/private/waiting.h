@@ -13,8 +13,8 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
-/* Asks CUDA in place of the workers of a kind, if they are missing or need help: a caller that
-   helps drains the last batch itself. */
+/* Asks CUDA whether copies have ended, in place of the workers of a kind: if there are none, or if
+   the caller helps them, as it then drains the last batch itself. */
 SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     spipe_priv_queue_t *q = &p->workers.queues[what];
     int help;
@@ -24,8 +24,8 @@ SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
     if (help) (void)spipe_priv_ask(p, what);
 }
 
-/* Asks for the workers that are missing which copies have ended, and posts the filling of slots
-   that are free when their batch is done. */
+/* Does what workers do that are missing: asks which copies have ended, and lets slots be filled
+   again. Where a slot is free only when its batch is done, the calling thread alone sees that. */
 SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     size_t batch;
     if (p->provider) p->provider->between(p);
@@ -42,7 +42,8 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
     }
 }
 
-/* Waits until *flag is at least value; the run's error when this batch is lost. */
+/* Waits until *flag is at least value, or the run has failed at this batch or before it; returns
+   the error in that case. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
                                              size_t value, size_t batch) {
     while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
