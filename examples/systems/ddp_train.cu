@@ -60,7 +60,7 @@ enum {
 /* Where layer l begins: the last layer is first, as backward makes the gradients. */
 static size_t at(int l) { return (size_t)(LAYERS - 1 - l) * LAYER; }
 
-static const float RATE = 0.02f;
+static const float RATE = 1.92f / WIDTH; /* wider layers add up more */
 
 typedef struct gpu {
     int device;
