@@ -1200,9 +1200,9 @@ typedef struct spipe_resources_in_use {
     turns on the copy engines, chunk by chunk, each with those of its own or a higher priority, so
     the chunks of the most urgent run go first.
 
-    Planning: calls of spipe_run with the same work, as far as no other run is under way, try a few
-    candidates in turn, so chunks may differ from call to call, and then take the fastest, as a kept
-    pipeline does. Work is the same if the buffers' sizes and kinds, the functions of the stages and
+    Planning: from the ninth on, calls of spipe_run with the same work, as far as no other run is
+    under way, try a few candidates in turn, so chunks may differ from call to call, and then take
+    the fastest, as a kept pipeline does. Work is the same if the buffers' sizes and kinds, the functions of the stages and
     what the description fixes are. 32 kinds of work are remembered.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
@@ -1459,17 +1459,13 @@ SPIPE_API double spipe_priv_seconds(void) {
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If a yield
    takes more than a millisecond, other programs want every CPU. Runs that went on yielding then
    took 60 times as long (Linux 6.18), so this does not yield again for 32 times as long as that
-   yield took: until *busy_until, which is 0 at first. On hostcuda the CPUs do the GPU's work, so
-   there a thread that polls always yields. */
+   yield took: until *busy_until, which is 0 at first. */
 SPIPE_API void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
     if (began < *busy_until) return;
     spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
-#if defined(HOSTCUDA_TASKS)
-    took = 0.0;
-#endif
     if (took > 1e-3) *busy_until = began + 32.0 * took;
 }
 
@@ -2671,6 +2667,7 @@ enum {
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
+    SPIPE_PRIV_TRY_FROM = 8,            /* calls with the same work before such calls try some */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
@@ -10051,6 +10048,7 @@ typedef struct spipe_priv_known {
     uint64_t asked; /* a hash of what the description asks for */
     size_t pinned;  /* bytes of pinned memory that it was planned for */
     spipe_priv_trial_t trial;
+    size_t num_runs; /* runs that had it */
     double took_ms;  /* of the last run, if that is not in the trial yet; else 0 */
     uint64_t used;   /* number of the run that met it last; 0 = not in use */
     const void *run; /* the run that it was recalled for last */
@@ -10528,13 +10526,16 @@ SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_oldest_known(spipe_resources_t *r
     return oldest;
 }
 
-/* Chooses among the candidates; returns whether the choice fits into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w) {
+/* Chooses among the candidates; returns whether the choice fits into the memory there is. Work that
+   was met a few times only may not come again, so it is done as predicted. */
+SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w,
+                                            size_t num_runs) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_planner_t limits;
     size_t next = 0;
-    if (t->num > 0)
+    if (t->num > 0 && num_runs >= SPIPE_PRIV_TRY_FROM) {
         next = p->request.desc.timeline ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
+    }
     memset(&limits, 0, sizeof limits);
     limits.work = w;
     limits.pinned_bytes = p->request.pin_limit;
@@ -10554,12 +10555,14 @@ SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
     const uint64_t asked = spipe_priv_asked(&q->desc);
     spipe_priv_known_t *k;
+    size_t num_runs = 0;
     double took = 0.0;
     if (q->kept || q->desc.costs || q->desc.hooks || q->pin_refusals > 0) return 0;
     spipe_priv_lock(r->lending.sync);
     k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
     if (k) {
         p->trial = k->trial;
+        num_runs = k->num_runs;
         took = k->took_ms;
         k->took_ms = 0.0;
     }
@@ -10568,10 +10571,11 @@ SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
         p->report.wall_ms = took;
         spipe_priv_note_run(p);
     }
-    if (!k || !spipe_priv_choose_known(p, &w)) {
+    if (!k || !spipe_priv_choose_known(p, &w, num_runs)) {
         const size_t num = spipe_priv_make_plan(p, -1.0, may_try ? SPIPE_PRIV_CANDIDATES : 1);
         spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
         p->report.trying = p->trial.num > 1;
+        num_runs = 0;
     }
     spipe_priv_lock(r->lending.sync);
     k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
@@ -10579,6 +10583,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
     k->asked = asked;
     k->work = w;
     k->pinned = q->pin_limit;
+    k->num_runs = num_runs + 1;
     k->trial = p->trial;
     k->used = ++r->met.num_met;
     k->run = p;

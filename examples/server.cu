@@ -14,8 +14,8 @@
                   urgent  p50 0.503 ms, p95 0.637, p99 0.844
                   others  p50 1.103 ms, p95 2.309, p99 2.447
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.250 ms, p95 0.523, p99 0.639
-                  others  p50 0.401 ms, p95 0.610, p99 0.663
+                  urgent  p50 0.252 ms, p95 0.535, p99 0.639
+                  others  p50 0.365 ms, p95 0.640, p99 0.765
                 at most 2176 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */

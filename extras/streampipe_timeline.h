@@ -393,7 +393,8 @@ SPIPE_API void spipe_priv_record_op(spipe_priv_recorder_t *rec, const spipe_priv
 /* Called before and after a worker's task (fill, drain, host stage): adds its span. */
 SPIPE_API void spipe_priv_record_task(spipe_priv_recorder_t *rec, const spipe_priv_pipeline_t *p,
                                       const spipe_priv_task_t *t, int after) {
-    static const spipe_span_kind_t kinds[] = {SPIPE_SPAN_FILL, SPIPE_SPAN_DRAIN, SPIPE_SPAN_HOST};
+    static const spipe_span_kind_t kinds[] = {/* in the order of the queues */
+                                              SPIPE_SPAN_DRAIN, SPIPE_SPAN_FILL, SPIPE_SPAN_HOST};
     const double now = spipe_priv_seconds();
     spipe_span_t *s;
     if (t->what >= SPIPE_PRIV_NUM_QUEUES) return;

@@ -62,13 +62,16 @@ SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_oldest_known(spipe_resources_t *r
     return oldest;
 }
 
-/* Chooses among the candidates; returns whether the choice fits into the memory there is. */
-SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w) {
+/* Chooses among the candidates; returns whether the choice fits into the memory there is. Work that
+   was met a few times only may not come again, so it is done as predicted. */
+SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w,
+                                            size_t num_runs) {
     spipe_priv_trial_t *t = &p->trial;
     spipe_priv_planner_t limits;
     size_t next = 0;
-    if (t->num > 0)
+    if (t->num > 0 && num_runs >= SPIPE_PRIV_TRY_FROM) {
         next = p->request.desc.timeline ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
+    }
     memset(&limits, 0, sizeof limits);
     limits.work = w;
     limits.pinned_bytes = p->request.pin_limit;
@@ -88,12 +91,14 @@ SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
     const uint64_t asked = spipe_priv_asked(&q->desc);
     spipe_priv_known_t *k;
+    size_t num_runs = 0;
     double took = 0.0;
     if (q->kept || q->desc.costs || q->desc.hooks || q->pin_refusals > 0) return 0;
     spipe_priv_lock(r->lending.sync);
     k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
     if (k) {
         p->trial = k->trial;
+        num_runs = k->num_runs;
         took = k->took_ms;
         k->took_ms = 0.0;
     }
@@ -102,10 +107,11 @@ SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
         p->report.wall_ms = took;
         spipe_priv_note_run(p);
     }
-    if (!k || !spipe_priv_choose_known(p, &w)) {
+    if (!k || !spipe_priv_choose_known(p, &w, num_runs)) {
         const size_t num = spipe_priv_make_plan(p, -1.0, may_try ? SPIPE_PRIV_CANDIDATES : 1);
         spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
         p->report.trying = p->trial.num > 1;
+        num_runs = 0;
     }
     spipe_priv_lock(r->lending.sync);
     k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
@@ -113,6 +119,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
     k->asked = asked;
     k->work = w;
     k->pinned = q->pin_limit;
+    k->num_runs = num_runs + 1;
     k->trial = p->trial;
     k->used = ++r->met.num_met;
     k->run = p;

@@ -31,6 +31,7 @@ typedef struct spipe_priv_known {
     uint64_t asked; /* a hash of what the description asks for */
     size_t pinned;  /* bytes of pinned memory that it was planned for */
     spipe_priv_trial_t trial;
+    size_t num_runs; /* runs that had it */
     double took_ms;  /* of the last run, if that is not in the trial yet; else 0 */
     uint64_t used;   /* number of the run that met it last; 0 = not in use */
     const void *run; /* the run that it was recalled for last */

@@ -184,16 +184,12 @@ SPIPE_API double spipe_priv_seconds(void) {
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If a yield
    takes more than a millisecond, other programs want every CPU. Runs that went on yielding then
    took 60 times as long (Linux 6.18), so this does not yield again for 32 times as long as that
-   yield took: until *busy_until, which is 0 at first. On hostcuda the CPUs do the GPU's work, so
-   there a thread that polls always yields. */
+   yield took: until *busy_until, which is 0 at first. */
 SPIPE_API void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
     if (began < *busy_until) return;
     spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
-#if defined(HOSTCUDA_TASKS)
-    took = 0.0;
-#endif
     if (took > 1e-3) *busy_until = began + 32.0 * took;
 }
