@@ -389,8 +389,8 @@ static void test_at_once(int sink) {
     if (!pipe_threads())
         tap_ok(world.most_inside == 1, "without threads the calling one does it alone");
     else
-        tap_ok(world.most_inside >= 3 && world.most_inside <= 4,
-               "with four threads, three or four calls of the %s are under way at once: %d",
+        tap_ok(world.most_inside >= 3 && world.most_inside <= 5, /* the calling thread may help */
+               "with four threads, three to five calls of the %s are under way at once: %d",
                sink ? "sink" : "source", (int)world.most_inside);
 }
 

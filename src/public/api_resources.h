@@ -48,8 +48,8 @@ typedef struct spipe_resources_in_use {
 
     Planning: from the ninth on, calls of spipe_run with the same work, as far as no other run is
     under way, try a few candidates in turn, so chunks may differ from call to call, and then take
-    the fastest, as a kept pipeline does. Work is the same if the buffers' sizes and kinds, the functions of the stages and
-    what the description fixes are. 32 kinds of work are remembered.
+    the fastest, as a kept pipeline does. Work is the same if the buffers' sizes and kinds, the
+    functions of the stages and what the description fixes are. 32 kinds of work are remembered.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an
