@@ -167,19 +167,21 @@ static double once(world_t *w, spipe_file_way_t way, int replayable = 0) {
     SPIPE_CHECK_RUN(&d, &report);
     w->way = r.file.way;
     spipe_file_close(&r.file);
+    const double took = bench_now_ms() - began;
     w->got = r.sum;
     w->setup_ms.push_back(report.setup_ms);
     w->how = plan_of(&report) + ", set-ups " + spread_text(w->setup_ms);
-    return bench_now_ms() - began;
+    return took;
 }
 
 static double kept(world_t *w, reader_t *r) {
     spipe_report_t report;
     const double began = bench_now_ms();
     SPIPE_CHECK(spipe_pipeline_run(r->p, &report));
+    const double took = bench_now_ms() - began;
     w->got = r->sum;
     w->how = plan_of(&report);
-    return bench_now_ms() - began;
+    return took;
 }
 
 /* One thread's stream and slots. */
