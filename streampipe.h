@@ -1370,6 +1370,16 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
 }
 #endif
 
+/* Numbers that one thread writes under a lock, and that others read without it: at any time, so a
+   thread that waits for such a number does not hold up those that work. */
+#if defined(SPIPE_NO_THREADS)
+#define SPIPE_PRIV_LOAD(x)         (x)
+#define SPIPE_PRIV_STORE(x, value) ((x) = (value))
+#else
+#define SPIPE_PRIV_LOAD(x)         __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define SPIPE_PRIV_STORE(x, value) __atomic_store_n(&(x), value, __ATOMIC_RELEASE)
+#endif
+
 /* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;
@@ -2628,12 +2638,13 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
            memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
-           `make bench-versus`, 2026-11-24. */
+           `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep BENCH_ARGS="--only
+           chunks"`, and staged_s and pin_arrays fit `make bench-versus`, 2026-11-25. */
         {"H100",
-         {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
+         {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    30.0,
-            10.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    20.0,
+            10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -2657,6 +2668,7 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
+    SPIPE_PRIV_FEWER_SLOTS = 6,         /* so many fewer than the threads can use are compared */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
                                            there are fewer CPUs, it drains what is little: */
@@ -2683,14 +2695,16 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
+#define SPIPE_PRIV_KERNEL_GAP  0.1   /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
-#define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
-#define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */
+#define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
@@ -3327,10 +3341,10 @@ typedef struct spipe_priv_way {
 
 /* Seconds of each engine for one batch. */
 typedef struct spipe_priv_engines {
-    double in, out; /* copy engines, both busy */
-    double alone;   /* both together, one after the other: the first copy in, the last out */
-    double kernel;
-    double launches;    /* seconds that the launches of a batch add to a chain of engines */
+    double in, out;     /* copy engines, both busy */
+    double alone;       /* both together, one after the other: the first copy in, the last out */
+    double kernel;      /* the busy time of both kernel streams, by batch */
+    double chain;       /* all kernels of one batch, one after the other */
     double fill, drain; /* one thread's time for a batch */
     double staging;     /* all staging threads, at the host memory's rate; 0 = no staging */
     double issue;       /* the calling thread */
@@ -3343,6 +3357,14 @@ typedef struct spipe_priv_engines {
 SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : b; }
 
 SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
+
+/* Two engines that wait for each other by turns, as times of single batches vary: equal ones take a
+   fifth longer than one of them. Fits the fourth root of a^4 + b^4. */
+SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b) {
+    const double longer = spipe_priv_max(a, b), shorter = spipe_priv_min(a, b);
+    const double share = longer > 0.0 ? shorter / longer : 0.0;
+    return longer + SPIPE_PRIV_EQUALS_LOSE * shorter * share * share * share;
+}
 
 /* How many batches a way makes of the whole. */
 SPIPE_PRIV_OFTEN double spipe_priv_num_batches(const spipe_priv_work_t *w,
@@ -3430,6 +3452,9 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
     e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
+    if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
+        e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
+    }
     fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
     drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
@@ -3443,7 +3468,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
 SPIPE_PRIV_RARE double spipe_priv_latency(const spipe_costs_t *c, const spipe_priv_engines_t *e,
                                           double copies) {
     const double links = c->latency_s * ((e->in > 0.0) + (e->out > 0.0));
-    return e->fill + copies + e->kernel + e->launches + e->drain + links - e->saved;
+    return e->fill + copies + e->chain + e->drain + links - e->saved;
 }
 
 SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *c,
@@ -3451,18 +3476,20 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
                                                            const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y);
     const double elements = spipe_priv_real(w->count) / n;
-    const double calls = (double)(w->copies[0] + w->copies[1] + w->num_stages * 2);
+    const double launches = (double)w->num_stages * spipe_priv_real(y->batch);
+    const double calls = w->copies[0] + w->copies[1] + 2.0 * (launches + 1.0); /* and events */
+    const double kernel = w->kernel_s / n;
     spipe_priv_engines_t e;
     double limit; /* one batch through all engines, in a long run: threads are awake */
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
-    e.launches = c->launch_s * w->num_stages * spipe_priv_real(y->batch);
-    e.kernel = w->kernel_s / n + 0.5 * e.launches; /* two kernel streams */
-    e.issue = c->call_s *
-              (y->replay ? 1.0 : calls + spipe_priv_real((y->batch - 1) * (size_t)w->num_stages));
+    e.kernel = kernel + SPIPE_PRIV_KERNEL_GAP * c->launch_s; /* two kernel streams */
+    e.kernel = spipe_priv_max(e.kernel, 0.5 * (kernel + c->launch_s * launches));
+    e.chain = kernel + 1.5 * c->launch_s * launches; /* of idle streams */
+    e.issue = c->call_s * (y->replay ? 1.0 : calls);
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
-    e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), spipe_priv_max(e.kernel, e.issue));
-    e.busiest = spipe_priv_max(e.busiest, e.staging);
+    e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
+    e.busiest = spipe_priv_max(e.busiest, spipe_priv_in_turns(e.issue, e.staging));
     limit = spipe_priv_latency(c, &e, e.in + e.out) + e.saved - e.wakes;
     if (y->caller_helps) limit += e.fill;   /* nothing is issued while the caller copies a batch */
     if (w->flags & SPIPE_PRIV_POSITIONED) { /* reads end in another order than chunks are copied */
@@ -3771,35 +3798,32 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
-   which takes time; and sources write larger chunks if the cache holds the ring. */
+   which takes time, and the cache holds a smaller ring. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return 0;
-    if (spipe_priv_host_threads(p->desc, w, y) > 1) return 0;
-    if (w->flags & (SPIPE_PRIV_FEW_PINS | SPIPE_PRIV_POSITIONED)) return 1;
-    return !(w->flags & SPIPE_PRIV_PAID);
+    return spipe_priv_host_threads(p->desc, w, y) <= 1;
 }
 
 /* Completes a way whose chunk and threads are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     size_t least = SPIPE_PRIV_COPY_SLOTS;
+    size_t depth;
     double took;
-    int fewer;
     y->depth = spipe_priv_depth_for(p->desc, w, y);
     if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, y);
         if (spipe_priv_real(y->depth) > n)
             y->depth = spipe_priv_whole(n); /* no more slots than batches */
     }
+    depth = y->depth;
     took = spipe_priv_consider(p, y);
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
     if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
-    for (fewer = 0; fewer < 2; ++fewer) {
-        const size_t depth = y->depth - y->depth / SPIPE_PRIV_COPY_SLOTS;
-        if (depth < least) break;
-        y->depth = depth - depth % 2;
+    while (y->depth >= least + 2 && y->depth + SPIPE_PRIV_FEWER_SLOTS > depth) {
+        y->depth -= 2; /* depth_for says why it is even */
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
@@ -3844,6 +3868,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
     size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);
     size_t best = 0;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
+    double helped; /* at the least, with a caller that helps: half a thread */
     int more = 0;
     if (threads == 0 && !may_help) threads = ways;
     if (p->fine && most > threads + 2 * reach) most = threads + 2 * reach;
@@ -3863,7 +3888,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
         if (took < least) best = threads;
         least = spipe_priv_min(least, took);
     }
-    if (all_help || spipe_priv_is_beaten(p, least)) return;
+    helped = least * spipe_priv_real(best) / (spipe_priv_real(best) + 0.5);
+    if (all_help || spipe_priv_is_beaten(p, helped)) return;
     p->fine = 1;
     y = spipe_priv_with_threads(p, y, best);
     spipe_priv_consider_ring(p, &y);
@@ -5254,14 +5280,14 @@ SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note
             p->thrown = note->thrown;
             note->thrown = thrown;
         }
-        p->run.failed = how;
+        SPIPE_PRIV_STORE(p->run.failed, how);
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         spipe_priv_say(&p->failure, format, args);
     }
-    if (batch < p->run.failed_batch) p->run.failed_batch = batch;
+    if (batch < p->run.failed_batch) SPIPE_PRIV_STORE(p->run.failed_batch, batch);
     spipe_priv_wake(p->sync);
 }
 
@@ -5290,17 +5316,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe
     return e;
 }
 
-SPIPE_PRIV_RARE size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
-    size_t value;
+SPIPE_PRIV_RARE void spipe_priv_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
     spipe_priv_lock(p->sync);
-    value = *of;
-    spipe_priv_unlock(p->sync);
-    return value;
-}
-
-SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
-    spipe_priv_lock(p->sync);
-    *to = value;
+    SPIPE_PRIV_STORE(*to, value);
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
@@ -5308,7 +5326,7 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
 /* Several GPUs: of this batch and those that this GPU was given after it, which lies last in the
    whole? Returns its position + 1. A batch beyond the end has SPIPE_AUTO, and counts as 0. */
 SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
+    const size_t end = SPIPE_PRIV_LOAD(p->run.at.num_positions);
     size_t after = 1;
     for (; batch < end; ++batch) {
         const size_t next = spipe_priv_position(p, batch) + 1;
@@ -5321,8 +5339,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, si
    that may have been issued: less than 2 x depth after the one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
-    const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
-    const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
+    const size_t end = SPIPE_PRIV_LOAD(p->run.num_batches);
+    const size_t first = SPIPE_PRIV_LOAD(p->run.at.completed);
     size_t after = batch + 2 * p->plan.depth;
     if (after > end) after = end;
     if (p->run.positions) after = spipe_priv_after_given(p, first);
@@ -5364,21 +5382,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
 
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */
 SPIPE_PRIV_RARE int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
+    return SPIPE_PRIV_LOAD(p->run.failed_batch) <= batch;
 }
 
 /* The run's error where it has failed at this batch or before it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
     cudaError_t e;
+    if (!spipe_priv_is_lost(p, batch)) return cudaSuccess;
     spipe_priv_lock(p->sync);
-    e = p->run.failed_batch <= batch ? p->failure.error : cudaSuccess;
+    e = p->failure.error;
     spipe_priv_unlock(p->sync);
     return e;
 }
 
 /* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
 SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
-    return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
+    return p->run.endless ? SPIPE_PRIV_LOAD(p->run.total) : p->run.total;
 }
 
 /* Elements of the batch at a position: all are full but the last, and that one is read after the
@@ -5717,10 +5736,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* Whether host threads wait for more than the end of a run's one batch. */
+/* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
+   slot when the call returns, unless the GPU reads such memory by itself. */
+SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
+    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
+           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+}
+
+/* Whether host threads wait for more than the end of a run. */
 SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
-    const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
-    return p->route.host_work && !single;
+    int none = p->run.num_batches <= 1 || spipe_priv_read_at_once(p);
+    none = none && p->route.num_segments == 1 && !p->route.drains;
+    return p->route.host_work && !none;
 }
 
 /* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run
@@ -6240,13 +6267,6 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *
     return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
-/* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
-   slot when the call returns, unless the GPU reads such memory by itself. */
-SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
-    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
-           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-}
-
 SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);
@@ -6489,7 +6509,7 @@ SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t 
     e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, spipe_priv_locked_get(p, polled),
+    (void)spipe_priv_check_step(p, e, -1, SPIPE_PRIV_LOAD(*polled),
                                 "a stage or copy (a checked run tells which)");
     return -1;
 }
@@ -6517,7 +6537,7 @@ SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what,
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
     spipe_priv_lock(p->sync);
-    if (*polled < batches) *polled = batches;
+    if (*polled < batches) SPIPE_PRIV_STORE(*polled, batches);
     if (!q->polling) spipe_priv_wake_if_ready(p, q);
     spipe_priv_unlock(p->sync);
 }
@@ -6529,23 +6549,24 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
-    const size_t batch = spipe_priv_locked_get(p, polled);
+    const size_t batch = SPIPE_PRIV_LOAD(*polled);
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (batch >= spipe_priv_locked_get(p, issued)) return 0;
-    if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
+    if (batch >= SPIPE_PRIV_LOAD(*issued)) return 0;
+    if (p->request.desc.checked && !SPIPE_PRIV_LOAD(p->run.failed)) return 0;
     if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
     spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }
 
 /* Whether workers ask CUDA, or the calling thread does: a thread's first call of CUDA takes long,
-   which pays only in a long run. Called with the lock held. */
+   which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
-    const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
+    const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
-    return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
+    if (p->request.kept) return 1;
+    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_LONG_RUN * SPIPE_PRIV_LOAD(q->num_threads);
 }
 
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
@@ -6554,13 +6575,13 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
-    q->polling = 1;
+    SPIPE_PRIV_STORE(q->polling, 1);
     spipe_priv_unlock(p->sync);
     if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
     *asked = 1;
     if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
-    q->polling = 0;
+    SPIPE_PRIV_STORE(q->polling, 0);
     if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
 }
 
@@ -6639,7 +6660,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
 
 /* Posts the draining of a batch, once its copies out are issued. */
 SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_locked_set(p, &p->run.at.issued_out, batch + 1);
+    spipe_priv_set(p, &p->run.at.issued_out, batch + 1);
     spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
 }
 
@@ -6659,7 +6680,7 @@ SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, s
 SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
     int next;
     spipe_priv_lock(p->sync);
-    p->memory.slots[batch % p->plan.depth].host_done[stage] = batch + 1;
+    SPIPE_PRIV_STORE(p->memory.slots[batch % p->plan.depth].host_done[stage], batch + 1);
     p->run.at.host_left[stage] = batch + 1;
     next = p->request.desc.stages[stage].ordered && p->run.at.host_begun[stage] > batch + 1;
     spipe_priv_wake(p->sync);
@@ -6705,12 +6726,13 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
         if (!thread) break;
         spipe_priv_model_started();
         spipe_priv_lock(p->sync);
-        q->threads[q->num_threads++] = thread;
+        q->threads[k] = thread;
+        SPIPE_PRIV_STORE(q->num_threads, k + 1);
         spipe_priv_unlock(p->sync);
     }
     spipe_priv_lock(p->sync);
     if (q->limit != wanted) {
-        q->limit = wanted;
+        SPIPE_PRIV_STORE(q->limit, wanted);
         spipe_priv_wake_all(q); /* each worker checks whether it is within the limit */
     }
     spipe_priv_unlock(p->sync);
@@ -6762,40 +6784,37 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
 
 /* Workers that may take tasks of this queue in this run. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
-    return q->num_threads < q->limit ? q->num_threads : q->limit;
+    const size_t started = SPIPE_PRIV_LOAD(q->num_threads), limit = SPIPE_PRIV_LOAD(q->limit);
+    return started < limit ? started : limit;
 }
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
    host stages, sources and sinks, which take one thread at a time, it else helps only if there is
    no worker: a source that gives chunks in order may wait for what a sink has got, and only the
-   caller issues. Called with the lock held. */
+   caller issues. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
-    const int all_polled = p->run.at.polled_out >= p->run.num_batches;
+    const int all_polled =
+        SPIPE_PRIV_LOAD(p->run.at.polled_out) >= SPIPE_PRIV_LOAD(p->run.num_batches);
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
     if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
     return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
 }
 
-/* The queue that the calling thread should and can help with; or NULL. It drains before it fills:
-   while it fills a large chunk, nothing is issued, and slots that wait to be drained stay taken. */
-SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
-    }
-    return NULL;
-}
-
-/* Does one task of the queue to help with; returns 0 if there is none. */
+/* Does one task that the calling thread should and can do; returns 0 if there is none. It drains
+   before it fills: while it fills a large chunk, nothing is issued, and slots that wait to be
+   drained stay taken. */
 SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
-    spipe_priv_queue_t *q;
-    spipe_priv_lock(p->sync);
-    q = spipe_priv_queue_to_help(p);
-    if (q) spipe_priv_do_next(p, q);
-    spipe_priv_unlock(p->sync);
-    return q != NULL;
+    int i, ready = 0;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block && !ready; ++i) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        if (!spipe_priv_may_help(p, i)) continue;
+        spipe_priv_lock(p->sync);
+        ready = spipe_priv_is_ready(p, q);
+        if (ready) spipe_priv_do_next(p, q);
+        spipe_priv_unlock(p->sync);
+    }
+    return ready;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
@@ -6897,7 +6916,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    const size_t total = SPIPE_PRIV_LOAD(p->run.total);
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
     size_t low, n;
     spipe_priv_note_t note;
@@ -7036,7 +7055,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
                                                     const spipe_priv_at_t *at) {
     const size_t batch = at->batch, first = at->first;
-    size_t total = spipe_priv_locked_get(p, &p->run.total), count;
+    size_t total = SPIPE_PRIV_LOAD(p->run.total), count;
     int ended = -1;
     if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
         return cudaSuccess;
@@ -7049,7 +7068,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
     if (ended >= 0) {
         if (total == SPIPE_AUTO) total = p->run.sources[ended].got;
         SPIPE_TRY(spipe_priv_compare_sources(p, batch, total));
-        spipe_priv_locked_set(p, &p->run.total, total);
+        spipe_priv_set(p, &p->run.total, total);
     }
     count = spipe_priv_count_of(p, batch);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
@@ -7070,7 +7089,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
 
 /* Whether nothing more has to be read for a batch. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked);
 }
 
 /* The first buffer of a kind; -1 = there is none. */
@@ -7092,7 +7111,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
-    spipe_priv_locked_set(p, &p->run.at.num_positions, batch + 1);
+    spipe_priv_set(p, &p->run.at.num_positions, batch + 1);
 }
 
 SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
@@ -7117,7 +7136,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t ba
     if (shared) spipe_priv_take_position(p, batch);
     outcome = spipe_priv_read_sources(p, source, batch);
     if (shared) p->request.desc.hooks->batch_read(p, outcome);
-    spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
+    spipe_priv_set(p, &p->run.at.fill_turn, batch + 1);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
@@ -7127,7 +7146,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     int i;
     spipe_priv_fill_in_turn(p, batch);
     spipe_priv_locate(p, batch, &at);
-    total = spipe_priv_locked_get(p, &p->run.total);
+    total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (!slot->pin_in[i] && (b->kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
@@ -7140,7 +7159,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         else
             spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
     }
-    spipe_priv_locked_set(p, &slot->filled, batch + 1);
+    spipe_priv_set(p, &slot->filled, batch + 1);
 }
 
 /* ---- src/private/hostwork.h ---- */
@@ -7215,12 +7234,12 @@ SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
         ok = ok && !spipe_priv_is_lost(p, batch) && spipe_priv_drain_some(p, &at, 1);
     }
     spipe_priv_lock(p->sync);
-    if (ok) at.slot->whole = batch + 1;
+    if (ok) SPIPE_PRIV_STORE(at.slot->whole, batch + 1);
     while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
-        ++p->run.at.completed;
+        SPIPE_PRIV_STORE(p->run.at.completed, p->run.at.completed + 1);
     }
     p->run.at.drain_turn = batch + 1;
-    at.slot->drained = batch + 1;
+    SPIPE_PRIV_STORE(at.slot->drained, batch + 1);
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
@@ -7305,20 +7324,18 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
-        return spipe_priv_locked_get(p, &slot->whole) > batch;
+        return SPIPE_PRIV_LOAD(slot->whole) > batch;
     }
     return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
 /* Asks CUDA whether copies have ended, in place of the workers of a kind: if there are none, or if
-   the caller helps them, as it then drains the last batch itself. */
+   the caller helps them and none of them asks. */
 SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
-    spipe_priv_queue_t *q = &p->workers.queues[what];
-    int help;
-    spipe_priv_lock(p->sync);
-    help = p->plan.caller_helps || spipe_priv_may_help(p, what) || !spipe_priv_workers_ask(p, q);
-    spipe_priv_unlock(p->sync);
-    if (help) (void)spipe_priv_ask(p, what);
+    const spipe_priv_queue_t *q = &p->workers.queues[what];
+    int help = spipe_priv_may_help(p, what);
+    if (p->plan.caller_helps) help = !SPIPE_PRIV_LOAD(q->polling);
+    if (help || !spipe_priv_workers_ask(p, q)) (void)spipe_priv_ask(p, what);
 }
 
 /* Does what workers do that are missing: asks which copies have ended, and lets slots be filled
@@ -7332,10 +7349,10 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
         spipe_priv_help_ask(p, SPIPE_PRIV_FILL);
         return;
     }
-    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
+    batch = SPIPE_PRIV_LOAD(p->run.at.polled_in);
     for (; spipe_priv_may_refill(p, batch); ++batch) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
-        spipe_priv_locked_set(p, &p->run.at.polled_in, batch + 1);
+        spipe_priv_set(p, &p->run.at.polled_in, batch + 1);
     }
 }
 
@@ -7343,7 +7360,7 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
    the error in that case. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
                                              size_t value, size_t batch) {
-    while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
+    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
         if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
         spipe_priv_yield(&p->sync->busy_until);
@@ -7359,7 +7376,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch)
         spipe_priv_poll(p);
         spipe_priv_yield(&p->sync->busy_until);
     }
-    return !spipe_priv_model_unfilled(p, batch) && spipe_priv_locked_get(p, filled) > batch;
+    return !spipe_priv_model_unfilled(p, batch) && SPIPE_PRIV_LOAD(*filled) > batch;
 }
 
 /* Waits until the workers are done and no task will follow. */
@@ -7396,7 +7413,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     else if (!p->route.out_blocks)
         e = cudaStreamSynchronize(p->streams.streams[0]);
     if (e == cudaSuccess && p->run.at.completed < batches) {
-        spipe_priv_locked_set(p, &p->run.at.completed, batches);
+        spipe_priv_set(p, &p->run.at.completed, batches);
     }
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
@@ -7453,8 +7470,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     int stop;
     if (!d->progress || p->run.mode != SPIPE_PRIV_WAITED_FOR) return;
     if (!spipe_priv_complete_some(p)) return;
-    completed = spipe_priv_locked_get(p, &p->run.at.completed);
-    total = spipe_priv_locked_get(p, &p->run.total);
+    completed = SPIPE_PRIV_LOAD(p->run.at.completed);
+    total = SPIPE_PRIV_LOAD(p->run.total);
     if (completed == p->run.at.reported) return;
     p->run.at.reported = completed;
     progress.chunks_done = completed;
@@ -7465,7 +7482,7 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.seconds = spipe_priv_clock() - p->run.began;
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     if (!stop) return;
-    spipe_priv_locked_set(p, &p->run.stop_asked, 1);
+    spipe_priv_set(p, &p->run.stop_asked, 1);
 }
 
 /* ---- src/private/calling.h ---- */
@@ -7915,7 +7932,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     case SPIPE_PRIV_COUNTS_COPIED_IN: spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches); break;
     case SPIPE_PRIV_COUNTS_DRAINABLE: spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches); break;
     case SPIPE_PRIV_COUNTS_WHOLE:
-        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) p->run.at.completed = batches;
+        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) spipe_priv_set(p, &p->run.at.completed, batches);
         break;
     default: break;
     }
@@ -7963,7 +7980,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
         return e;
     default: /* IN_END */
-        spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
+        spipe_priv_set(p, &p->run.at.issued_in, at->batch + 1);
         if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
@@ -7997,11 +8014,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
 /* After a failure of a user's function: nothing is issued from that batch on, and the batches
    before it are completed. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
-    const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
+    const size_t end = SPIPE_PRIV_LOAD(p->run.failed_batch);
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
-    if (spipe_priv_locked_get(p, &p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
+    if (SPIPE_PRIV_LOAD(p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
     if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
-    if (end < p->run.num_batches) spipe_priv_locked_set(p, &p->run.num_batches, end);
+    if (end < p->run.num_batches) spipe_priv_set(p, &p->run.num_batches, end);
     return cudaSuccess;
 }
 
@@ -8025,7 +8042,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_
         const cudaError_t e = spipe_priv_await(p, filled, batch + 1, batch);
         if (e != cudaSuccess) return spipe_priv_end_early(p, e);
     }
-    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    spipe_priv_set(p, &p->run.num_batches, batch);
     return cudaSuccess;
 }
 
@@ -8136,7 +8153,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
 /* Once the run is to stop, no further batch is issued. */
 SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
     if (!p->run.stop_asked || batch >= p->run.num_batches) return;
-    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    spipe_priv_set(p, &p->run.num_batches, batch);
 }
 
 /* Step by step over depth batches at a time. */
@@ -8276,7 +8293,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     if (p->run.failed) {
         p->run.stop_asked = 0;     /* the stop is not why the run ended */
         if (p->run.cut_from > 0) { /* a worker that ends may read it */
-            spipe_priv_locked_set(p, &p->run.num_batches, p->run.cut_from);
+            spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
@@ -9132,7 +9149,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
-        spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
+        spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
     }
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
@@ -9217,7 +9234,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
 /* After an error: the run ends, and its failure has a sentence. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
     if (e == cudaSuccess || !p->pull.active) return e;
-    if (!spipe_priv_locked_get(p, &p->run.failed)) {
+    if (!SPIPE_PRIV_LOAD(p->run.failed)) {
         (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
                               cudaGetErrorString(e));
     }
@@ -10017,12 +10034,6 @@ SPIPE_PRIV_RARE double spipe_priv_beside(const spipe_priv_work_t *w, const spipe
 /* ---- src/private/lent_memory.h ---- */
 /* ---- 14 resources: memory ------------------------------------------------------------------
    What resources are, and how runs have their memory in turn. Everything here is under one lock. */
-#if defined(SPIPE_NO_THREADS)
-#define SPIPE_PRIV_LOAD(x) (x)
-#else
-#define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
-#endif
-
 #if defined(SPIPE_NO_THREADS)
 typedef int spipe_priv_key_t;
 #else

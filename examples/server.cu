@@ -11,12 +11,12 @@
                 that ask only after an answer would hide the queue of a server that is too slow.
     Expect      (hostcuda) 480 requests, one each 0.03 ms, every third one urgent
                 without resources: 60 batches, 0.103 ms each to set up
-                  urgent  p50 0.503 ms, p95 0.637, p99 0.844
-                  others  p50 1.103 ms, p95 2.309, p99 2.447
+                  urgent  p50 0.512 ms, p95 0.645, p99 0.816
+                  others  p50 1.199 ms, p95 2.467, p99 2.608
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.252 ms, p95 0.535, p99 0.639
-                  others  p50 0.365 ms, p95 0.640, p99 0.765
-                at most 2176 KiB of device memory
+                  urgent  p50 0.235 ms, p95 0.537, p99 0.573
+                  others  p50 0.370 ms, p95 0.619, p99 0.655
+                at most 2432 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */
 

@@ -60,12 +60,13 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
            memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
-           `make bench-versus`, 2026-11-24. */
+           `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep BENCH_ARGS="--only
+           chunks"`, and staged_s and pin_arrays fit `make bench-versus`, 2026-11-25. */
         {"H100",
-         {  55.3,    55.2,     46.0,      3.6,    4.0,       1.9,    4.0,      40.8,
+         {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    30.0,
-            10.0, 190.0,  16.0,       50.0,    30.0,     800.0}},
+            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    20.0,
+            10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
@@ -89,6 +90,7 @@ enum {
     SPIPE_PRIV_ASK_CACHE = 8 << 20,     /* bytes to stage from which the cache's size matters:
                                              asking for it takes 30 us in a virtual machine */
     SPIPE_PRIV_COPY_SLOTS = 4,          /* slots without staging: one for each copy, two kernels */
+    SPIPE_PRIV_FEWER_SLOTS = 6,         /* so many fewer than the threads can use are compared */
     SPIPE_PRIV_FEW_CPUS = 4,            /* fewer than these: one staging thread each way */
     SPIPE_PRIV_SPARE_CPUS = 8,          /* one CPU of so many is left to the calling thread; if
                                            there are fewer CPUs, it drains what is little: */
@@ -115,14 +117,16 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
+#define SPIPE_PRIV_KERNEL_GAP  0.1   /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
 #define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
-#define SPIPE_PRIV_HELD_RING      0.25  /* rings up to this share of the cache stay in it ... */
-#define SPIPE_PRIV_MISSED_RING    0.75  /* ... and from this share on none of them does */
+#define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */

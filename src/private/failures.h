@@ -36,14 +36,14 @@ SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note
             p->thrown = note->thrown;
             note->thrown = thrown;
         }
-        p->run.failed = how;
+        SPIPE_PRIV_STORE(p->run.failed, how);
         spipe_priv_failure_clear(&p->failure);
         p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
         spipe_priv_say(&p->failure, format, args);
     }
-    if (batch < p->run.failed_batch) p->run.failed_batch = batch;
+    if (batch < p->run.failed_batch) SPIPE_PRIV_STORE(p->run.failed_batch, batch);
     spipe_priv_wake(p->sync);
 }
 
@@ -72,17 +72,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe
     return e;
 }
 
-SPIPE_PRIV_RARE size_t spipe_priv_locked_get(const spipe_priv_pipeline_t *p, const size_t *of) {
-    size_t value;
+SPIPE_PRIV_RARE void spipe_priv_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
     spipe_priv_lock(p->sync);
-    value = *of;
-    spipe_priv_unlock(p->sync);
-    return value;
-}
-
-SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to, size_t value) {
-    spipe_priv_lock(p->sync);
-    *to = value;
+    SPIPE_PRIV_STORE(*to, value);
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }
@@ -90,7 +82,7 @@ SPIPE_PRIV_RARE void spipe_priv_locked_set(spipe_priv_pipeline_t *p, size_t *to,
 /* Several GPUs: of this batch and those that this GPU was given after it, which lies last in the
    whole? Returns its position + 1. A batch beyond the end has SPIPE_AUTO, and counts as 0. */
 SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, size_t batch) {
-    const size_t end = spipe_priv_locked_get(p, &p->run.at.num_positions);
+    const size_t end = SPIPE_PRIV_LOAD(p->run.at.num_positions);
     size_t after = 1;
     for (; batch < end; ++batch) {
         const size_t next = spipe_priv_position(p, batch) + 1;
@@ -103,8 +95,8 @@ SPIPE_PRIV_RARE size_t spipe_priv_after_given(const spipe_priv_pipeline_t *p, si
    that may have been issued: less than 2 x depth after the one that the host still waits for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cudaError_t e,
                                                     size_t batch) {
-    const size_t end = spipe_priv_locked_get(p, &p->run.num_batches);
-    const size_t first = spipe_priv_locked_get(p, &p->run.at.completed);
+    const size_t end = SPIPE_PRIV_LOAD(p->run.num_batches);
+    const size_t first = SPIPE_PRIV_LOAD(p->run.at.completed);
     size_t after = batch + 2 * p->plan.depth;
     if (after > end) after = end;
     if (p->run.positions) after = spipe_priv_after_given(p, first);
@@ -146,21 +138,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
 
 /* Whether the run has failed at this batch or before it. Batches before may still be finished. */
 SPIPE_PRIV_RARE int spipe_priv_is_lost(const spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_locked_get(p, &p->run.failed_batch) <= batch;
+    return SPIPE_PRIV_LOAD(p->run.failed_batch) <= batch;
 }
 
 /* The run's error where it has failed at this batch or before it. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_error_at(const spipe_priv_pipeline_t *p, size_t batch) {
     cudaError_t e;
+    if (!spipe_priv_is_lost(p, batch)) return cudaSuccess;
     spipe_priv_lock(p->sync);
-    e = p->run.failed_batch <= batch ? p->failure.error : cudaSuccess;
+    e = p->failure.error;
     spipe_priv_unlock(p->sync);
     return e;
 }
 
 /* Elements in the whole; SPIPE_AUTO while the sources have not ended. */
 SPIPE_PRIV_OFTEN size_t spipe_priv_total(const spipe_priv_pipeline_t *p) {
-    return p->run.endless ? spipe_priv_locked_get(p, &p->run.total) : p->run.total;
+    return p->run.endless ? SPIPE_PRIV_LOAD(p->run.total) : p->run.total;
 }
 
 /* Elements of the batch at a position: all are full but the last, and that one is read after the

@@ -85,7 +85,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t total = spipe_priv_locked_get(p, &p->run.total);
+    const size_t total = SPIPE_PRIV_LOAD(p->run.total);
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
     size_t low, n;
     spipe_priv_note_t note;
@@ -224,7 +224,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, int i,
                                                     const spipe_priv_at_t *at) {
     const size_t batch = at->batch, first = at->first;
-    size_t total = spipe_priv_locked_get(p, &p->run.total), count;
+    size_t total = SPIPE_PRIV_LOAD(p->run.total), count;
     int ended = -1;
     if (spipe_priv_count_of(p, batch) == 0 && (first != total || p->run.positions)) {
         return cudaSuccess;
@@ -237,7 +237,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_sources(spipe_priv_pipeline_t *p, in
     if (ended >= 0) {
         if (total == SPIPE_AUTO) total = p->run.sources[ended].got;
         SPIPE_TRY(spipe_priv_compare_sources(p, batch, total));
-        spipe_priv_locked_set(p, &p->run.total, total);
+        spipe_priv_set(p, &p->run.total, total);
     }
     count = spipe_priv_count_of(p, batch);
     for (i = 0; i < p->request.desc.num_buffers && count > 0; ++i) {
@@ -258,7 +258,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_turn(spipe_priv_pipeline_t *p, const size_t
 
 /* Whether nothing more has to be read for a batch. */
 SPIPE_API int spipe_priv_is_idle(spipe_priv_pipeline_t *p, size_t batch) {
-    return spipe_priv_is_lost(p, batch) || spipe_priv_locked_get(p, &p->run.stop_asked);
+    return spipe_priv_is_lost(p, batch) || SPIPE_PRIV_LOAD(p->run.stop_asked);
 }
 
 /* The first buffer of a kind; -1 = there is none. */
@@ -280,7 +280,7 @@ SPIPE_PRIV_RARE void spipe_priv_take_position(spipe_priv_pipeline_t *p, size_t b
         (void)cudaGetLastError(); /* an error of the GPU, which the next call returns, too */
     }
     p->run.positions[batch % SPIPE_PRIV_POSITIONS] = p->request.desc.hooks->next_batch(p);
-    spipe_priv_locked_set(p, &p->run.at.num_positions, batch + 1);
+    spipe_priv_set(p, &p->run.at.num_positions, batch + 1);
 }
 
 SPIPE_PRIV_RARE spipe_priv_reading_t spipe_priv_read_sources(spipe_priv_pipeline_t *p, int source,
@@ -305,7 +305,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill_in_turn(spipe_priv_pipeline_t *p, size_t ba
     if (shared) spipe_priv_take_position(p, batch);
     outcome = spipe_priv_read_sources(p, source, batch);
     if (shared) p->request.desc.hooks->batch_read(p, outcome);
-    spipe_priv_locked_set(p, &p->run.at.fill_turn, batch + 1);
+    spipe_priv_set(p, &p->run.at.fill_turn, batch + 1);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
@@ -315,7 +315,7 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     int i;
     spipe_priv_fill_in_turn(p, batch);
     spipe_priv_locate(p, batch, &at);
-    total = spipe_priv_locked_get(p, &p->run.total);
+    total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
         if (!slot->pin_in[i] && (b->kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
@@ -328,5 +328,5 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
         else
             spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
     }
-    spipe_priv_locked_set(p, &slot->filled, batch + 1);
+    spipe_priv_set(p, &slot->filled, batch + 1);
 }

@@ -69,12 +69,12 @@ SPIPE_PRIV_RARE void spipe_priv_drain(spipe_priv_pipeline_t *p, size_t batch) {
         ok = ok && !spipe_priv_is_lost(p, batch) && spipe_priv_drain_some(p, &at, 1);
     }
     spipe_priv_lock(p->sync);
-    if (ok) at.slot->whole = batch + 1;
+    if (ok) SPIPE_PRIV_STORE(at.slot->whole, batch + 1);
     while (p->memory.slots[p->run.at.completed % depth].whole == p->run.at.completed + 1) {
-        ++p->run.at.completed;
+        SPIPE_PRIV_STORE(p->run.at.completed, p->run.at.completed + 1);
     }
     p->run.at.drain_turn = batch + 1;
-    at.slot->drained = batch + 1;
+    SPIPE_PRIV_STORE(at.slot->drained, batch + 1);
     spipe_priv_wake(p->sync);
     spipe_priv_unlock(p->sync);
 }

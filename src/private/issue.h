@@ -97,7 +97,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_sync(spipe_priv_pipeline_t *p,
     case SPIPE_PRIV_COUNTS_COPIED_IN: spipe_priv_count_polled(p, SPIPE_PRIV_FILL, batches); break;
     case SPIPE_PRIV_COUNTS_DRAINABLE: spipe_priv_count_polled(p, SPIPE_PRIV_DRAIN, batches); break;
     case SPIPE_PRIV_COUNTS_WHOLE:
-        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) p->run.at.completed = batches;
+        if (p->run.mode == SPIPE_PRIV_WAITED_FOR) spipe_priv_set(p, &p->run.at.completed, batches);
         break;
     default: break;
     }
@@ -145,7 +145,7 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
         return e;
     default: /* IN_END */
-        spipe_priv_locked_set(p, &p->run.at.issued_in, at->batch + 1);
+        spipe_priv_set(p, &p->run.at.issued_in, at->batch + 1);
         if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
@@ -179,11 +179,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_await_position(spipe_priv_pipeline_t *p, 
 /* After a failure of a user's function: nothing is issued from that batch on, and the batches
    before it are completed. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_end_early(spipe_priv_pipeline_t *p, cudaError_t e) {
-    const size_t end = spipe_priv_locked_get(p, &p->run.failed_batch);
+    const size_t end = SPIPE_PRIV_LOAD(p->run.failed_batch);
     if (p->run.mode != SPIPE_PRIV_WAITED_FOR) return e;
-    if (spipe_priv_locked_get(p, &p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
+    if (SPIPE_PRIV_LOAD(p->run.failed) != SPIPE_PRIV_FAILED_IN_CALL) return e;
     if (p->run.cut_from == 0) p->run.cut_from = p->run.num_batches;
-    if (end < p->run.num_batches) spipe_priv_locked_set(p, &p->run.num_batches, end);
+    if (end < p->run.num_batches) spipe_priv_set(p, &p->run.num_batches, end);
     return cudaSuccess;
 }
 
@@ -207,7 +207,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_end(spipe_priv_pipeline_t *p, size_
         const cudaError_t e = spipe_priv_await(p, filled, batch + 1, batch);
         if (e != cudaSuccess) return spipe_priv_end_early(p, e);
     }
-    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    spipe_priv_set(p, &p->run.num_batches, batch);
     return cudaSuccess;
 }
 

@@ -1,12 +1,6 @@
 /* ---- 14 resources: memory ------------------------------------------------------------------
    What resources are, and how runs have their memory in turn. Everything here is under one lock. */
 #if defined(SPIPE_NO_THREADS)
-#define SPIPE_PRIV_LOAD(x) (x)
-#else
-#define SPIPE_PRIV_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
-#endif
-
-#if defined(SPIPE_NO_THREADS)
 typedef int spipe_priv_key_t;
 #else
 typedef pthread_key_t spipe_priv_key_t;

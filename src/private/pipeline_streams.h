@@ -81,10 +81,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t 
     return cudaSuccess;
 }
 
-/* Whether host threads wait for more than the end of a run's one batch. */
+/* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
+   slot when the call returns, unless the GPU reads such memory by itself. */
+SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
+    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
+           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
+}
+
+/* Whether host threads wait for more than the end of a run. */
 SPIPE_PRIV_RARE int spipe_priv_threads_wait(const spipe_priv_pipeline_t *p) {
-    const int single = p->run.num_batches <= 1 && p->route.num_segments == 1 && !p->route.drains;
-    return p->route.host_work && !single;
+    int none = p->run.num_batches <= 1 || spipe_priv_read_at_once(p);
+    none = none && p->route.num_segments == 1 && !p->route.drains;
+    return p->route.host_work && !none;
 }
 
 /* Whether more batches may come than the plan has: in the next run of a kept pipeline, or in a run

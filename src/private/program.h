@@ -137,13 +137,6 @@ SPIPE_PRIV_RARE cudaStream_t spipe_priv_stage_stream(const spipe_priv_writer_t *
     return spipe_priv_stream_for(w->p, w->row, SPIPE_PRIV_ON_CHAIN + w->p->route.chain[s]);
 }
 
-/* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
-   slot when the call returns, unless the GPU reads such memory by itself. */
-SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
-    return p->plan.pageable_slots && !p->request.facts.pageable_access &&
-           p->route.refill == SPIPE_PRIV_REFILL_COPIED_IN;
-}
-
 SPIPE_PRIV_RARE void spipe_priv_write_in(spipe_priv_writer_t *w) {
     spipe_priv_pipeline_t *p = w->p;
     const cudaStream_t in = spipe_priv_stream_for(p, w->row, SPIPE_PRIV_ON_IN);

@@ -26,7 +26,7 @@ SPIPE_PRIV_RARE void spipe_priv_pull_end(spipe_priv_pipeline_t *p) {
     spipe_priv_unlock(p->sync);
     if (!p->pull.active) return;
     if (p->pull.issued < p->run.num_batches) { /* no more slots are filled */
-        spipe_priv_locked_set(p, &p->run.num_batches, p->pull.issued);
+        spipe_priv_set(p, &p->run.num_batches, p->pull.issued);
     }
     spipe_priv_let_end(p);
     if (p->pull.released < p->pull.issued) spipe_priv_sync_streams(&p->streams, &e);
@@ -111,7 +111,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
 /* After an error: the run ends, and its failure has a sentence. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
     if (e == cudaSuccess || !p->pull.active) return e;
-    if (!spipe_priv_locked_get(p, &p->run.failed)) {
+    if (!SPIPE_PRIV_LOAD(p->run.failed)) {
         (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
                               cudaGetErrorString(e));
     }

@@ -64,35 +64,32 @@ SPIPE_PRIV_RARE double spipe_priv_consider(spipe_priv_planner_t *p, spipe_priv_w
 }
 
 /* Whether fewer slots than the threads can use may be better: a one-shot run has to pin each slot,
-   which takes time; and sources write larger chunks if the cache holds the ring. */
+   which takes time, and the cache holds a smaller ring. */
 SPIPE_PRIV_RARE int spipe_priv_may_have_fewer(const spipe_priv_planner_t *p,
                                               const spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     if (p->desc->depth != SPIPE_AUTO || (w->flags & SPIPE_PRIV_SPLIT)) return 0;
-    if (spipe_priv_host_threads(p->desc, w, y) > 1) return 0;
-    if (w->flags & (SPIPE_PRIV_FEW_PINS | SPIPE_PRIV_POSITIONED)) return 1;
-    return !(w->flags & SPIPE_PRIV_PAID);
+    return spipe_priv_host_threads(p->desc, w, y) <= 1;
 }
 
 /* Completes a way whose chunk and threads are known, and compares it. */
 SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_priv_way_t *y) {
     const spipe_priv_work_t *w = p->work;
     size_t least = SPIPE_PRIV_COPY_SLOTS;
+    size_t depth;
     double took;
-    int fewer;
     y->depth = spipe_priv_depth_for(p->desc, w, y);
     if ((w->flags & SPIPE_PRIV_PAID) != SPIPE_PRIV_KEPT && p->desc->count != SPIPE_AUTO) {
         const double n = spipe_priv_num_batches(w, y);
         if (spipe_priv_real(y->depth) > n)
             y->depth = spipe_priv_whole(n); /* no more slots than batches */
     }
+    depth = y->depth;
     took = spipe_priv_consider(p, y);
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
     if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
-    for (fewer = 0; fewer < 2; ++fewer) {
-        const size_t depth = y->depth - y->depth / SPIPE_PRIV_COPY_SLOTS;
-        if (depth < least) break;
-        y->depth = depth - depth % 2;
+    while (y->depth >= least + 2 && y->depth + SPIPE_PRIV_FEWER_SLOTS > depth) {
+        y->depth -= 2; /* depth_for says why it is even */
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
@@ -137,6 +134,7 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
     size_t most = spipe_priv_most_threads(w, &y), threads = spipe_priv_threads_from(p, ways);
     size_t best = 0;
     double took, least = SPIPE_PRIV_DOES_NOT_FIT;
+    double helped; /* at the least, with a caller that helps: half a thread */
     int more = 0;
     if (threads == 0 && !may_help) threads = ways;
     if (p->fine && most > threads + 2 * reach) most = threads + 2 * reach;
@@ -156,7 +154,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_staged(spipe_priv_planner_t *p, spipe_p
         if (took < least) best = threads;
         least = spipe_priv_min(least, took);
     }
-    if (all_help || spipe_priv_is_beaten(p, least)) return;
+    helped = least * spipe_priv_real(best) / (spipe_priv_real(best) + 0.5);
+    if (all_help || spipe_priv_is_beaten(p, helped)) return;
     p->fine = 1;
     y = spipe_priv_with_threads(p, y, best);
     spipe_priv_consider_ring(p, &y);

@@ -72,7 +72,7 @@ SPIPE_PRIV_OFTEN cudaError_t spipe_priv_issue_steps(spipe_priv_pipeline_t *p, in
 /* Once the run is to stop, no further batch is issued. */
 SPIPE_PRIV_OFTEN void spipe_priv_stop_at(spipe_priv_pipeline_t *p, size_t batch) {
     if (!p->run.stop_asked || batch >= p->run.num_batches) return;
-    spipe_priv_locked_set(p, &p->run.num_batches, batch);
+    spipe_priv_set(p, &p->run.num_batches, batch);
 }
 
 /* Step by step over depth batches at a time. */
@@ -212,7 +212,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
     if (p->run.failed) {
         p->run.stop_asked = 0;     /* the stop is not why the run ended */
         if (p->run.cut_from > 0) { /* a worker that ends may read it */
-            spipe_priv_locked_set(p, &p->run.num_batches, p->run.cut_from);
+            spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
     } else if (p->run.stop_asked) {
         (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,

@@ -95,6 +95,16 @@ SPIPE_API void spipe_priv_thread_join(void *thread) {
 }
 #endif
 
+/* Numbers that one thread writes under a lock, and that others read without it: at any time, so a
+   thread that waits for such a number does not hold up those that work. */
+#if defined(SPIPE_NO_THREADS)
+#define SPIPE_PRIV_LOAD(x)         (x)
+#define SPIPE_PRIV_STORE(x, value) ((x) = (value))
+#else
+#define SPIPE_PRIV_LOAD(x)         __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define SPIPE_PRIV_STORE(x, value) __atomic_store_n(&(x), value, __ATOMIC_RELEASE)
+#endif
+
 /* One lock, and one condition for "something changed". */
 struct spipe_priv_sync {
     spipe_priv_mutex_t lock;

@@ -8,20 +8,18 @@ SPIPE_PRIV_RARE int spipe_priv_may_refill(spipe_priv_pipeline_t *p, size_t batch
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
     if (batch >= p->run.at.issued_out) return 0;
     if (p->route.refill == SPIPE_PRIV_REFILL_DRAINED) {
-        return spipe_priv_locked_get(p, &slot->whole) > batch;
+        return SPIPE_PRIV_LOAD(slot->whole) > batch;
     }
     return spipe_priv_poll_event(p, slot->out_done, &p->run.at.polled_in) > 0;
 }
 
 /* Asks CUDA whether copies have ended, in place of the workers of a kind: if there are none, or if
-   the caller helps them, as it then drains the last batch itself. */
+   the caller helps them and none of them asks. */
 SPIPE_PRIV_RARE void spipe_priv_help_ask(spipe_priv_pipeline_t *p, int what) {
-    spipe_priv_queue_t *q = &p->workers.queues[what];
-    int help;
-    spipe_priv_lock(p->sync);
-    help = p->plan.caller_helps || spipe_priv_may_help(p, what) || !spipe_priv_workers_ask(p, q);
-    spipe_priv_unlock(p->sync);
-    if (help) (void)spipe_priv_ask(p, what);
+    const spipe_priv_queue_t *q = &p->workers.queues[what];
+    int help = spipe_priv_may_help(p, what);
+    if (p->plan.caller_helps) help = !SPIPE_PRIV_LOAD(q->polling);
+    if (help || !spipe_priv_workers_ask(p, q)) (void)spipe_priv_ask(p, what);
 }
 
 /* Does what workers do that are missing: asks which copies have ended, and lets slots be filled
@@ -35,10 +33,10 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
         spipe_priv_help_ask(p, SPIPE_PRIV_FILL);
         return;
     }
-    batch = spipe_priv_locked_get(p, &p->run.at.polled_in);
+    batch = SPIPE_PRIV_LOAD(p->run.at.polled_in);
     for (; spipe_priv_may_refill(p, batch); ++batch) {
         spipe_priv_post(p, SPIPE_PRIV_FILL, -1, p->plan.depth + batch);
-        spipe_priv_locked_set(p, &p->run.at.polled_in, batch + 1);
+        spipe_priv_set(p, &p->run.at.polled_in, batch + 1);
     }
 }
 
@@ -46,7 +44,7 @@ SPIPE_PRIV_RARE void spipe_priv_poll(spipe_priv_pipeline_t *p) {
    the error in that case. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_await(spipe_priv_pipeline_t *p, const size_t *flag,
                                              size_t value, size_t batch) {
-    while (!spipe_priv_is_lost(p, batch) && spipe_priv_locked_get(p, flag) < value) {
+    while (!spipe_priv_is_lost(p, batch) && SPIPE_PRIV_LOAD(*flag) < value) {
         if (spipe_priv_help(p)) continue;
         spipe_priv_poll(p);
         spipe_priv_yield(&p->sync->busy_until);
@@ -62,7 +60,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_filled(spipe_priv_pipeline_t *p, size_t batch)
         spipe_priv_poll(p);
         spipe_priv_yield(&p->sync->busy_until);
     }
-    return !spipe_priv_model_unfilled(p, batch) && spipe_priv_locked_get(p, filled) > batch;
+    return !spipe_priv_model_unfilled(p, batch) && SPIPE_PRIV_LOAD(*filled) > batch;
 }
 
 /* Waits until the workers are done and no task will follow. */
@@ -99,7 +97,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_complete(spipe_priv_pipeline_t *p, cudaEv
     else if (!p->route.out_blocks)
         e = cudaStreamSynchronize(p->streams.streams[0]);
     if (e == cudaSuccess && p->run.at.completed < batches) {
-        spipe_priv_locked_set(p, &p->run.at.completed, batches);
+        spipe_priv_set(p, &p->run.at.completed, batches);
     }
     if (e == cudaSuccess) return e;
     (void)cudaGetLastError();
@@ -156,8 +154,8 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     int stop;
     if (!d->progress || p->run.mode != SPIPE_PRIV_WAITED_FOR) return;
     if (!spipe_priv_complete_some(p)) return;
-    completed = spipe_priv_locked_get(p, &p->run.at.completed);
-    total = spipe_priv_locked_get(p, &p->run.total);
+    completed = SPIPE_PRIV_LOAD(p->run.at.completed);
+    total = SPIPE_PRIV_LOAD(p->run.total);
     if (completed == p->run.at.reported) return;
     p->run.at.reported = completed;
     progress.chunks_done = completed;
@@ -168,5 +166,5 @@ SPIPE_PRIV_RARE void spipe_priv_report_progress(spipe_priv_pipeline_t *p) {
     progress.seconds = spipe_priv_clock() - p->run.began;
     SPIPE_PRIV_CALL(p->sync, &p->thrown, NULL, stop, d->progress(&progress, d->progress_user), 1);
     if (!stop) return;
-    spipe_priv_locked_set(p, &p->run.stop_asked, 1);
+    spipe_priv_set(p, &p->run.stop_asked, 1);
 }

@@ -49,7 +49,7 @@ SPIPE_PRIV_RARE int spipe_priv_poll_event(spipe_priv_pipeline_t *p, cudaEvent_t 
     e = spipe_priv_query(event);
     if (spipe_priv_reached(e)) return 1;
     if (e == cudaErrorNotReady) return 0;
-    (void)spipe_priv_check_step(p, e, -1, spipe_priv_locked_get(p, polled),
+    (void)spipe_priv_check_step(p, e, -1, SPIPE_PRIV_LOAD(*polled),
                                 "a stage or copy (a checked run tells which)");
     return -1;
 }
@@ -77,7 +77,7 @@ SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what,
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
     spipe_priv_lock(p->sync);
-    if (*polled < batches) *polled = batches;
+    if (*polled < batches) SPIPE_PRIV_STORE(*polled, batches);
     if (!q->polling) spipe_priv_wake_if_ready(p, q);
     spipe_priv_unlock(p->sync);
 }
@@ -89,23 +89,24 @@ SPIPE_PRIV_RARE int spipe_priv_ask(spipe_priv_pipeline_t *p, int what) {
     const int in = what == SPIPE_PRIV_FILL;
     const size_t *issued = in ? &p->run.at.issued_in : &p->run.at.issued_out;
     const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
-    const size_t batch = spipe_priv_locked_get(p, polled);
+    const size_t batch = SPIPE_PRIV_LOAD(*polled);
     const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
-    if (batch >= spipe_priv_locked_get(p, issued)) return 0;
-    if (p->request.desc.checked && !spipe_priv_locked_get(p, &p->run.failed)) return 0;
+    if (batch >= SPIPE_PRIV_LOAD(*issued)) return 0;
+    if (p->request.desc.checked && !SPIPE_PRIV_LOAD(p->run.failed)) return 0;
     if (spipe_priv_poll_event(p, in ? slot->in_done : slot->out_done, polled) == 0) return 0;
     spipe_priv_count_polled(p, what, batch + 1);
     return 1;
 }
 
 /* Whether workers ask CUDA, or the calling thread does: a thread's first call of CUDA takes long,
-   which pays only in a long run. Called with the lock held. */
+   which pays only in a long run. */
 SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
                                            const spipe_priv_queue_t *q) {
     const int in = q == &p->workers.queues[SPIPE_PRIV_FILL];
-    const size_t polled = in ? p->run.at.polled_in : p->run.at.polled_out;
+    const size_t *polled = in ? &p->run.at.polled_in : &p->run.at.polled_out;
     if (p->request.desc.resources) return 1; /* lent threads have called CUDA before */
-    return p->request.kept || polled >= SPIPE_PRIV_LONG_RUN * q->num_threads;
+    if (p->request.kept) return 1;
+    return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_LONG_RUN * SPIPE_PRIV_LOAD(q->num_threads);
 }
 
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
@@ -114,13 +115,13 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
-    q->polling = 1;
+    SPIPE_PRIV_STORE(q->polling, 1);
     spipe_priv_unlock(p->sync);
     if (!*asked) (void)cudaSetDevice(p->request.device); /* else CUDA starts on device 0 */
     *asked = 1;
     if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
-    q->polling = 0;
+    SPIPE_PRIV_STORE(q->polling, 0);
     if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
 }
 
@@ -199,7 +200,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
 
 /* Posts the draining of a batch, once its copies out are issued. */
 SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_locked_set(p, &p->run.at.issued_out, batch + 1);
+    spipe_priv_set(p, &p->run.at.issued_out, batch + 1);
     spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
 }
 
@@ -219,7 +220,7 @@ SPIPE_PRIV_RARE void spipe_priv_post_host(spipe_priv_pipeline_t *p, int stage, s
 SPIPE_PRIV_RARE void spipe_priv_left_host(spipe_priv_pipeline_t *p, int stage, size_t batch) {
     int next;
     spipe_priv_lock(p->sync);
-    p->memory.slots[batch % p->plan.depth].host_done[stage] = batch + 1;
+    SPIPE_PRIV_STORE(p->memory.slots[batch % p->plan.depth].host_done[stage], batch + 1);
     p->run.at.host_left[stage] = batch + 1;
     next = p->request.desc.stages[stage].ordered && p->run.at.host_begun[stage] > batch + 1;
     spipe_priv_wake(p->sync);
@@ -265,12 +266,13 @@ SPIPE_PRIV_RARE void spipe_priv_start_queue(spipe_priv_pipeline_t *p, spipe_priv
         if (!thread) break;
         spipe_priv_model_started();
         spipe_priv_lock(p->sync);
-        q->threads[q->num_threads++] = thread;
+        q->threads[k] = thread;
+        SPIPE_PRIV_STORE(q->num_threads, k + 1);
         spipe_priv_unlock(p->sync);
     }
     spipe_priv_lock(p->sync);
     if (q->limit != wanted) {
-        q->limit = wanted;
+        SPIPE_PRIV_STORE(q->limit, wanted);
         spipe_priv_wake_all(q); /* each worker checks whether it is within the limit */
     }
     spipe_priv_unlock(p->sync);
@@ -322,40 +324,37 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
 
 /* Workers that may take tasks of this queue in this run. */
 SPIPE_PRIV_RARE size_t spipe_priv_num_workers(const spipe_priv_queue_t *q) {
-    return q->num_threads < q->limit ? q->num_threads : q->limit;
+    const size_t started = SPIPE_PRIV_LOAD(q->num_threads), limit = SPIPE_PRIV_LOAD(q->limit);
+    return started < limit ? started : limit;
 }
 
 /* Whether a waiting caller should help with a queue: its workers are missing or take all CPUs, or
    the plan says so; in that case it drains only if CUDA need not be asked about more copies. With
    host stages, sources and sinks, which take one thread at a time, it else helps only if there is
    no worker: a source that gives chunks in order may wait for what a sink has got, and only the
-   caller issues. Called with the lock held. */
+   caller issues. */
 SPIPE_PRIV_RARE int spipe_priv_may_help(const spipe_priv_pipeline_t *p, int i) {
-    const int all_polled = p->run.at.polled_out >= p->run.num_batches;
+    const int all_polled =
+        SPIPE_PRIV_LOAD(p->run.at.polled_out) >= SPIPE_PRIV_LOAD(p->run.num_batches);
     int help = p->workers.all_cpus && i != SPIPE_PRIV_HOST && !p->route.sequential;
     if (p->plan.caller_helps && i != SPIPE_PRIV_HOST) help = i == SPIPE_PRIV_FILL || all_polled;
     return help || spipe_priv_num_workers(&p->workers.queues[i]) == 0;
 }
 
-/* The queue that the calling thread should and can help with; or NULL. It drains before it fills:
-   while it fills a large chunk, nothing is issued, and slots that wait to be drained stay taken. */
-SPIPE_PRIV_RARE spipe_priv_queue_t *spipe_priv_queue_to_help(spipe_priv_pipeline_t *p) {
-    int i;
-    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
-        spipe_priv_queue_t *q = &p->workers.queues[i];
-        if (spipe_priv_may_help(p, i) && spipe_priv_is_ready(p, q)) return q;
-    }
-    return NULL;
-}
-
-/* Does one task of the queue to help with; returns 0 if there is none. */
+/* Does one task that the calling thread should and can do; returns 0 if there is none. It drains
+   before it fills: while it fills a large chunk, nothing is issued, and slots that wait to be
+   drained stay taken. */
 SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
-    spipe_priv_queue_t *q;
-    spipe_priv_lock(p->sync);
-    q = spipe_priv_queue_to_help(p);
-    if (q) spipe_priv_do_next(p, q);
-    spipe_priv_unlock(p->sync);
-    return q != NULL;
+    int i, ready = 0;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block && !ready; ++i) {
+        spipe_priv_queue_t *q = &p->workers.queues[i];
+        if (!spipe_priv_may_help(p, i)) continue;
+        spipe_priv_lock(p->sync);
+        ready = spipe_priv_is_ready(p, q);
+        if (ready) spipe_priv_do_next(p, q);
+        spipe_priv_unlock(p->sync);
+    }
+    return ready;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_workers_busy(spipe_priv_pipeline_t *p) {
