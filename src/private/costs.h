@@ -117,7 +117,7 @@ enum {
         128 << 10 /* bytes beyond the plan's, for the alignment of other plans */
 };
 
-#define SPIPE_PRIV_KERNEL_GAP  0.1   /* of launch_s, between kernels of two streams in turns */
+#define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \

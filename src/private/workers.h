@@ -125,27 +125,28 @@ SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_q
     if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
 }
 
-/* Does the oldest task of a queue; called and returns with the lock held. */
+/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
+   Then its workers end. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
+                                       const spipe_priv_queue_t *q) {
+    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
+    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
+    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
+}
+
+/* Does the oldest task of a queue; called and returns with the lock held. With the last one, the
+   parked workers are woken: they end while it is done, so the run need not wait for them. */
 SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
     const spipe_priv_task_t t = q->tasks[q->head];
     q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
     --q->num_tasks;
     ++q->num_busy;
     q->num_taken += t.what != SPIPE_PRIV_TOUCH;
+    if (spipe_priv_is_over(p, q)) spipe_priv_wake_all(q);
     spipe_priv_unlock(p->sync);
     spipe_priv_do_task(p, t);
     spipe_priv_lock(p->sync);
     --q->num_busy;
-}
-
-/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
-   Then its workers end, each after waking the next, so that the run need not wake all of them at
-   its end. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_queue_t *q) {
-    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
-    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
-    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
