@@ -3,7 +3,8 @@
 
     usage: sweep [--only rings|chunks|beside] [--smoke]
     rings    512 MiB and 2 GiB of pageable memory through a kernel that takes little, kept: ms, the
-             median of the runs; then one-shot runs, and what of them is set-up.
+             median of the runs; then one-shot runs, and what of them is set-up; and one-shot runs
+             of 64 MiB by chunk.
     chunks   1 to 16 MiB of pinned memory, one and three stages, once and kept: ms, the median of
              the runs, in 1 to 16 chunks and as the library plans; and what the law says.
     beside   4 and 64 MiB each way, kept, from one thread and from 16: GB/s in and out of all of
@@ -103,6 +104,40 @@ static void once_table(float *x, float *y, size_t n) {
     }
 }
 
+/* The median of nine calls. */
+static double once_ms(const spipe_desc_t *d) {
+    std::vector<double> all;
+    spipe_report_t r;
+    for (int k = 0; k < 9; ++k) {
+        const double began = bench_now_ms();
+        SPIPE_CHECK_RUN(d, &r);
+        all.push_back(bench_now_ms() - began);
+    }
+    return bench_median(all);
+}
+
+static void once_chunks(float *x, float *y, size_t n) {
+    static const double chunks[] = {0.5, 0.75, 1.0, 1.5, 2.0};
+    const spipe_desc_t planned = describe(x, y, n);
+    printf("\n%.0f MiB, one call, ms, by MiB in a chunk; as planned: %.2f\n\n"
+           "| threads a way | 0.50 | 0.75 | 1.00 | 1.50 | 2.00 |\n"
+           "| --- | --- | --- | --- | --- | --- |\n",
+           mib_of(n), once_ms(&planned));
+    for (size_t threads : {4, 5, 6, 7}) {
+        printf("| %zu |", threads);
+        for (double mib : chunks) {
+            spipe_desc_t d = planned;
+            d.schedule = SPIPE_ENGINES;
+            d.staging = SPIPE_STAGING_COPY;
+            d.threads = threads;
+            d.chunk = std::min(n, (size_t)(mib * (double)BENCH_MIB) / sizeof(float));
+            printf(" %.2f |", once_ms(&d));
+            fflush(stdout);
+        }
+        printf("\n");
+    }
+}
+
 static void rings(const options_t *o) {
     const size_t most = o->smoke ? 4 * BENCH_MIB : 2 * BENCH_GIB, less = most / 4;
     bench_array_t x = bench_array_t(), y = bench_array_t();
@@ -111,6 +146,7 @@ static void rings(const options_t *o) {
     ring_table((float *)x.at, (float *)y.at, less / sizeof(float));
     if (!o->smoke) ring_table((float *)x.at, (float *)y.at, most / sizeof(float));
     once_table((float *)x.at, (float *)y.at, less / sizeof(float));
+    once_chunks((float *)x.at, (float *)y.at, less / sizeof(float) / 8);
     bench_array_free(&x);
     bench_array_free(&y);
 }
