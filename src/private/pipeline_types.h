@@ -271,7 +271,8 @@ typedef struct spipe_priv_trial {
                                 cudaGraph_t graph, size_t num); /* NULL in a one-shot run */
 } spipe_priv_trial_t;
 
-/* How far a run is. What several threads touch is under the lock. */
+/* How far a run is. What several threads touch is written under the lock, by SPIPE_PRIV_STORE where
+   others read it without. */
 typedef struct spipe_priv_progress_counts {
     size_t completed;                    /* batches whose outputs are whole */
     size_t fill_turn, drain_turn;        /* whose turn it is at sources and sinks */
@@ -304,8 +305,8 @@ typedef struct spipe_priv_run {
     int endless, one_stream;
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
-    size_t failed;           /* under the lock: SPIPE_PRIV_NOT_FAILED, ... */
-    size_t stop_asked;       /* a flag under the lock */
+    size_t failed;           /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
+    size_t stop_asked;       /* a flag, likewise */
     cudaError_t stale_error; /* the thread's last error when the run began */
     size_t total;            /* elements; SPIPE_AUTO = not known yet */
     size_t batch_elems, full_batches, num_batches;
