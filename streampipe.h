@@ -7151,15 +7151,17 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
     total = SPIPE_PRIV_LOAD(p->run.total);
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        if (!slot->pin_in[i] && (b->kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
-        if (b->kind == SPIPE_SOURCE && !b->filler) continue;
+        const spipe_kind_t kind = b->kind;
+        unsigned char *data = slot->pin_in[i];
+        if (!data && (kind != SPIPE_SOURCE_AT || !b->on_device)) continue;
+        if (kind == SPIPE_SOURCE && !b->filler) continue;
         if (at.count == 0 || spipe_priv_is_idle(p, batch)) break;
         if (b->filler)
             (void)b->filler(p, i, &at);
-        else if (b->kind == SPIPE_SOURCE_AT)
+        else if (kind == SPIPE_SOURCE_AT)
             (void)b->caller(p, i, &at);
         else
-            spipe_priv_fill_array(b, slot->pin_in[i], &at, total, p->memory.ring_cached);
+            spipe_priv_fill_array(b, data, &at, total, p->memory.ring_cached);
     }
     spipe_priv_set(p, &slot->filled, batch + 1);
 }
