@@ -3358,8 +3358,9 @@ SPIPE_PRIV_OFTEN double spipe_priv_max(double a, double b) { return a > b ? a : 
 
 SPIPE_PRIV_OFTEN double spipe_priv_min(double a, double b) { return a < b ? a : b; }
 
-/* Two engines that wait for each other by turns, as times of single batches vary: equal ones take a
-   fifth longer than one of them. Fits the fourth root of a^4 + b^4. */
+/* A batch's time where two engines at times wait for each other, because single batches take longer
+   or shorter: if both take equally long, a fifth more than either. Near the fourth root of
+   a^4 + b^4, without a square root, for which a program in C would have to link libm. */
 SPIPE_PRIV_OFTEN double spipe_priv_in_turns(double a, double b) {
     const double longer = spipe_priv_max(a, b), shorter = spipe_priv_min(a, b);
     const double share = longer > 0.0 ? shorter / longer : 0.0;
@@ -3477,15 +3478,17 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     const double n = spipe_priv_num_batches(w, y);
     const double elements = spipe_priv_real(w->count) / n;
     const double launches = (double)w->num_stages * spipe_priv_real(y->batch);
-    const double calls = w->copies[0] + w->copies[1] + 2.0 * (launches + 1.0); /* and events */
+    /* A launch takes the time of two calls; so do all records of events and waits of a batch. */
+    const double calls = w->copies[0] + w->copies[1] + 2.0 * (launches + 1.0);
     const double kernel = w->kernel_s / n;
     spipe_priv_engines_t e;
     double limit; /* one batch through all engines, in a long run: threads are awake */
     memset(&e, 0, sizeof e);
     spipe_priv_copy_times(c, w, elements * w->in + w->halo, elements * w->out, &e);
-    e.kernel = kernel + SPIPE_PRIV_KERNEL_GAP * c->launch_s; /* two kernel streams */
+    /* Two kernel streams: while one launches a kernel, that of the other runs. */
+    e.kernel = kernel + SPIPE_PRIV_KERNEL_GAP * c->launch_s;
     e.kernel = spipe_priv_max(e.kernel, 0.5 * (kernel + c->launch_s * launches));
-    e.chain = kernel + 1.5 * c->launch_s * launches; /* of idle streams */
+    e.chain = kernel + 1.5 * c->launch_s * launches; /* longer in an idle stream */
     e.issue = c->call_s * (y->replay ? 1.0 : calls);
     if (spipe_priv_is_staged(w, y)) spipe_priv_staging_times(c, w, y, elements, &e);
     e.busiest = spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
@@ -3823,7 +3826,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
     if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
     while (y->depth >= least + 2 && y->depth + SPIPE_PRIV_FEWER_SLOTS > depth) {
-        y->depth -= 2; /* depth_for says why it is even */
+        y->depth -= 2 - y->depth % 2; /* even: depth_for says why */
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;

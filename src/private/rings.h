@@ -89,7 +89,7 @@ SPIPE_PRIV_RARE double spipe_priv_consider_ring(spipe_priv_planner_t *p, spipe_p
     if (!p->fine || !spipe_priv_may_have_fewer(p, y)) return took;
     if (w->flags & SPIPE_PRIV_POSITIONED) least += y->fill_threads; /* depth_for says why */
     while (y->depth >= least + 2 && y->depth + SPIPE_PRIV_FEWER_SLOTS > depth) {
-        y->depth -= 2; /* depth_for says why it is even */
+        y->depth -= 2 - y->depth % 2; /* even: depth_for says why */
         took = spipe_priv_min(took, spipe_priv_consider(p, y));
     }
     return took;
