@@ -2708,6 +2708,7 @@ enum {
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, where a slot was just filled */
 #define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
@@ -3522,19 +3523,20 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
-   their copies find them in the cache, and each of them costs little more than two steps of a ring;
-   but to touch a slot for the first time takes most of the time of pinning it. */
+   their copies find them in the cache, and each of them costs no more than a step of a ring; but to
+   touch a slot for the first time takes half the time of pinning it. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const int slots = y->pageable_slots;
-    const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
+    const double held_in = (slots ? SPIPE_PRIV_HELD_SLOT : 1.0) * c->pageable_in;
+    const double in = w->pageable_in > 0.0 || slots ? held_in : c->link_in;
     const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
-    const double copy = slots ? 2.0 * (c->copy_s + c->latency_s) : c->pageable_s;
+    const double copy = slots ? c->copy_s + c->latency_s : c->pageable_s;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (slots) once += spipe_priv_ring_bytes(w, y) / c->pin;
+    if (slots) once += 0.5 * spipe_priv_ring_bytes(w, y) / c->pin;
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (copy * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
@@ -4580,6 +4582,7 @@ typedef struct spipe_priv_run {
     spipe_priv_progress_counts_t at;
     spipe_priv_mode_t mode;
     int endless, one_stream;
+    cudaError_t resident;    /* of copying resident buffers out; cudaErrorNotReady = not yet */
     int running_enqueued;    /* 1 = an enqueued run has not been waited for */
     int ran_now;             /* 1 = an enqueued run ran at once, and wait was not called since */
     size_t failed;           /* SPIPE_PRIV_NOT_FAILED, ...; read without the lock */
@@ -6624,6 +6627,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
+    memset((void *)w, 0, sizeof *w);
     spipe_priv_cond_create(&w->work);
     while (!p->workers.quit && !spipe_priv_is_over(p, q)) {
         const int barred = number >= q->limit;
@@ -6655,6 +6659,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         t->what = what;
         t->stage = stage;
         t->batch = batch;
+        t->began = 0.0;
         ask = !q->polling && spipe_priv_workers_ask(p, q);
         if ((ask || spipe_priv_is_ready(p, q)) && !spipe_priv_is_callers(p, t)) {
             spipe_priv_wake_one(&q->parked);
@@ -6701,14 +6706,15 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     if (p->provider) p->provider->share(p, wanted);
 }
 
-/* Allocates the queues when there is host work. */
+/* Allocates the queues when there is host work; a task and a worker are set when they are taken, so
+   memory that a short run does not need is not touched. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
     unsigned char *at;
     int i;
     if (p->workers.block || !p->route.host_work) return cudaSuccess;
-    at = (unsigned char *)calloc(SPIPE_PRIV_NUM_QUEUES, ring + workers);
+    at = (unsigned char *)malloc(SPIPE_PRIV_NUM_QUEUES * (ring + workers));
     if (!at) return cudaErrorMemoryAllocation;
     p->workers.block = at;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i, at += ring + workers) {
@@ -8117,6 +8123,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = SPIPE_PRIV_NOT_FAILED;
     run->stop_asked = run->cut_from = 0;
+    run->resident = cudaErrorNotReady;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     spipe_priv_model_run(p);
@@ -8224,6 +8231,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
     return cudaSuccess;
 }
 
+/* Where a wait for the only stream ends the run, resident buffers are copied out before that wait,
+   which is then for both. It reports the errors of batches, so an error of a copy comes later. */
+SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
+    const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
+    if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
+    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
+    p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
+}
+
 /* Makes all streams wait for what is on base. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
@@ -8289,7 +8305,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
-    if (spipe_priv_start_streams(p) == cudaSuccess) (void)spipe_priv_issue_all(p);
+    if (spipe_priv_start_streams(p) == cudaSuccess && spipe_priv_issue_all(p) == cudaSuccess) {
+        spipe_priv_resident_behind(p);
+    }
     spipe_priv_let_end(p);
 }
 
@@ -8308,8 +8326,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
                               p->run.at.completed);
     }
     if (!p->run.failed && spipe_priv_has_resident(&p->request.desc)) {
-        e = spipe_priv_move_resident(p, 1, base);
-        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        e = p->run.resident;
+        if (e == cudaErrorNotReady) {
+            e = spipe_priv_move_resident(p, 1, base);
+            if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        }
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
             spipe_priv_sync_streams(&p->streams, &again); /* a copy may be under way */

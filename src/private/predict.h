@@ -206,19 +206,20 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 }
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
-   their copies find them in the cache, and each of them costs little more than two steps of a ring;
-   but to touch a slot for the first time takes most of the time of pinning it. */
+   their copies find them in the cache, and each of them costs no more than a step of a ring; but to
+   touch a slot for the first time takes half the time of pinning it. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
     const int slots = y->pageable_slots;
-    const double in = w->pageable_in > 0.0 || slots ? c->pageable_in : c->link_in;
+    const double held_in = (slots ? SPIPE_PRIV_HELD_SLOT : 1.0) * c->pageable_in;
+    const double in = w->pageable_in > 0.0 || slots ? held_in : c->link_in;
     const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
     const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
-    const double copy = slots ? 2.0 * (c->copy_s + c->latency_s) : c->pageable_s;
+    const double copy = slots ? c->copy_s + c->latency_s : c->pageable_s;
     double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (slots) once += spipe_priv_ring_bytes(w, y) / c->pin;
+    if (slots) once += 0.5 * spipe_priv_ring_bytes(w, y) / c->pin;
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
     return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
            n * (copy * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);

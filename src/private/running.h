@@ -29,6 +29,7 @@ SPIPE_API void spipe_priv_begin(spipe_priv_pipeline_t *p) {
     p->note.catches = SPIPE_PRIV_CATCHES;
     run->failed = SPIPE_PRIV_NOT_FAILED;
     run->stop_asked = run->cut_from = 0;
+    run->resident = cudaErrorNotReady;
     run->failed_batch = SPIPE_AUTO;
     spipe_priv_measure(p);
     spipe_priv_model_run(p);
@@ -136,6 +137,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
     return cudaSuccess;
 }
 
+/* Where a wait for the only stream ends the run, resident buffers are copied out before that wait,
+   which is then for both. It reports the errors of batches, so an error of a copy comes later. */
+SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
+    const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
+    if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;
+    if (!spipe_priv_has_resident(&p->request.desc) || p->run.failed || p->run.stop_asked) return;
+    p->run.resident = spipe_priv_move_resident(p, 1, p->streams.streams[0]);
+}
+
 /* Makes all streams wait for what is on base. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fork(spipe_priv_streams_t *s, cudaStream_t base) {
     int i;
@@ -201,7 +211,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
-    if (spipe_priv_start_streams(p) == cudaSuccess) (void)spipe_priv_issue_all(p);
+    if (spipe_priv_start_streams(p) == cudaSuccess && spipe_priv_issue_all(p) == cudaSuccess) {
+        spipe_priv_resident_behind(p);
+    }
     spipe_priv_let_end(p);
 }
 
@@ -220,8 +232,11 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
                               p->run.at.completed);
     }
     if (!p->run.failed && spipe_priv_has_resident(&p->request.desc)) {
-        e = spipe_priv_move_resident(p, 1, base);
-        if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        e = p->run.resident;
+        if (e == cudaErrorNotReady) {
+            e = spipe_priv_move_resident(p, 1, base);
+            if (e == cudaSuccess) e = cudaStreamSynchronize(base);
+        }
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
             spipe_priv_sync_streams(&p->streams, &again); /* a copy may be under way */

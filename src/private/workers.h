@@ -160,6 +160,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
     w = &q->workers[number];
+    memset((void *)w, 0, sizeof *w);
     spipe_priv_cond_create(&w->work);
     while (!p->workers.quit && !spipe_priv_is_over(p, q)) {
         const int barred = number >= q->limit;
@@ -191,6 +192,7 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         t->what = what;
         t->stage = stage;
         t->batch = batch;
+        t->began = 0.0;
         ask = !q->polling && spipe_priv_workers_ask(p, q);
         if ((ask || spipe_priv_is_ready(p, q)) && !spipe_priv_is_callers(p, t)) {
             spipe_priv_wake_one(&q->parked);
@@ -237,14 +239,15 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     if (p->provider) p->provider->share(p, wanted);
 }
 
-/* Allocates the queues when there is host work. */
+/* Allocates the queues when there is host work; a task and a worker are set when they are taken, so
+   memory that a short run does not need is not touched. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
     unsigned char *at;
     int i;
     if (p->workers.block || !p->route.host_work) return cudaSuccess;
-    at = (unsigned char *)calloc(SPIPE_PRIV_NUM_QUEUES, ring + workers);
+    at = (unsigned char *)malloc(SPIPE_PRIV_NUM_QUEUES * (ring + workers));
     if (!at) return cudaErrorMemoryAllocation;
     p->workers.block = at;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i, at += ring + workers) {
