@@ -903,8 +903,8 @@ static void size_tables(world_t *w, std::vector<hand_t> &hands, const options_t 
 }
 
 int main(int argc, char **argv) {
-    static const size_t sizes[] = {64 * 1024, BENCH_MIB,     16 * BENCH_MIB, 256 * BENCH_MIB,
-                                   BENCH_GIB, 8 * BENCH_GIB, 4 * BENCH_GIB};
+    static const size_t sizes[] = {64 * 1024,       BENCH_MIB, 4 * BENCH_MIB, 16 * BENCH_MIB,
+                                   256 * BENCH_MIB, BENCH_GIB, 8 * BENCH_GIB, 4 * BENCH_GIB};
     world_t w = world_t();
     const options_t o = parse(argc, argv, &w);
     const bench_machine_t machine = bench_machine_or_skip(o.smoke);
@@ -917,7 +917,8 @@ int main(int argc, char **argv) {
     for (size_t bytes : sizes) {
         if (o.smoke && bytes > BENCH_MIB) continue;
         if (o.sweep && !o.smoke && bytes != BENCH_GIB) continue;
-        if (w.quick && bytes != BENCH_MIB && bytes != w.main_bytes) continue;
+        if (w.quick && (bytes < BENCH_MIB || bytes > 4 * BENCH_MIB) && bytes != w.main_bytes)
+            continue;
         if (w.charts && bytes > BENCH_GIB) continue;
         size_tables(&w, hands, &o, bytes);
     }
