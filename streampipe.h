@@ -1961,6 +1961,14 @@ SPIPE_API cudaError_t spipe_unpin(void *ptr) {
     return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
 }
 
+/* Frees memory that was pinned in place. If CUDA cannot unpin it, it is left: malloc would give it
+   out again, and CUDA refuses to copy an array of which a part is pinned. */
+SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
+    const cudaError_t e = spipe_unpin(pinned);
+    if (e == cudaSuccess || e == cudaErrorHostMemoryNotRegistered) free(base);
+    return e;
+}
+
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
 enum {
     SPIPE_PRIV_PAGEABLE,
@@ -5990,8 +5998,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
     else if (!m->pageable)
-        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
-    free(m->pinned_base);
+        spipe_priv_keep_error(&e, spipe_priv_unpin_and_free(m->pinned, m->pinned_base));
+    else
+        free(m->pinned_base);
     m->device = m->pinned = m->pinned_base = NULL;
     m->device_bytes = m->pinned_bytes = 0;
     return e;
@@ -11081,10 +11090,9 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
     spipe_priv_end_lending(&r->lending, e);
     spipe_priv_keep_error(e, cudaFree(r->device.base));
     if (r->pinned_block)
-        spipe_priv_keep_error(e, spipe_unpin(r->pinned.base));
+        spipe_priv_keep_error(e, spipe_priv_unpin_and_free(r->pinned.base, r->pinned_block));
     else
         spipe_priv_keep_error(e, spipe_pinned_free(r->pinned.base));
-    free(r->pinned_block);
     free((void *)r->device.spans);
     free((void *)r->pinned.spans);
     free(r);

@@ -366,8 +366,12 @@ SPIPE_API cudaError_t spipe_priv_block_get(spipe_priv_block_t *b, size_t bytes, 
 
 SPIPE_API cudaError_t spipe_priv_block_free(spipe_priv_block_t *b) {
     cudaError_t e = cudaSuccess;
-    if (b->pinned) e = b->base ? spipe_unpin(b->at) : spipe_pinned_free(b->at);
-    free(b->base);
+    if (b->pinned && b->base)
+        e = spipe_priv_unpin_and_free(b->at, b->base);
+    else if (b->pinned)
+        e = spipe_pinned_free(b->at);
+    else
+        free(b->base);
     memset(b, 0, sizeof *b);
     return e;
 }

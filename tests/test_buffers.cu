@@ -97,7 +97,7 @@ static void test_resident(spipe_schedule_t schedule, int memory, size_t n, size_
     }
     tap_ok(ran && wrong == 0, "a resident buffer carries weights in, %s, %zu elements",
            spipe_schedule_name(schedule), n);
-    for (i = bytes; i > sizeof expect; --i) left += counts.at[i - 1] != 0;
+    for (i = sizeof expect; i < bytes; i += 64) left += counts.at[i] != 0;
     tap_ok(memcmp(counts.at, expect, sizeof expect) == 0 && left == 0,
            "a resident buffer starts as zeros and carries a histogram out into %s memory",
            pipe_memory_names[memory]);
@@ -285,8 +285,9 @@ int main(void) {
         for (m = 0; m < PIPE_NUM_MEMORIES; ++m) {
             test_inout(schedules[s], m);
             test_resident(schedules[s], m, 20011, 2048);
-            test_resident(schedules[s], m, 600, 4 << 20); /* one chunk, so one stream */
-            test_resident(schedules[s], m, 0, 4 << 20);
+            const size_t bytes = m == PIPE_PINNED ? 4 << 20 : 2048;
+            test_resident(schedules[s], m, 600, bytes); /* one chunk, so one stream */
+            test_resident(schedules[s], m, 0, bytes);
         }
         test_halo(schedules[s]);
     }

@@ -174,8 +174,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free_arenas(spipe_priv_pipeline_t *p) {
     if (!m->pinned_base)
         spipe_priv_keep_error(&e, spipe_pinned_free(m->pinned));
     else if (!m->pageable)
-        spipe_priv_keep_error(&e, spipe_unpin(m->pinned));
-    free(m->pinned_base);
+        spipe_priv_keep_error(&e, spipe_priv_unpin_and_free(m->pinned, m->pinned_base));
+    else
+        free(m->pinned_base);
     m->device = m->pinned = m->pinned_base = NULL;
     m->device_bytes = m->pinned_bytes = 0;
     return e;

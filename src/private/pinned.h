@@ -18,6 +18,14 @@ SPIPE_API cudaError_t spipe_unpin(void *ptr) {
     return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
 }
 
+/* Frees memory that was pinned in place. If CUDA cannot unpin it, it is left: malloc would give it
+   out again, and CUDA refuses to copy an array of which a part is pinned. */
+SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
+    const cudaError_t e = spipe_unpin(pinned);
+    if (e == cudaSuccess || e == cudaErrorHostMemoryNotRegistered) free(base);
+    return e;
+}
+
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
 enum {
     SPIPE_PRIV_PAGEABLE,

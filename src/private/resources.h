@@ -141,10 +141,9 @@ SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t
     spipe_priv_end_lending(&r->lending, e);
     spipe_priv_keep_error(e, cudaFree(r->device.base));
     if (r->pinned_block)
-        spipe_priv_keep_error(e, spipe_unpin(r->pinned.base));
+        spipe_priv_keep_error(e, spipe_priv_unpin_and_free(r->pinned.base, r->pinned_block));
     else
         spipe_priv_keep_error(e, spipe_pinned_free(r->pinned.base));
-    free(r->pinned_block);
     free((void *)r->device.spans);
     free((void *)r->pinned.spans);
     free(r);

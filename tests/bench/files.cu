@@ -9,7 +9,8 @@
     The work is a kernel that adds up all bytes; every way's sum is compared with the first one's.
     Ways, of each file size, from the page cache:
       kept       a pipeline made once, nothing tuned
-      once       spipe_run
+      once       spipe_run; up to 1 MiB also with its stage declared replayable (promised), and
+                 with resources that are kept (shared)
       hand T     T threads, each reads (pread) into pinned slots of its own, two of 4 MiB, and
                  copies them on a stream of its own; streams and slots are kept
       plain      one thread: read into pageable memory, cudaMemcpy, kernel; its memory kept, or
@@ -114,6 +115,7 @@ typedef struct world {
     int quick;         /* 1 = only what the targets ask for */
     int charts;        /* 1 = only what the charts show */
     size_t fewest;     /* threads by hand */
+    spipe_resources_t *resources;
 } world_t;
 
 static void drop(const world_t *w) {
@@ -159,11 +161,13 @@ static std::string spread_text(std::vector<double> x) {
     return text;
 }
 
-static double once(world_t *w, spipe_file_way_t way, int replayable = 0) {
+static double once(world_t *w, spipe_file_way_t way, int replayable = 0,
+                   spipe_resources_t *resources = NULL) {
     reader_t r;
     spipe_report_t report;
     const double began = bench_now_ms();
-    const spipe_desc_t d = describe(&r, w, way, replayable);
+    spipe_desc_t d = describe(&r, w, way, replayable);
+    d.resources = resources;
     SPIPE_CHECK_RUN(&d, &report);
     w->way = r.file.way;
     spipe_file_close(&r.file);
@@ -549,6 +553,11 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
                         [=] { return once(w, SPIPE_FILE_AUTO, 1); },
                         {},
                         0.0});
+        ways.push_back({"shared",
+                        "once, with resources that are kept",
+                        [=] { return once(w, SPIPE_FILE_AUTO, 0, w->resources); },
+                        {},
+                        0.0});
     }
     if (!w->cold && !w->charts) {
         ways.push_back({"entropy",
@@ -912,6 +921,7 @@ int main(int argc, char **argv) {
     w.cores = o.cores ? o.cores : machine.cores;
     w.main_bytes = o.smoke ? BENCH_MIB : 4 * BENCH_GIB;
     w.name = w.folder + "/streampipe_bench_files." + std::to_string((long)getpid());
+    SPIPE_CHECK(spipe_resources_create(&w.resources, NULL, NULL));
     std::vector<hand_t> hands(std::min(std::max(w.cores, 1u), (unsigned)MOST_THREADS));
     for (hand_t &h : hands) hand_new(&h);
     for (size_t bytes : sizes) {
@@ -932,6 +942,7 @@ int main(int argc, char **argv) {
     if (!o.sweep && !w.charts) few_cores_table(&w, hands, o.smoke ? 1 : 7, cores); /* it stays so */
     (void)remove(w.name.c_str());
     for (hand_t &h : hands) hand_free(&h);
+    SPIPE_CHECK(spipe_resources_destroy(w.resources, NULL));
     const int missed = o.sweep || w.charts ? 0 : print_targets(w.main_bytes);
     return missed && !o.smoke ? 1 : 0;
 }

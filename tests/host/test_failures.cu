@@ -130,12 +130,56 @@ static void test_runs(int what, const char *name, int memory) {
                      r.failure.message, hostcuda_leaks(NULL), alive);
         }
         start(&w);
-        good &= spipe_run(&d, &r) == cudaSuccess && right(&w, N);
+        const cudaError_t again = spipe_run(&d, &r);
+        const int whole = right(&w, N);
+        if (again != cudaSuccess || !whole) {
+            tap_note("the run after call %ld: %s, %s: %s", k, whole ? "right" : "wrong",
+                     cudaGetErrorName(again), r.failure.message);
+        }
+        good &= again == cudaSuccess && whole;
     }
+    if (what == 6) { /* what a failed call left pinned would be pinned in the next array, too */
+        (void)cudaHostUnregister(w.x.at);
+        (void)cudaHostUnregister(w.y.at);
+        (void)cudaGetLastError();
+    }
+    if (tried <= 20 / STEP) tap_note("call %ld was %s", k - STEP, fired ? "failed" : "not reached");
     tap_ok(good && tried > 20 / STEP,
            "%s (%s): %ld calls failed one by one (%ld of them frees that kept theirs), none leaked "
            "or lied",
            name, pipe_memory_names[memory], tried, kept);
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+}
+
+/* Slots that CUDA does not unpin are not given back to malloc: no new array may be pinned. */
+static void test_left_pinned(void) {
+    enum {
+        ARRAYS = 200
+    };
+
+    world_t w = {
+        pipe_array_new(N, PIPE_PAGEABLE), pipe_array_new(N, PIPE_PAGEABLE), {0, 1, 1}, 0, 0};
+    const spipe_desc_t d = describe(&w, 0);
+    void *arrays[ARRAYS];
+    spipe_report_t r;
+    int k, pinned, num_pinned = 0;
+    hostcuda_fail("cudaHostUnregister", 1, cudaErrorInvalidValue);
+    const cudaError_t e = spipe_run(&d, &r);
+    const int fired = hostcuda_fail_fired() > 0;
+    hostcuda_fail_clear();
+    (void)cudaGetLastError();
+    for (k = 0; k < ARRAYS; ++k) {
+        arrays[k] = malloc(r.pinned_bytes);
+        if (!arrays[k]) exit(99);
+        for (size_t at = 0; at < r.pinned_bytes; at += 512) {
+            SPIPE_CHECK(spipe_is_pinned((char *)arrays[k] + at, 1, &pinned));
+            num_pinned += pinned;
+        }
+    }
+    for (k = 0; k < ARRAYS; ++k) free(arrays[k]);
+    tap_ok(fired && e != cudaSuccess && r.pinned_bytes > 0 && num_pinned == 0,
+           "slots of %zu bytes that are not unpinned are not used again", r.pinned_bytes);
     pipe_free(&w.x);
     pipe_free(&w.y);
 }
@@ -290,6 +334,7 @@ int main(void) {
     test_runs(4, "mapped", PIPE_PAGEABLE);
     test_runs(5, "breadth-first", PIPE_PINNED);
     test_runs(6, "pinned in place", PIPE_PAGEABLE);
+    test_left_pinned();
     test_plans();
     (void)
         cudaDeviceReset(); /* arrays that a failed unpinning left pinned, their memory given back */
