@@ -1961,14 +1961,6 @@ SPIPE_API cudaError_t spipe_unpin(void *ptr) {
     return ptr ? cudaHostUnregister(ptr) : cudaErrorInvalidValue;
 }
 
-/* Frees memory that was pinned in place. If CUDA cannot unpin it, it is left: malloc would give it
-   out again, and CUDA refuses to copy an array of which a part is pinned. */
-SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
-    const cudaError_t e = spipe_unpin(pinned);
-    if (e == cudaSuccess || e == cudaErrorHostMemoryNotRegistered) free(base);
-    return e;
-}
-
 /* Pageable, pinned, or device (managed counts as device: any copy from it may be asynchronous). */
 enum {
     SPIPE_PRIV_PAGEABLE,
@@ -2007,6 +1999,19 @@ SPIPE_API cudaError_t spipe_is_pinned(const void *ptr, size_t bytes, int *pinned
     SPIPE_TRY(spipe_priv_memory_type(ptr, &last, NULL));
     *pinned = first != SPIPE_PRIV_PAGEABLE && last != SPIPE_PRIV_PAGEABLE;
     return cudaSuccess;
+}
+
+/* Frees memory that was pinned in place. If CUDA did not unpin it, it is left: malloc would give it
+   out again, and CUDA refuses to copy an array of which a part is pinned. */
+SPIPE_API cudaError_t spipe_priv_unpin_and_free(void *pinned, void *base) {
+    const cudaError_t e = spipe_unpin(pinned);
+    int type = SPIPE_PRIV_PAGEABLE;
+    if (e != cudaSuccess && spipe_priv_memory_type(pinned, &type, NULL) == cudaSuccess &&
+        type == SPIPE_PRIV_PINNED) {
+        return e;
+    }
+    free(base);
+    return e;
 }
 
 /* ---- src/private/hostcalls.h ---- */

@@ -377,17 +377,18 @@ SPIPE_API cudaError_t spipe_priv_block_free(spipe_priv_block_t *b) {
 }
 
 /* Seconds to pin and to unpin the first bytes of a block. */
-SPIPE_API cudaError_t spipe_priv_pin_once(const spipe_priv_block_t *b, size_t bytes,
-                                          double *seconds) {
+SPIPE_API cudaError_t spipe_priv_pin_once(spipe_priv_block_t *b, size_t bytes, double *seconds) {
     const double began = spipe_priv_seconds();
     SPIPE_TRY(spipe_pin(b->at, bytes));
+    b->pinned = 1;
     SPIPE_TRY(spipe_unpin(b->at));
+    b->pinned = 0;
     *seconds = spipe_priv_seconds() - began;
     return cudaSuccess;
 }
 
 /* The least of several. */
-SPIPE_API cudaError_t spipe_priv_pin_seconds(spipe_priv_measure_t *m, const spipe_priv_block_t *b,
+SPIPE_API cudaError_t spipe_priv_pin_seconds(spipe_priv_measure_t *m, spipe_priv_block_t *b,
                                              size_t bytes, double *least) {
     double seconds = 0.0;
     int done;

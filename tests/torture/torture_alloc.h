@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,8 +29,14 @@ static int torture_due(std::atomic<long> *countdown) {
     return 1;
 }
 
+/* All blocks, so that a leak checker finds one that is left on purpose. Never destroyed. */
+static std::mutex *torture_blocks_lock = new std::mutex;
+static std::set<void *> *torture_blocks = new std::set<void *>;
+
 static void *torture_kept(void *p) {
     if (!p) return p;
+    const std::lock_guard<std::mutex> guard(*torture_blocks_lock);
+    torture_blocks->insert(p);
     ++torture_live_blocks;
     torture_live_bytes += (long)malloc_usable_size(p);
     return p;
@@ -36,6 +44,8 @@ static void *torture_kept(void *p) {
 
 static void torture_given_back(void *p) {
     if (!p) return;
+    const std::lock_guard<std::mutex> guard(*torture_blocks_lock);
+    torture_blocks->erase(p);
     --torture_live_blocks;
     torture_live_bytes -= (long)malloc_usable_size(p);
 }
