@@ -2721,7 +2721,7 @@ enum {
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
-#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, where a slot was just filled */
+#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
 #define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
@@ -6720,8 +6720,8 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     if (p->provider) p->provider->share(p, wanted);
 }
 
-/* Allocates the queues when there is host work; a task and a worker are set when they are taken, so
-   memory that a short run does not need is not touched. */
+/* Allocates the queues when there is host work. A task is set when it is posted and a worker when
+   its thread begins, so a short run does not touch the memory of the others. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);
@@ -8246,7 +8246,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 }
 
 /* Where a wait for the only stream ends the run, resident buffers are copied out before that wait,
-   which is then for both. It reports the errors of batches, so an error of a copy comes later. */
+   which is then for both. An error that the copy returns is kept until after the wait: if it is a
+   batch's, the wait reports it with the batch. */
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
     if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;

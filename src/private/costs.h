@@ -130,7 +130,7 @@ enum {
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
     0.50                             /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
-#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, where a slot was just filled */
+#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
 #define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */

@@ -138,7 +138,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_move_resident(spipe_priv_pipeline_t *p, i
 }
 
 /* Where a wait for the only stream ends the run, resident buffers are copied out before that wait,
-   which is then for both. It reports the errors of batches, so an error of a copy comes later. */
+   which is then for both. An error that the copy returns is kept until after the wait: if it is a
+   batch's, the wait reports it with the batch. */
 SPIPE_PRIV_RARE void spipe_priv_resident_behind(spipe_priv_pipeline_t *p) {
     const int waited = !spipe_priv_needs_events(p) && !p->route.out_blocks && !p->route.drains;
     if (!waited || p->run.at.issued_out == 0 || p->request.desc.progress) return;

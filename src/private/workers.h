@@ -239,8 +239,8 @@ SPIPE_PRIV_RARE void spipe_priv_wanted_threads(spipe_priv_pipeline_t *p, size_t 
     if (p->provider) p->provider->share(p, wanted);
 }
 
-/* Allocates the queues when there is host work; a task and a worker are set when they are taken, so
-   memory that a short run does not need is not touched. */
+/* Allocates the queues when there is host work. A task is set when it is posted and a worker when
+   its thread begins, so a short run does not touch the memory of the others. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create_queues(spipe_priv_pipeline_t *p) {
     const size_t ring = SPIPE_PRIV_QUEUE * sizeof(spipe_priv_task_t);
     const size_t workers = SPIPE_MAX_THREADS * sizeof(spipe_priv_worker_t);

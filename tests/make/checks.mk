@@ -95,9 +95,6 @@ NOT_THREADED := $(if $(filter thread,$(SAN)),tests/test_kernels_% tests/test_pla
 LEFT_OUT_both   := tests/test_large
 # A minute of kernels on the CPU with each; what they ask of the library vlm, ddp_buckets and the lessons do, too.
 LEFT_OUT_both   += $(addprefix examples/systems/,arr_coc ddp_train) examples/stage_table
-# What calls of the same work learn, in times of the modelled clock, 150 CPU seconds; the threads and the memory that
-# they share test_resources, test_beside and test_devices_resources have as well.
-LEFT_OUT_both   += tests/host/test_known_work
 # One thread looks at arguments, texts and figures, before a run or after it; it starts none that test_pipeline
 # does not start as well. AddressSanitizer has all of them, and the plain build.
 LEFT_OUT_thread := $(addprefix tests/test_,arguments limits mistakes costs_odd tools)
@@ -109,8 +106,9 @@ LEFT_OUT_thread += tests/test_verdict
 # the others. test_choices asks which of several ways a pipeline takes: 50 CPU seconds in its kernels and in
 # threads that test_pipeline and test_staging have as well.
 LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
-# Runs that fail at random, each in a process of its own, 60 CPU seconds: both tortures fail each call in turn.
-LEFT_OUT_thread += tests/test_random_failures
+# What calls of the same work learn, in times of the modelled clock, 150 CPU seconds; the threads that they share
+# test_resources, test_beside and test_devices_resources have as well.
+LEFT_OUT_thread += tests/host/test_known_work
 # They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
 LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
 # Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
