@@ -1659,6 +1659,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     if (!value) return cudaErrorInvalidValue;
     *value = 0;
     if ((int)priority < 0 || priority > SPIPE_PRIORITY_HIGH) return cudaErrorInvalidValue;
+    if (priority == SPIPE_PRIORITY_DEFAULT) return cudaSuccess;
     SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (priority == SPIPE_PRIORITY_LOW) *value = least;
     if (priority == SPIPE_PRIORITY_MEDIUM) *value = (least + greatest) / 2;
@@ -2730,7 +2731,7 @@ enum {
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
-#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take less than this of the best's time */
+#define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* tried no more after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
@@ -2770,7 +2771,7 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
     const spipe_priv_cost_row_t *rows = spipe_priv_cost_rows(&num);
     while (k + 1 < num && !spipe_priv_names(device, rows[k].name)) ++k;
     memset(&costs, 0, sizeof costs);
-    (void)snprintf(costs.name, sizeof costs.name, "%s", rows[k].name);
+    memcpy(costs.name, rows[k].name, strlen(rows[k].name)); /* all are short; the rest is zeros */
     for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
         *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * (is_time[i] ? 1e-6 : 1e9);
     }
@@ -9980,22 +9981,31 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* Takes an idle one; NULL: the caller must make one, which is counted already. */
-SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
+/* Takes an idle one, the k-th of a run's. NULL: the caller must make one, which is counted already,
+   and should add *more: each other run under way may want k of them, too. So where most runs were
+   under way at once and had to make one, none is made any more. */
+SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                           const size_t *num_runs, int k, size_t *more) {
     void *item = NULL;
+    *more = 0;
     spipe_priv_lock(l->sync);
-    if (idle->num > 0) item = idle->items[--idle->num];
+    if (idle->num > 0)
+        item = idle->items[--idle->num];
+    else if (*num_runs > 1)
+        *more = (*num_runs - 1) * (size_t)k;
     idle->made += item == NULL;
     spipe_priv_unlock(l->sync);
     return item;
 }
 
-/* Keeps one for the next run. 0: the caller must destroy it; it is no longer counted. */
+/* Keeps one for the next run; a new one is counted. 0: the caller must destroy it; it is no longer
+   counted. */
 SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
-                                        void *item) {
+                                        void *item, int is_new) {
     int kept;
     spipe_priv_lock(l->sync);
     kept = idle->num < SPIPE_PRIV_MOST_IDLE;
+    if (is_new) ++idle->made;
     if (kept)
         idle->items[idle->num++] = item;
     else
@@ -10837,22 +10847,48 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
     const spipe_priority_t priority = p->request.desc.priority;
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_idle_t *idle = &r->lending.streams[priority];
+    size_t more;
+    cudaStream_t other;
     cudaError_t e;
-    *stream = (cudaStream_t)spipe_priv_take_idle(l, &l->streams[priority]);
+    *stream = (cudaStream_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
+                                                 p->streams.num + 1, &more);
     if (*stream) return cudaSuccess;
     e = spipe_stream_create(stream, priority);
-    if (e != cudaSuccess) spipe_priv_one_less(l, &l->streams[priority]);
+    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    for (; more > 0 && e == cudaSuccess; --more) {
+        if (spipe_stream_create(&other, priority) != cudaSuccess) {
+            (void)cudaGetLastError();
+            break;
+        }
+        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
+            (void)cudaStreamDestroy(other);
+        }
+    }
     return e;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_idle_t *idle = &r->lending.events;
+    size_t more;
+    cudaEvent_t other;
     cudaError_t e;
-    *event = (cudaEvent_t)spipe_priv_take_idle(l, &l->events);
+    *event = (cudaEvent_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
+                                               p->streams.num_events + 1, &more);
     if (*event) return cudaSuccess;
     e = spipe_event_create(event);
-    if (e != cudaSuccess) spipe_priv_one_less(l, &l->events);
+    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    for (; more > 0 && e == cudaSuccess; --more) {
+        if (spipe_event_create(&other) != cudaSuccess) {
+            (void)cudaGetLastError();
+            break;
+        }
+        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
+            (void)cudaEventDestroy(other);
+        }
+    }
     return e;
 }
 
@@ -10861,7 +10897,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
 SPIPE_PRIV_RARE int spipe_priv_take_back(spipe_priv_pipeline_t *p, spipe_priv_idle_t *idle,
                                          void *item) {
     spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item);
+    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item, 0);
     spipe_priv_one_less(l, idle);
     return 0;
 }

@@ -724,6 +724,57 @@ static void *run_and_end(void *arg) {
     return NULL;
 }
 
+static void *run_quietly(void *arg) {
+    world_t *w = (world_t *)arg;
+    w->got = spipe_run(&w->d, &w->r);
+    return NULL;
+}
+
+/* Runs that begin one after another and are all under way at the end. Those that have to make streams
+   and events make some for the others, too: the fourth finds what it needs, and so does every run
+   afterwards, while no more than four are under way. */
+static void test_made_ahead(void) {
+    enum {
+        RUNS = 4
+    };
+
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    spipe_resources_usage_t u[2 * RUNS];
+    pthread_t threads[RUNS];
+    world_t w[RUNS];
+    int round, k, wrong = 0;
+    for (round = 0; round < 2; ++round) {
+        let_go = 0;
+        for (k = 0; k < RUNS; ++k) {
+            inside_stage = 0;
+            world_new(&w[k], r, PINNED, COUNT);
+            w[k].d.chunk = 4000;
+            w[k].d.depth = 2;
+            w[k].d.schedule = SPIPE_ENGINES; /* of each run, whatever runs beside it */
+            w[k].during = sleep_in_stage;
+            if (pthread_create(&threads[k], NULL, run_quietly, &w[k]) != 0) exit(99);
+            while (!inside_stage) usleep(200);
+            u[round * RUNS + k] = usage_of(r);
+        }
+        let_go = 1;
+        for (k = 0; k < RUNS; ++k) {
+            pthread_join(threads[k], NULL);
+            wrong += w[k].got != cudaSuccess || !right(&w[k]);
+            world_free(&w[k], PINNED);
+        }
+    }
+    tap_ok(u[0].streams > 0 && u[0].streams < u[1].streams && u[3].streams == u[2].streams &&
+               u[7].streams == u[3].streams,
+           "streams while one to four runs are under way: %zu, %zu, %zu, %zu, and again %zu",
+           u[0].streams, u[1].streams, u[2].streams, u[3].streams, u[7].streams);
+    tap_ok(u[0].events > 0 && u[0].events < u[1].events && u[3].events == u[2].events &&
+               u[7].events == u[3].events,
+           "and events: %zu, %zu, %zu, %zu, and again %zu", u[0].events, u[1].events, u[2].events,
+           u[3].events, u[7].events);
+    tap_ok(wrong == 0 && idle(r), "each is right");
+    resources_end(r);
+}
+
 /* One thread in a stage, and one that waits for its memory: both end when their runs have. */
 static void test_cancelled(void) {
     spipe_resources_t *r = resources_new(64 << 10, 64 << 10);
@@ -1109,6 +1160,7 @@ int main(void) {
     test_kept_by_enqueued();
     test_ended(0);
     test_ended(1);
+    test_made_ahead();
     test_cancelled();
 #endif
     test_failures();

@@ -139,7 +139,7 @@ enum {
                                         runs whose first kernels read while last ones write */
 #define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
-#define SPIPE_PRIV_CHANCE        0.95 /* a challenger must take less than this of the best's time */
+#define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* tried no more after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
@@ -179,7 +179,7 @@ SPIPE_PRIV_RARE spipe_costs_t spipe_priv_costs_for(const char *device) {
     const spipe_priv_cost_row_t *rows = spipe_priv_cost_rows(&num);
     while (k + 1 < num && !spipe_priv_names(device, rows[k].name)) ++k;
     memset(&costs, 0, sizeof costs);
-    (void)snprintf(costs.name, sizeof costs.name, "%s", rows[k].name);
+    memcpy(costs.name, rows[k].name, strlen(rows[k].name)); /* all are short; the rest is zeros */
     for (i = 0; i < SPIPE_PRIV_NUM_COSTS; ++i) {
         *spipe_priv_cost_figure(&costs, i) = rows[k].figures[i] * (is_time[i] ? 1e-6 : 1e9);
     }

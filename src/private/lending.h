@@ -141,22 +141,31 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* Takes an idle one; NULL: the caller must make one, which is counted already. */
-SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle) {
+/* Takes an idle one, the k-th of a run's. NULL: the caller must make one, which is counted already,
+   and should add *more: each other run under way may want k of them, too. So where most runs were
+   under way at once and had to make one, none is made any more. */
+SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                           const size_t *num_runs, int k, size_t *more) {
     void *item = NULL;
+    *more = 0;
     spipe_priv_lock(l->sync);
-    if (idle->num > 0) item = idle->items[--idle->num];
+    if (idle->num > 0)
+        item = idle->items[--idle->num];
+    else if (*num_runs > 1)
+        *more = (*num_runs - 1) * (size_t)k;
     idle->made += item == NULL;
     spipe_priv_unlock(l->sync);
     return item;
 }
 
-/* Keeps one for the next run. 0: the caller must destroy it; it is no longer counted. */
+/* Keeps one for the next run; a new one is counted. 0: the caller must destroy it; it is no longer
+   counted. */
 SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
-                                        void *item) {
+                                        void *item, int is_new) {
     int kept;
     spipe_priv_lock(l->sync);
     kept = idle->num < SPIPE_PRIV_MOST_IDLE;
+    if (is_new) ++idle->made;
     if (kept)
         idle->items[idle->num++] = item;
     else

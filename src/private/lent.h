@@ -178,22 +178,48 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
     const spipe_priority_t priority = p->request.desc.priority;
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_idle_t *idle = &r->lending.streams[priority];
+    size_t more;
+    cudaStream_t other;
     cudaError_t e;
-    *stream = (cudaStream_t)spipe_priv_take_idle(l, &l->streams[priority]);
+    *stream = (cudaStream_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
+                                                 p->streams.num + 1, &more);
     if (*stream) return cudaSuccess;
     e = spipe_stream_create(stream, priority);
-    if (e != cudaSuccess) spipe_priv_one_less(l, &l->streams[priority]);
+    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    for (; more > 0 && e == cudaSuccess; --more) {
+        if (spipe_stream_create(&other, priority) != cudaSuccess) {
+            (void)cudaGetLastError();
+            break;
+        }
+        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
+            (void)cudaStreamDestroy(other);
+        }
+    }
     return e;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_idle_t *idle = &r->lending.events;
+    size_t more;
+    cudaEvent_t other;
     cudaError_t e;
-    *event = (cudaEvent_t)spipe_priv_take_idle(l, &l->events);
+    *event = (cudaEvent_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
+                                               p->streams.num_events + 1, &more);
     if (*event) return cudaSuccess;
     e = spipe_event_create(event);
-    if (e != cudaSuccess) spipe_priv_one_less(l, &l->events);
+    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    for (; more > 0 && e == cudaSuccess; --more) {
+        if (spipe_event_create(&other) != cudaSuccess) {
+            (void)cudaGetLastError();
+            break;
+        }
+        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
+            (void)cudaEventDestroy(other);
+        }
+    }
     return e;
 }
 
@@ -202,7 +228,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cuda
 SPIPE_PRIV_RARE int spipe_priv_take_back(spipe_priv_pipeline_t *p, spipe_priv_idle_t *idle,
                                          void *item) {
     spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item);
+    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item, 0);
     spipe_priv_one_less(l, idle);
     return 0;
 }

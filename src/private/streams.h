@@ -5,6 +5,7 @@ SPIPE_API cudaError_t spipe_priority_value(spipe_priority_t priority, int *value
     if (!value) return cudaErrorInvalidValue;
     *value = 0;
     if ((int)priority < 0 || priority > SPIPE_PRIORITY_HIGH) return cudaErrorInvalidValue;
+    if (priority == SPIPE_PRIORITY_DEFAULT) return cudaSuccess;
     SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (priority == SPIPE_PRIORITY_LOW) *value = least;
     if (priority == SPIPE_PRIORITY_MEDIUM) *value = (least + greatest) / 2;

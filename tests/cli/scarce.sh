@@ -1,13 +1,14 @@
 #!/bin/sh
 # scarce.sh -- the core's tests with few resources: one processor or two, threads or none, pinned memory, none of
 # it, or one page. Whatever is missing, every result is right.
-# Environment: BUILD, the build folder; BACKEND; SAN.
+# Environment: BUILD, the build folder; BACKEND; SAN; EVERY=yes.
 . tests/cli/tap.sh
 
-# In all twelve surroundings: sizes and schedules, graphs of stages, staging, host stages, enqueued runs and
-# captures, signals and devices, runs that are stopped, functions that throw. The two that take longest, with
-# the other kinds of buffers and with sources, only on one processor without threads. Instrumented: two, by
-# ThreadSanitizer one, because without threads of the library there is nothing for it to find.
+# In six surroundings of the twelve, among which any two of the three conditions meet, or with EVERY=yes in all:
+# sizes and schedules, graphs of stages, staging, host stages, enqueued runs and captures, signals and devices, runs
+# that are stopped, functions that throw. The two that take longest, with the other kinds of buffers and with sources,
+# only on one processor without threads. Instrumented: two, by ThreadSanitizer one, because without threads of the
+# library there is nothing for it to find.
 unset THOROUGH # every case is tried once, in the usual surroundings
 programs="pipeline stages staging host_stages enqueue caller stopped exceptions"
 longest="buffers sources"
@@ -44,24 +45,40 @@ judge() { # NAME TEXT
     [ ! -s "$dir/bad.$1" ] || head -n 30 "$dir/bad.$1"
 }
 
+# PROCESSORS-THREADS-PINS
+wanted() {
+    [ -z "$EVERY" ] || return 0
+    case $SAN-$1 in
+    -1-yes-all | -1-yes-0 | -1-no-4096 | -2-yes-4096 | -2-no-all | -2-no-0) ;;
+    thread-2-yes-0 | address-2-yes-0 | address-2-no-4096) ;;
+    *) return 1 ;;
+    esac
+}
+
 # Both numbers of processors side by side.
 for threads in yes no; do
     for pins in all 0 4096; do
-        case $SAN-$threads-$pins in -* | *-yes-0 | address-no-4096) ;; *) continue ;; esac
-        more=
-        [ "$threads$SAN" != no ] || more=$longest
-        # shellcheck disable=SC2086 # names of programs
-        [ -n "$SAN" ] || try "1-$threads-$pins" "$one" $threads $pins $programs $more &
-        # shellcheck disable=SC2086
-        [ "$one" = "$two" ] || try "2-$threads-$pins" "$two" $threads $pins $programs
-        wait
-        text="threads: $threads, bytes that may be pinned: $pins"
-        [ -n "$SAN" ] || judge "1-$threads-$pins" "1 processor, $text"
-        if [ "$one" = "$two" ]; then
-            skip "2 processors, $text" "there is one"
-        else
-            judge "2-$threads-$pins" "2 processors, $text"
-        fi
+        for cpus in 1 2; do
+            on=$one more=
+            wanted $cpus-$threads-$pins || continue
+            [ $cpus = 1 ] || on=$two
+            [ $cpus = 1 ] || [ "$one" != "$two" ] || continue
+            [ $cpus$threads != 1no ] || more=$longest
+            # shellcheck disable=SC2086 # names of programs
+            try "$cpus-$threads-$pins" "$on" $threads $pins $programs $more &
+        done
+    done
+    wait
+    for pins in all 0 4096; do
+        for cpus in 1 2; do
+            wanted $cpus-$threads-$pins || continue
+            text="processors: $cpus, threads: $threads, bytes that may be pinned: $pins"
+            if [ $cpus = 2 ] && [ "$one" = "$two" ]; then
+                skip "$text" "there is one"
+            else
+                judge "$cpus-$threads-$pins" "$text"
+            fi
+        done
     done
 done
 

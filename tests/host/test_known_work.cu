@@ -6,12 +6,18 @@
 
 /* A sanitizer takes minutes for kernels of 16 MiB, and 1 MiB goes the same ways. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { LEAST = 256 << 10, MOST = 256 << 10 }; /* elements */
+enum {
+    LEAST = 256 << 10,
+    MOST = 256 << 10
+}; /* elements */
 #else
-enum { LEAST = 256 << 10, MOST = 4 << 20 };
+enum {
+    LEAST = 256 << 10,
+    MOST = 4 << 20
+};
 #endif
 enum {
-    RUNS = 40       /* as predicted at first, then all candidates four times, and a few more */
+    RUNS = 40 /* as predicted at first, then all candidates four times, and a few more */
 };
 
 static __global__ void twice_kernel(const unsigned *x, unsigned *y, size_t n) {
