@@ -2733,7 +2733,6 @@ enum {
 #define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
-#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* tried no more after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */
@@ -4322,6 +4321,8 @@ typedef struct spipe_priv_request {
 typedef struct spipe_priv_provider {
     /* Sets the device's facts, its costs, and how much memory a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
+    /* Takes streams and events, as many as there are of those that the next calls will ask for. */
+    void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);
     cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
     cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
     void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
@@ -4625,13 +4626,15 @@ typedef struct spipe_priv_pull {
 
 /* lent: a pipeline's part in resources. */
 typedef struct spipe_priv_lent {
-    int attached;      /* 1 = the resources count it among their pipelines */
-    int entered;       /* 1 = a run is under way: checked in, not yet out */
-    int stays;         /* 1 = it never checks out: enqueued runs may come at any time */
-    uintptr_t thread;  /* the thread that has the run */
-    int ended;         /* 1 = that thread has ended, in the middle of the run */
-    int holds_off;     /* 1 = that thread cannot be cancelled until the run checks out */
-    int cancels;       /* the state for pthread_setcancelstate after that */
+    int attached;         /* 1 = the resources count it among their pipelines */
+    int entered;          /* 1 = a run is under way: checked in, not yet out */
+    int stays;            /* 1 = it never checks out: enqueued runs may come at any time */
+    uintptr_t thread;     /* the thread that has the run */
+    int ended;            /* 1 = that thread has ended, in the middle of the run */
+    int holds_off;        /* 1 = that thread cannot be cancelled until the run checks out */
+    int cancels;          /* the state for pthread_setcancelstate after that */
+    size_t streams_ahead; /* streams, and events, taken ahead: they lie behind those in use */
+    size_t events_ahead;
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
@@ -5720,43 +5723,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cuda
     return spipe_stream_create(stream, p->request.desc.priority);
 }
 
-/* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
-   priority, which does not matter for copies. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
-    spipe_priv_streams_t *s = &p->streams;
-    int total = 2 + 2 * p->route.num_chains;
-    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
-    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
-    if (p->run.one_stream && !p->request.kept) total = 1;
-    if (s->num == 0 && spipe_priv_may_borrow(p)) {
-        s->streams[s->num++] = cudaStreamPerThread;
-        s->first_owned = 1;
-    }
-    for (; s->num < total; ++s->num) SPIPE_TRY(spipe_priv_new_stream(p, &s->streams[s->num]));
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
-    p->streams.events[p->streams.num_events++] = *event;
-    return cudaSuccess;
-}
-
-/* Makes events for slots that have none yet. Slots keep theirs when the plan changes. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
-    spipe_priv_streams_t *s = &p->streams;
-    int i;
-    for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
-        spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
-        for (i = 0; i < p->request.desc.num_stages; ++i) {
-            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
-        }
-    }
-    return cudaSuccess;
-}
-
 /* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
    slot when the call returns, unless the GPU reads such memory by itself. */
 SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
@@ -5781,6 +5747,51 @@ SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
    wait for more than that, or more batches may come. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
+}
+
+/* How many events the plan's slots still lack. */
+SPIPE_PRIV_RARE size_t spipe_priv_events_to_make(const spipe_priv_pipeline_t *p) {
+    const size_t made = p->streams.num_slot_events, depth = p->plan.depth;
+    if (depth <= made || !spipe_priv_needs_events(p)) return 0;
+    return (depth - made) * (2 + (size_t)p->request.desc.num_stages);
+}
+
+/* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
+   priority, which does not matter for copies. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int total = 2 + 2 * p->route.num_chains;
+    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
+    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
+    if (p->run.one_stream && !p->request.kept) total = 1;
+    if (s->num == 0 && spipe_priv_may_borrow(p)) {
+        s->streams[s->num++] = cudaStreamPerThread;
+        s->first_owned = 1;
+    }
+    if (p->provider) p->provider->ahead(p, total - s->num, spipe_priv_events_to_make(p));
+    for (; s->num < total; ++s->num) SPIPE_TRY(spipe_priv_new_stream(p, &s->streams[s->num]));
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
+    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
+    p->streams.events[p->streams.num_events++] = *event;
+    return cudaSuccess;
+}
+
+/* Makes events for slots that have none yet. Slots keep theirs when the plan changes. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int i;
+    for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
+        spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
+        for (i = 0; i < p->request.desc.num_stages; ++i) {
+            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
+        }
+    }
+    return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {
@@ -8540,25 +8551,31 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
+/* A time of this way must be less than so much of another's to be known as shorter: runs vary. */
+SPIPE_PRIV_RARE double spipe_priv_chance(const spipe_priv_way_t *way) {
+    return way->staging == SPIPE_STAGING_COPY ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
+}
+
 /* The fastest candidate that has run; the first in the list if none has. A candidate that was
    predicted to be slower replaces a better prediction only if it gains more than runs vary. */
 SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
         const spipe_priv_way_t *way = &t->ways[k];
-        const int staged = way->staging == SPIPE_STAGING_COPY;
-        const double chance = staged ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
         if (way->tries == 0) continue;
-        if (t->ways[best].tries == 0 || way->best_s < chance * t->ways[best].best_s) best = k;
+        if (t->ways[best].tries > 0 && way->best_s >= spipe_priv_chance(way) * t->ways[best].best_s)
+            continue;
+        best = k;
     }
     return best;
 }
 
-/* Whether another run of a candidate may change what is fastest. */
+/* Whether another run of a candidate may change what is fastest: not if two runs took longer than
+   the best by more than runs vary. */
 SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
     if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
-    return way->tries < 2 || way->best_s < SPIPE_PRIV_CLEARLY_WORSE * best->best_s;
+    return way->tries < 2 || spipe_priv_chance(way) * way->best_s < best->best_s;
 }
 
 /* The candidate for the next run: the least tried that is worth a run, else the fastest. */
@@ -9981,37 +9998,47 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* Takes an idle one, the k-th of a run's. NULL: the caller must make one, which is counted already,
-   and should add *more: each other run under way may want k of them, too. So where most runs were
-   under way at once and had to make one, none is made any more. */
-SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
-                                           const size_t *num_runs, int k, size_t *more) {
-    void *item = NULL;
-    *more = 0;
-    spipe_priv_lock(l->sync);
-    if (idle->num > 0)
-        item = idle->items[--idle->num];
-    else if (*num_runs > 1)
-        *more = (*num_runs - 1) * (size_t)k;
-    idle->made += item == NULL;
-    spipe_priv_unlock(l->sync);
-    return item;
+/* Takes up to n idle ones; returns how many. Called with the lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_take_idle(spipe_priv_idle_t *idle, void *items, size_t n) {
+    if (n > idle->num) n = idle->num;
+    idle->num -= n;
+    memcpy(items, (void *)(idle->items + idle->num), n * sizeof *idle->items);
+    return n;
 }
 
-/* Keeps one for the next run; a new one is counted. 0: the caller must destroy it; it is no longer
-   counted. */
-SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
-                                        void *item, int is_new) {
-    int kept;
-    spipe_priv_lock(l->sync);
-    kept = idle->num < SPIPE_PRIV_MOST_IDLE;
-    if (is_new) ++idle->made;
-    if (kept)
-        idle->items[idle->num++] = item;
-    else
-        --idle->made;
-    spipe_priv_unlock(l->sync);
+/* Keeps items for later runs; returns how many, the first ones. The others are no longer counted,
+   and the caller must destroy them. Called with the lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_put_idle(spipe_priv_idle_t *idle, const void *items, size_t n) {
+    const size_t space = SPIPE_PRIV_MOST_IDLE - idle->num, kept = n < space ? n : space;
+    memcpy((void *)(idle->items + idle->num), items, kept * sizeof *idle->items);
+    idle->num += kept;
+    idle->made -= n - kept;
     return kept;
+}
+
+/* Takes one for a run that has k of them. 0: there is none, so the caller must make one, which is
+   counted already, and should add *more: each other run under way may want k + 1, too. So where
+   most runs were under way at once and had to make one, none is made any more. */
+SPIPE_PRIV_RARE int spipe_priv_lend_one(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                        void *item, const size_t *num_runs, int k, size_t *more) {
+    int found;
+    spipe_priv_lock(l->sync);
+    found = (int)spipe_priv_take_idle(idle, item, 1);
+    *more = *num_runs > 1 ? (*num_runs - 1) * (size_t)(k + 1) : 0;
+    idle->made += !found;
+    spipe_priv_unlock(l->sync);
+    return found;
+}
+
+/* Adds a new one. 0: there is no space, so the caller must destroy it. */
+SPIPE_PRIV_RARE int spipe_priv_add_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                        const void *item) {
+    size_t kept;
+    spipe_priv_lock(l->sync);
+    ++idle->made;
+    kept = spipe_priv_put_idle(idle, item, 1);
+    spipe_priv_unlock(l->sync);
+    return kept == 1;
 }
 
 /* Counts one less: it could not be made, or was destroyed. */
@@ -10845,80 +10872,103 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* All at once, since runs of many threads wait for the lock. */
+SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
+                                           size_t num_events) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    spipe_priv_streams_t *s = &p->streams;
+    spipe_priv_idle_t *idle = &l->streams[p->request.desc.priority];
+    const size_t streams = num_streams > 0 ? (size_t)num_streams : 0;
+    if (streams + num_events == 0) return;
+    if (p->lent.streams_ahead + p->lent.events_ahead > 0)
+        return; /* left by an arrangement that failed */
+    spipe_priv_lock(l->sync);
+    p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
+    p->lent.events_ahead =
+        spipe_priv_take_idle(&l->events, (void *)(s->events + s->num_events), num_events);
+    spipe_priv_unlock(l->sync);
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
     const spipe_priority_t priority = p->request.desc.priority;
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_idle_t *idle = &r->lending.streams[priority];
-    size_t more;
+    spipe_priv_lending_t *l = &r->lending;
+    spipe_priv_idle_t *idle = &l->streams[priority];
+    const int k = p->streams.num;
     cudaStream_t other;
+    size_t more;
     cudaError_t e;
-    *stream = (cudaStream_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
-                                                 p->streams.num + 1, &more);
-    if (*stream) return cudaSuccess;
+    if (p->lent.streams_ahead > 0) {
+        --p->lent.streams_ahead;
+        *stream = p->streams.streams[k];
+        return cudaSuccess;
+    }
+    if (spipe_priv_lend_one(l, idle, (void *)stream, &r->num_runs, k, &more)) return cudaSuccess;
     e = spipe_stream_create(stream, priority);
-    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
         if (spipe_stream_create(&other, priority) != cudaSuccess) {
             (void)cudaGetLastError();
             break;
         }
-        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
-            (void)cudaStreamDestroy(other);
-        }
+        if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaStreamDestroy(other);
     }
     return e;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_idle_t *idle = &r->lending.events;
-    size_t more;
+    spipe_priv_lending_t *l = &r->lending;
+    spipe_priv_idle_t *idle = &l->events;
+    const int k = p->streams.num_events;
     cudaEvent_t other;
+    size_t more;
     cudaError_t e;
-    *event = (cudaEvent_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
-                                               p->streams.num_events + 1, &more);
-    if (*event) return cudaSuccess;
+    if (p->lent.events_ahead > 0) {
+        --p->lent.events_ahead;
+        *event = p->streams.events[k];
+        return cudaSuccess;
+    }
+    if (spipe_priv_lend_one(l, idle, (void *)event, &r->num_runs, k, &more)) return cudaSuccess;
     e = spipe_event_create(event);
-    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
         if (spipe_event_create(&other) != cudaSuccess) {
             (void)cudaGetLastError();
             break;
         }
-        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
-            (void)cudaEventDestroy(other);
-        }
+        if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
 }
 
 /* Streams and events go back for the next run, but not those of a run that failed: a stage may have
    left a capture in a stream. */
-SPIPE_PRIV_RARE int spipe_priv_take_back(spipe_priv_pipeline_t *p, spipe_priv_idle_t *idle,
-                                         void *item) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item, 0);
-    spipe_priv_one_less(l, idle);
-    return 0;
-}
-
 SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lending_t *l = &r->lending;
     spipe_priv_idle_t *idle = &l->streams[p->request.desc.priority];
     const spipe_priv_streams_t *s = &p->streams;
-    int i;
-    for (i = 0; i < s->num_events; ++i) {
-        if (spipe_priv_take_back(p, &l->events, (void *)s->events[i])) continue;
-        spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
-    }
-    for (i = s->first_owned; i < s->num; ++i) {
-        if (spipe_priv_take_back(p, idle, (void *)s->streams[i])) continue;
-        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
-    }
+    const size_t owned = (size_t)s->first_owned;
+    const size_t num_streams = (size_t)s->num + p->lent.streams_ahead - owned;
+    const size_t num_events = (size_t)s->num_events + p->lent.events_ahead;
+    size_t streams = 0, events = 0; /* that were kept */
     spipe_priv_lock(l->sync);
+    if (p->run.failed) {
+        idle->made -= num_streams;
+        l->events.made -= num_events;
+    } else {
+        streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
+        events = spipe_priv_put_idle(&l->events, (const void *)s->events, num_events);
+    }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
+    for (; events < num_events; ++events) {
+        spipe_priv_keep_error(e, cudaEventDestroy(s->events[events]));
+    }
+    for (; streams < num_streams; ++streams) {
+        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[owned + streams]));
+    }
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
@@ -10979,12 +11029,12 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream,  spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,  spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,    spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_stay,    spipe_priv_lent_outdated,
-        spipe_priv_lent_share,       spipe_priv_lent_between, spipe_priv_lent_recall,
-        spipe_priv_lent_note};
+        spipe_priv_lent_facts,       spipe_priv_lent_ahead,       spipe_priv_lent_stream,
+        spipe_priv_lent_event,       spipe_priv_lent_end_streams, spipe_priv_lent_arenas,
+        spipe_priv_lent_free_arenas, spipe_priv_lent_start,       spipe_priv_lent_join,
+        spipe_priv_lent_enter,       spipe_priv_lent_leave,       spipe_priv_lent_stay,
+        spipe_priv_lent_outdated,    spipe_priv_lent_share,       spipe_priv_lent_between,
+        spipe_priv_lent_recall,      spipe_priv_lent_note};
     return &provider;
 }
 

@@ -141,7 +141,6 @@ enum {
 #define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
-#define SPIPE_PRIV_CLEARLY_WORSE 1.08 /* tried no more after two runs that took so much longer */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
 #define SPIPE_PRIV_OTHER_THREADS 1.25 /* ... or by so much in threads */
 #define SPIPE_PRIV_DOES_NOT_FIT  1e9  /* seconds added to a way whose slots exceed the memory */

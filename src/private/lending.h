@@ -141,37 +141,47 @@ SPIPE_PRIV_RARE void spipe_priv_end_threads(spipe_priv_lending_t *l) {
     l->idle = NULL;
 }
 
-/* Takes an idle one, the k-th of a run's. NULL: the caller must make one, which is counted already,
-   and should add *more: each other run under way may want k of them, too. So where most runs were
-   under way at once and had to make one, none is made any more. */
-SPIPE_PRIV_RARE void *spipe_priv_take_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
-                                           const size_t *num_runs, int k, size_t *more) {
-    void *item = NULL;
-    *more = 0;
-    spipe_priv_lock(l->sync);
-    if (idle->num > 0)
-        item = idle->items[--idle->num];
-    else if (*num_runs > 1)
-        *more = (*num_runs - 1) * (size_t)k;
-    idle->made += item == NULL;
-    spipe_priv_unlock(l->sync);
-    return item;
+/* Takes up to n idle ones; returns how many. Called with the lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_take_idle(spipe_priv_idle_t *idle, void *items, size_t n) {
+    if (n > idle->num) n = idle->num;
+    idle->num -= n;
+    memcpy(items, (void *)(idle->items + idle->num), n * sizeof *idle->items);
+    return n;
 }
 
-/* Keeps one for the next run; a new one is counted. 0: the caller must destroy it; it is no longer
-   counted. */
-SPIPE_PRIV_RARE int spipe_priv_put_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
-                                        void *item, int is_new) {
-    int kept;
-    spipe_priv_lock(l->sync);
-    kept = idle->num < SPIPE_PRIV_MOST_IDLE;
-    if (is_new) ++idle->made;
-    if (kept)
-        idle->items[idle->num++] = item;
-    else
-        --idle->made;
-    spipe_priv_unlock(l->sync);
+/* Keeps items for later runs; returns how many, the first ones. The others are no longer counted,
+   and the caller must destroy them. Called with the lock held. */
+SPIPE_PRIV_RARE size_t spipe_priv_put_idle(spipe_priv_idle_t *idle, const void *items, size_t n) {
+    const size_t space = SPIPE_PRIV_MOST_IDLE - idle->num, kept = n < space ? n : space;
+    memcpy((void *)(idle->items + idle->num), items, kept * sizeof *idle->items);
+    idle->num += kept;
+    idle->made -= n - kept;
     return kept;
+}
+
+/* Takes one for a run that has k of them. 0: there is none, so the caller must make one, which is
+   counted already, and should add *more: each other run under way may want k + 1, too. So where
+   most runs were under way at once and had to make one, none is made any more. */
+SPIPE_PRIV_RARE int spipe_priv_lend_one(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                        void *item, const size_t *num_runs, int k, size_t *more) {
+    int found;
+    spipe_priv_lock(l->sync);
+    found = (int)spipe_priv_take_idle(idle, item, 1);
+    *more = *num_runs > 1 ? (*num_runs - 1) * (size_t)(k + 1) : 0;
+    idle->made += !found;
+    spipe_priv_unlock(l->sync);
+    return found;
+}
+
+/* Adds a new one. 0: there is no space, so the caller must destroy it. */
+SPIPE_PRIV_RARE int spipe_priv_add_idle(spipe_priv_lending_t *l, spipe_priv_idle_t *idle,
+                                        const void *item) {
+    size_t kept;
+    spipe_priv_lock(l->sync);
+    ++idle->made;
+    kept = spipe_priv_put_idle(idle, item, 1);
+    spipe_priv_unlock(l->sync);
+    return kept == 1;
 }
 
 /* Counts one less: it could not be made, or was destroyed. */

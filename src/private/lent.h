@@ -176,80 +176,103 @@ SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     return 1;
 }
 
+/* All at once, since runs of many threads wait for the lock. */
+SPIPE_PRIV_RARE void spipe_priv_lent_ahead(spipe_priv_pipeline_t *p, int num_streams,
+                                           size_t num_events) {
+    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
+    spipe_priv_streams_t *s = &p->streams;
+    spipe_priv_idle_t *idle = &l->streams[p->request.desc.priority];
+    const size_t streams = num_streams > 0 ? (size_t)num_streams : 0;
+    if (streams + num_events == 0) return;
+    if (p->lent.streams_ahead + p->lent.events_ahead > 0)
+        return; /* left by an arrangement that failed */
+    spipe_priv_lock(l->sync);
+    p->lent.streams_ahead = spipe_priv_take_idle(idle, (void *)(s->streams + s->num), streams);
+    p->lent.events_ahead =
+        spipe_priv_take_idle(&l->events, (void *)(s->events + s->num_events), num_events);
+    spipe_priv_unlock(l->sync);
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_stream(spipe_priv_pipeline_t *p, cudaStream_t *stream) {
     const spipe_priority_t priority = p->request.desc.priority;
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_idle_t *idle = &r->lending.streams[priority];
-    size_t more;
+    spipe_priv_lending_t *l = &r->lending;
+    spipe_priv_idle_t *idle = &l->streams[priority];
+    const int k = p->streams.num;
     cudaStream_t other;
+    size_t more;
     cudaError_t e;
-    *stream = (cudaStream_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
-                                                 p->streams.num + 1, &more);
-    if (*stream) return cudaSuccess;
+    if (p->lent.streams_ahead > 0) {
+        --p->lent.streams_ahead;
+        *stream = p->streams.streams[k];
+        return cudaSuccess;
+    }
+    if (spipe_priv_lend_one(l, idle, (void *)stream, &r->num_runs, k, &more)) return cudaSuccess;
     e = spipe_stream_create(stream, priority);
-    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
         if (spipe_stream_create(&other, priority) != cudaSuccess) {
             (void)cudaGetLastError();
             break;
         }
-        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
-            (void)cudaStreamDestroy(other);
-        }
+        if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaStreamDestroy(other);
     }
     return e;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_idle_t *idle = &r->lending.events;
-    size_t more;
+    spipe_priv_lending_t *l = &r->lending;
+    spipe_priv_idle_t *idle = &l->events;
+    const int k = p->streams.num_events;
     cudaEvent_t other;
+    size_t more;
     cudaError_t e;
-    *event = (cudaEvent_t)spipe_priv_take_idle(&r->lending, idle, &r->num_runs,
-                                               p->streams.num_events + 1, &more);
-    if (*event) return cudaSuccess;
+    if (p->lent.events_ahead > 0) {
+        --p->lent.events_ahead;
+        *event = p->streams.events[k];
+        return cudaSuccess;
+    }
+    if (spipe_priv_lend_one(l, idle, (void *)event, &r->num_runs, k, &more)) return cudaSuccess;
     e = spipe_event_create(event);
-    if (e != cudaSuccess) spipe_priv_one_less(&r->lending, idle);
+    if (e != cudaSuccess) spipe_priv_one_less(l, idle);
     for (; more > 0 && e == cudaSuccess; --more) {
         if (spipe_event_create(&other) != cudaSuccess) {
             (void)cudaGetLastError();
             break;
         }
-        if (!spipe_priv_put_idle(&r->lending, idle, (void *)other, 1)) {
-            (void)cudaEventDestroy(other);
-        }
+        if (!spipe_priv_add_idle(l, idle, (const void *)&other)) (void)cudaEventDestroy(other);
     }
     return e;
 }
 
 /* Streams and events go back for the next run, but not those of a run that failed: a stage may have
    left a capture in a stream. */
-SPIPE_PRIV_RARE int spipe_priv_take_back(spipe_priv_pipeline_t *p, spipe_priv_idle_t *idle,
-                                         void *item) {
-    spipe_priv_lending_t *l = &spipe_priv_resources_of(&p->request.desc)->lending;
-    if (!p->run.failed) return spipe_priv_put_idle(l, idle, item, 0);
-    spipe_priv_one_less(l, idle);
-    return 0;
-}
-
 SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaError_t *e) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_lending_t *l = &r->lending;
     spipe_priv_idle_t *idle = &l->streams[p->request.desc.priority];
     const spipe_priv_streams_t *s = &p->streams;
-    int i;
-    for (i = 0; i < s->num_events; ++i) {
-        if (spipe_priv_take_back(p, &l->events, (void *)s->events[i])) continue;
-        spipe_priv_keep_error(e, cudaEventDestroy(s->events[i]));
-    }
-    for (i = s->first_owned; i < s->num; ++i) {
-        if (spipe_priv_take_back(p, idle, (void *)s->streams[i])) continue;
-        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[i]));
-    }
+    const size_t owned = (size_t)s->first_owned;
+    const size_t num_streams = (size_t)s->num + p->lent.streams_ahead - owned;
+    const size_t num_events = (size_t)s->num_events + p->lent.events_ahead;
+    size_t streams = 0, events = 0; /* that were kept */
     spipe_priv_lock(l->sync);
+    if (p->run.failed) {
+        idle->made -= num_streams;
+        l->events.made -= num_events;
+    } else {
+        streams = spipe_priv_put_idle(idle, (const void *)(s->streams + owned), num_streams);
+        events = spipe_priv_put_idle(&l->events, (const void *)s->events, num_events);
+    }
     if (p->lent.attached) --r->num_pipelines;
     spipe_priv_unlock(l->sync);
+    for (; events < num_events; ++events) {
+        spipe_priv_keep_error(e, cudaEventDestroy(s->events[events]));
+    }
+    for (; streams < num_streams; ++streams) {
+        spipe_priv_keep_error(e, cudaStreamDestroy(s->streams[owned + streams]));
+    }
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
@@ -310,11 +333,11 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
 
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
-        spipe_priv_lent_facts,       spipe_priv_lent_stream,  spipe_priv_lent_event,
-        spipe_priv_lent_end_streams, spipe_priv_lent_arenas,  spipe_priv_lent_free_arenas,
-        spipe_priv_lent_start,       spipe_priv_lent_join,    spipe_priv_lent_enter,
-        spipe_priv_lent_leave,       spipe_priv_lent_stay,    spipe_priv_lent_outdated,
-        spipe_priv_lent_share,       spipe_priv_lent_between, spipe_priv_lent_recall,
-        spipe_priv_lent_note};
+        spipe_priv_lent_facts,       spipe_priv_lent_ahead,       spipe_priv_lent_stream,
+        spipe_priv_lent_event,       spipe_priv_lent_end_streams, spipe_priv_lent_arenas,
+        spipe_priv_lent_free_arenas, spipe_priv_lent_start,       spipe_priv_lent_join,
+        spipe_priv_lent_enter,       spipe_priv_lent_leave,       spipe_priv_lent_stay,
+        spipe_priv_lent_outdated,    spipe_priv_lent_share,       spipe_priv_lent_between,
+        spipe_priv_lent_recall,      spipe_priv_lent_note};
     return &provider;
 }

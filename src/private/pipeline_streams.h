@@ -44,43 +44,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_stream(spipe_priv_pipeline_t *p, cuda
     return spipe_stream_create(stream, p->request.desc.priority);
 }
 
-/* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
-   priority, which does not matter for copies. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
-    spipe_priv_streams_t *s = &p->streams;
-    int total = 2 + 2 * p->route.num_chains;
-    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
-    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
-    if (p->run.one_stream && !p->request.kept) total = 1;
-    if (s->num == 0 && spipe_priv_may_borrow(p)) {
-        s->streams[s->num++] = cudaStreamPerThread;
-        s->first_owned = 1;
-    }
-    for (; s->num < total; ++s->num) SPIPE_TRY(spipe_priv_new_stream(p, &s->streams[s->num]));
-    return cudaSuccess;
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
-    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
-    p->streams.events[p->streams.num_events++] = *event;
-    return cudaSuccess;
-}
-
-/* Makes events for slots that have none yet. Slots keep theirs when the plan changes. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
-    spipe_priv_streams_t *s = &p->streams;
-    int i;
-    for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
-        spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
-        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
-        for (i = 0; i < p->request.desc.num_stages; ++i) {
-            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
-        }
-    }
-    return cudaSuccess;
-}
-
 /* Whether a slot may be filled again when its copies in have been issued: CUDA has read a pageable
    slot when the call returns, unless the GPU reads such memory by itself. */
 SPIPE_PRIV_RARE int spipe_priv_read_at_once(const spipe_priv_pipeline_t *p) {
@@ -105,6 +68,51 @@ SPIPE_PRIV_RARE int spipe_priv_more_may_come(const spipe_priv_pipeline_t *p) {
    wait for more than that, or more batches may come. */
 SPIPE_PRIV_RARE int spipe_priv_needs_events(const spipe_priv_pipeline_t *p) {
     return !p->run.one_stream || spipe_priv_threads_wait(p) || spipe_priv_more_may_come(p);
+}
+
+/* How many events the plan's slots still lack. */
+SPIPE_PRIV_RARE size_t spipe_priv_events_to_make(const spipe_priv_pipeline_t *p) {
+    const size_t made = p->streams.num_slot_events, depth = p->plan.depth;
+    if (depth <= made || !spipe_priv_needs_events(p)) return 0;
+    return (depth - made) * (2 + (size_t)p->request.desc.num_stages);
+}
+
+/* Makes the streams that the plan needs and that do not exist yet. All have the pipeline's
+   priority, which does not matter for copies. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_streams(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int total = 2 + 2 * p->route.num_chains;
+    if (spipe_priv_stream_a_slot(&p->plan)) total = p->route.num_chains * (int)p->plan.depth;
+    if (p->plan.schedule == SPIPE_SERIAL) total = 1;
+    if (p->run.one_stream && !p->request.kept) total = 1;
+    if (s->num == 0 && spipe_priv_may_borrow(p)) {
+        s->streams[s->num++] = cudaStreamPerThread;
+        s->first_owned = 1;
+    }
+    if (p->provider) p->provider->ahead(p, total - s->num, spipe_priv_events_to_make(p));
+    for (; s->num < total; ++s->num) SPIPE_TRY(spipe_priv_new_stream(p, &s->streams[s->num]));
+    return cudaSuccess;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_event(spipe_priv_pipeline_t *p, cudaEvent_t *event) {
+    SPIPE_TRY(p->provider ? p->provider->event(p, event) : spipe_event_create(event));
+    p->streams.events[p->streams.num_events++] = *event;
+    return cudaSuccess;
+}
+
+/* Makes events for slots that have none yet. Slots keep theirs when the plan changes. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_create_slot_events(spipe_priv_pipeline_t *p) {
+    spipe_priv_streams_t *s = &p->streams;
+    int i;
+    for (; s->num_slot_events < p->plan.depth; ++s->num_slot_events) {
+        spipe_priv_slot_t *slot = &p->memory.slots[s->num_slot_events];
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->out_done));
+        SPIPE_TRY(spipe_priv_new_event(p, &slot->in_done));
+        for (i = 0; i < p->request.desc.num_stages; ++i) {
+            SPIPE_TRY(spipe_priv_new_event(p, &slot->stage_done[i]));
+        }
+    }
+    return cudaSuccess;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_has_resident(const spipe_desc_t *d) {

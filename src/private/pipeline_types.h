@@ -29,6 +29,8 @@ typedef struct spipe_priv_request {
 typedef struct spipe_priv_provider {
     /* Sets the device's facts, its costs, and how much memory a plan may take. */
     cudaError_t (*facts)(spipe_priv_request_t *r, spipe_failure_t *f);
+    /* Takes streams and events, as many as there are of those that the next calls will ask for. */
+    void (*ahead)(struct spipe_priv_pipeline *p, int num_streams, size_t num_events);
     cudaError_t (*stream)(struct spipe_priv_pipeline *p, cudaStream_t *stream);
     cudaError_t (*event)(struct spipe_priv_pipeline *p, cudaEvent_t *event);
     void (*end_streams)(struct spipe_priv_pipeline *p, cudaError_t *e); /* and of events */
@@ -332,13 +334,15 @@ typedef struct spipe_priv_pull {
 
 /* lent: a pipeline's part in resources. */
 typedef struct spipe_priv_lent {
-    int attached;      /* 1 = the resources count it among their pipelines */
-    int entered;       /* 1 = a run is under way: checked in, not yet out */
-    int stays;         /* 1 = it never checks out: enqueued runs may come at any time */
-    uintptr_t thread;  /* the thread that has the run */
-    int ended;         /* 1 = that thread has ended, in the middle of the run */
-    int holds_off;     /* 1 = that thread cannot be cancelled until the run checks out */
-    int cancels;       /* the state for pthread_setcancelstate after that */
+    int attached;         /* 1 = the resources count it among their pipelines */
+    int entered;          /* 1 = a run is under way: checked in, not yet out */
+    int stays;            /* 1 = it never checks out: enqueued runs may come at any time */
+    uintptr_t thread;     /* the thread that has the run */
+    int ended;            /* 1 = that thread has ended, in the middle of the run */
+    int holds_off;        /* 1 = that thread cannot be cancelled until the run checks out */
+    int cancels;          /* the state for pthread_setcancelstate after that */
+    size_t streams_ahead; /* streams, and events, taken ahead: they lie behind those in use */
+    size_t events_ahead;
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */

@@ -143,25 +143,31 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
    enqueue.h. */
 SPIPE_PRIV_RARE void spipe_priv_capture_run(spipe_priv_pipeline_t *p);
 
+/* A time of this way must be less than so much of another's to be known as shorter: runs vary. */
+SPIPE_PRIV_RARE double spipe_priv_chance(const spipe_priv_way_t *way) {
+    return way->staging == SPIPE_STAGING_COPY ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
+}
+
 /* The fastest candidate that has run; the first in the list if none has. A candidate that was
    predicted to be slower replaces a better prediction only if it gains more than runs vary. */
 SPIPE_PRIV_RARE size_t spipe_priv_fastest(const spipe_priv_trial_t *t) {
     size_t k, best = 0;
     for (k = 1; k < t->num; ++k) {
         const spipe_priv_way_t *way = &t->ways[k];
-        const int staged = way->staging == SPIPE_STAGING_COPY;
-        const double chance = staged ? SPIPE_PRIV_STAGED_CHANCE : SPIPE_PRIV_CHANCE;
         if (way->tries == 0) continue;
-        if (t->ways[best].tries == 0 || way->best_s < chance * t->ways[best].best_s) best = k;
+        if (t->ways[best].tries > 0 && way->best_s >= spipe_priv_chance(way) * t->ways[best].best_s)
+            continue;
+        best = k;
     }
     return best;
 }
 
-/* Whether another run of a candidate may change what is fastest. */
+/* Whether another run of a candidate may change what is fastest: not if two runs took longer than
+   the best by more than runs vary. */
 SPIPE_PRIV_RARE int spipe_priv_worth_a_run(const spipe_priv_trial_t *t, size_t k) {
     const spipe_priv_way_t *way = &t->ways[k], *best = &t->ways[spipe_priv_fastest(t)];
     if (way->tries >= SPIPE_PRIV_TRIES || (way->replay && t->graph_failed)) return 0;
-    return way->tries < 2 || way->best_s < SPIPE_PRIV_CLEARLY_WORSE * best->best_s;
+    return way->tries < 2 || spipe_priv_chance(way) * way->best_s < best->best_s;
 }
 
 /* The candidate for the next run: the least tried that is worth a run, else the fastest. */
