@@ -7,8 +7,9 @@
     At the end each target with what came out of it; 1 if one was missed (not with --smoke).
     By hand: each thread has a stream of its own and copies the whole in, runs the kernel, copies
     the whole out; kept: with buffers made once, else made and freed each time. Every thread has
-    arrays of its own, and every output is compared. GB/s: both directions together, the median of
-    the rounds; in each round the ways take turns, with the pipelines and buffers that they keep.
+    arrays of its own, and every output is compared. GB/s: both directions together, while all
+    threads run; the median of the rounds, in which the ways take turns, with the pipelines and
+    buffers that they keep.
     peers/torch_threads.py measures PyTorch with the same work.                                  */
 #include "bench_common.h"
 
@@ -137,40 +138,42 @@ static void end(hand_t *h, const job_t *j) {
     h->kept[j->way] = NULL;
 }
 
-/* Threads that begin together and run until a time is over, each to the end of its run. */
+/* Threads that run all the time, and what they did in so many seconds of it: each counts from the end
+   of a run to the end of another, and goes on until all have counted. So every run that counts has as
+   many beside it, and no thread begins with resources that nobody uses. */
 static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, double seconds,
                    int first) {
     std::vector<std::thread> team;
-    std::vector<double> ended(threads);
-    std::atomic<size_t> ready(0);
+    std::vector<double> rates(threads);
+    std::atomic<size_t> ready(0), counted(0);
     std::atomic<int> go(0), stop(0);
-    double began = 0.0;
-    size_t runs = 0;
     for (size_t k = 0; k < threads; ++k) {
         hand_t *h = &(*hands)[k];
-        double *at = &ended[k];
-        team.emplace_back([=, &ready, &go, &stop] {
+        double *mine = &rates[k];
+        team.emplace_back([=, &ready, &counted, &go, &stop] {
             const int trial = first && j.kept && j.way != HAND; /* until a plan is chosen */
             if (first) begin(h, &j);
             poison(h, &j);
             for (int w = 0; w < (trial ? 24 : 2); ++w) run_once(h, &j);
-            h->runs = 0;
             ++ready;
-            while (!go) std::this_thread::yield();
-            while (!stop) run_once(h, &j);
-            *at = bench_now_ms();
+            while (!go) run_once(h, &j);
+            h->runs = 0;
+            const double began = bench_now_ms();
+            while (!stop || h->runs == 0) run_once(h, &j);
+            *mine = 2e-6 * (double)(h->runs * j.n * sizeof(float)) / (bench_now_ms() - began);
+            ++counted;
+            while (counted < threads) run_once(h, &j);
             check(h, &j);
         });
     }
     while (ready < threads) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    began = bench_now_ms();
     go = 1;
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     stop = 1;
     for (std::thread &t : team) t.join();
-    for (size_t k = 0; k < threads; ++k) runs += (*hands)[k].runs;
-    const double took = *std::max_element(ended.begin(), ended.end()) - began;
-    return 2e-6 * (double)(runs * j.n * sizeof(float)) / took;
+    double all = 0.0;
+    for (double r : rates) all += r;
+    return all;
 }
 
 static void drop_arrays(std::vector<hand_t> *hands) {
