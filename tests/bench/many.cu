@@ -257,6 +257,12 @@ static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, si
     judge_rate(&j, threads, name, is);
 }
 
+/* What a target is about. */
+static int is_asked(size_t bytes, size_t threads) {
+    if (bytes == BENCH_MIB) return threads == 1;
+    return (bytes == 4 * BENCH_MIB || bytes == 64 * BENCH_MIB) && (threads == 1 || threads == 16);
+}
+
 static void rate_table(std::vector<hand_t> *hands, const options_t *o, spipe_resources_t *r) {
     static const size_t all[] = {256 * BENCH_KIB, BENCH_MIB, 4 * BENCH_MIB, 64 * BENCH_MIB,
                                  256 * BENCH_MIB};
@@ -268,13 +274,12 @@ static void rate_table(std::vector<hand_t> *hands, const options_t *o, spipe_res
             const std::string work = std::string(how[kept]) + ", " + memory[pinned];
             if (o->work && work != o->work) continue;
             for (size_t bytes : all) {
-                if (o->quick && bytes != 4 * BENCH_MIB && bytes != 64 * BENCH_MIB) continue;
                 if (o->smoke && bytes != 256 * BENCH_KIB) continue;
                 for (size_t threads : counts) {
                     job_t j = {HAND, kept, pinned, bytes / sizeof(float), SPIPE_PRIORITY_DEFAULT,
                                r};
                     if (o->threads && threads != o->threads) continue;
-                    if (o->quick && threads != 1 && threads != 16) continue;
+                    if (o->quick && !is_asked(bytes, threads)) continue;
                     if (threads > hands->size() || threads * bytes > 8 * BENCH_GIB) continue;
                     rate_row(hands, o, j, threads);
                 }
