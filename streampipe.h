@@ -1008,7 +1008,7 @@ typedef struct spipe_report {
     double waited_ms;                  /* with resources: time that it waited for memory */
     double setup_ms;                   /* for streams, events and memory; 0 when kept */
     double start_ms;                   /* part of setup_ms: CUDA's start, if this run started it */
-    double wall_ms;                    /* from the first byte to the last, without set-up */
+    double wall_ms;                    /* from the start of its threads to the last byte */
     size_t new_page_bytes; /* if the run stages: pages that the system made during it, as when an
                               output is written for the first time; 0 = none, or not known */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* num 0: the current device */
@@ -2726,11 +2726,12 @@ enum {
 #define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
-    0.90                             /* of reading and writing one after another: parts of zero-copy
-                                        runs whose first kernels read while last ones write */
-#define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
+#define SPIPE_PRIV_SIDE_BY_SIDE 0.90 /* of reading, then writing: parts of zero-copy do both */
+#define SPIPE_PRIV_LENT_START                                                                      \
+    0.25                              /* of wake_s, for which the calling thread wakes a lent thread
+                                         (bench-many, H100, 2026-11-25) */
+#define SPIPE_PRIV_ONE_STREAM    0.2  /* of setup_s, where one stream and no events are made */
+#define SPIPE_PRIV_ONE_BATCH     0.5  /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */
@@ -3517,17 +3518,20 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     return e;
 }
 
-/* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
+/* A one-shot run's set-up for a ring; a kept pipeline has paid for it, and with resources a one-shot
+   run only wakes its threads. */
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
     const double arrays = spipe_priv_real(w->count) * (w->pageable_in + w->pageable_out);
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
+    const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
+    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
+    if (w->flags & SPIPE_PRIV_LENT) return SPIPE_PRIV_LENT_START * c->wake_s * threads;
     if (y->chunk * y->batch >= w->count) s -= SPIPE_PRIV_ONE_BATCH * c->setup_s;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
-    s += c->start_s * spipe_priv_real(y->fill_threads + y->drain_threads);
+    s += c->start_s * threads;
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
         s += arrays / c->pin_arrays;
@@ -8385,13 +8389,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    p->run.began = spipe_priv_clock();
     if (replayed)
         p->trial.run_graph(p);
     else
@@ -9195,9 +9199,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
         spipe_priv_check_out(p);
         return e;
     }
+    p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
-    p->run.began = spipe_priv_clock();
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }

@@ -134,11 +134,12 @@ enum {
 #define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
 #define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_SIDE_BY_SIDE                                                                    \
-    0.90                             /* of reading and writing one after another: parts of zero-copy
-                                        runs whose first kernels read while last ones write */
-#define SPIPE_PRIV_ONE_STREAM    0.2 /* of setup_s, where one stream and no events are made */
-#define SPIPE_PRIV_ONE_BATCH     0.5 /* of setup_s, saved where no batch waits for another */
+#define SPIPE_PRIV_SIDE_BY_SIDE 0.90 /* of reading, then writing: parts of zero-copy do both */
+#define SPIPE_PRIV_LENT_START                                                                      \
+    0.25                              /* of wake_s, for which the calling thread wakes a lent thread
+                                         (bench-many, H100, 2026-11-25) */
+#define SPIPE_PRIV_ONE_STREAM    0.2  /* of setup_s, where one stream and no events are made */
+#define SPIPE_PRIV_ONE_BATCH     0.5  /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
 #define SPIPE_PRIV_STAGED_CHANCE 0.90 /* the same of staged runs, whose times vary more */
 #define SPIPE_PRIV_OTHER_CHUNK   1.60 /* two candidates differ by so much in chunk size ... */

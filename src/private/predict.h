@@ -187,17 +187,20 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     return e;
 }
 
-/* A one-shot run's set-up for a ring; a kept pipeline has paid for it. */
+/* A one-shot run's set-up for a ring; a kept pipeline has paid for it, and with resources a one-shot
+   run only wakes its threads. */
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
     const double arrays = spipe_priv_real(w->count) * (w->pageable_in + w->pageable_out);
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
+    const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
+    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
+    if (w->flags & SPIPE_PRIV_LENT) return SPIPE_PRIV_LENT_START * c->wake_s * threads;
     if (y->chunk * y->batch >= w->count) s -= SPIPE_PRIV_ONE_BATCH * c->setup_s;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
-    s += c->start_s * spipe_priv_real(y->fill_threads + y->drain_threads);
+    s += c->start_s * threads;
     if (y->staging == SPIPE_STAGING_REGISTER) {
         s += 2.0 * c->pin_s * ((w->pageable_in > 0.0) + (w->pageable_out > 0.0));
         s += arrays / c->pin_arrays;

@@ -11,9 +11,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_begin(spipe_priv_pipeline_t *p) {
         spipe_priv_check_out(p);
         return e;
     }
+    p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
-    p->run.began = spipe_priv_clock();
     p->pull.active = 1;
     return spipe_priv_start_streams(p);
 }

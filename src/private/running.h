@@ -265,13 +265,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_page_bytes(const spipe_plan_t *plan) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_run_plan(spipe_priv_pipeline_t *p) {
     const spipe_desc_t *d = &p->request.desc;
     const int replayed = p->plan.replay && p->trial.graph && !d->timeline;
+    p->run.began = spipe_priv_clock();
     spipe_priv_start_workers(p);
     spipe_priv_begin(p);
     p->report.new_page_bytes = 0 - spipe_priv_page_bytes(&p->plan);
     p->report.timed_ms = 0.0;
     p->watcher = (const spipe_priv_watcher_t *)(const void *)d->timeline;
     spipe_priv_notify(p, SPIPE_PRIV_WATCH_RUN, NULL, 0, 0);
-    p->run.began = spipe_priv_clock();
     if (replayed)
         p->trial.run_graph(p);
     else

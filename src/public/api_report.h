@@ -23,7 +23,7 @@ typedef struct spipe_report {
     double waited_ms;                  /* with resources: time that it waited for memory */
     double setup_ms;                   /* for streams, events and memory; 0 when kept */
     double start_ms;                   /* part of setup_ms: CUDA's start, if this run started it */
-    double wall_ms;                    /* from the first byte to the last, without set-up */
+    double wall_ms;                    /* from the start of its threads to the last byte */
     size_t new_page_bytes; /* if the run stages: pages that the system made during it, as when an
                               output is written for the first time; 0 = none, or not known */
     int num_devices, device_numbers[SPIPE_MAX_DEVICES]; /* num 0: the current device */
