@@ -245,6 +245,7 @@ Call::Call(const char *function, unsigned flags, double hostcuda_profile_t::*cos
         refused = cudaErrorNotPermitted;
         return;
     }
+    if (!(flags & (NO_STICKY | NO_START))) self.started = true;
     ++s.calls[function];
     ++s.all_calls;
     if (s.prompt && !(flags & NO_STICKY)) surface_promptly(lock);
@@ -377,6 +378,7 @@ cudaError_t cudaSetDevice(int i) {
     ENTER(NO_STICKY);
     REFUSE_IF(!is_device(i), cudaErrorInvalidDevice);
     self.device = i;
+    self.started = true;
     return call.done(cudaSuccess);
 }
 

@@ -314,6 +314,7 @@ typedef std::shared_ptr<Task> TaskP;
 
 struct Thread {
     int device = 0;
+    bool started = false; /* it has called something that starts CUDA in a thread */
     cudaError_t last = cudaSuccess;
     double clock = 0;
     long epoch = -1; /* of the clock */
@@ -413,9 +414,10 @@ inline bool is_device(int i) { return i >= 0 && static_cast<size_t>(i) < state()
 
 enum Flags : unsigned {
     PLAIN = 0,
-    NO_STICKY = 1, /* works on a broken device */
+    NO_STICKY = 1, /* works on a broken device; does not start CUDA in a thread */
     UNSAFE = 2,    /* forbidden while a capture forbids unsafe calls */
-    RELEASE = 4    /* on a broken device: does its work, then returns the error */
+    RELEASE = 4,   /* on a broken device: does its work, then returns the error */
+    NO_START = 8   /* does not start CUDA in a thread */
 };
 
 struct Call {

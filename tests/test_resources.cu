@@ -709,6 +709,52 @@ static void test_ended(int by_new) {
 #endif
 }
 
+/* ---- A new thread ---------------------------------------------------------------------------- */
+static spipe_schedule_t schedules[2];
+
+/* The first calls that this thread makes to CUDA are those of the library. */
+static void *run_first(void *arg) {
+    world_t *w = (world_t *)arg;
+    spipe_pipeline_t *p;
+    w->got = spipe_pipeline_create(&p, &w->d, &w->f);
+    if (w->got == cudaSuccess) w->got = spipe_pipeline_run(p, &w->r);
+    if (w->got == cudaSuccess) schedules[0] = w->r.schedule;
+    if (w->got == cudaSuccess) w->got = spipe_pipeline_destroy(p);
+    return NULL;
+}
+
+static void *run_once_first(void *arg) {
+    world_t *w = (world_t *)arg;
+    w->got = spipe_run(&w->d, &w->r);
+    schedules[1] = w->r.schedule;
+    return NULL;
+}
+
+/* Whatever thread makes it, a run is planned alike: here zero-copy, which needs the address at which
+   the device sees the arrays. */
+static void test_new_thread(void) {
+    spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
+    pthread_t thread;
+    spipe_plan_t plan;
+    world_t w;
+    int k, wrong = 0;
+    world_new(&w, r, PINNED, COUNT);
+    spipe_stage_elementwise(&w.d, 0);
+    for (k = 0; k < 2; ++k) {
+        SPIPE_CHECK(spipe_plan(&w.d, k == 0, &plan, NULL));
+        if (pthread_create(&thread, NULL, k == 0 ? run_first : run_once_first, &w) != 0) exit(99);
+        pthread_join(thread, NULL);
+        wrong += w.got != cudaSuccess || !right(&w);
+        tap_ok(schedules[k] == plan.schedule && plan.schedule == SPIPE_ZERO_COPY,
+               "%s, as a thread's first call: %s as in this thread (%s)",
+               k == 0 ? "a pipeline" : "a run", spipe_schedule_name(schedules[k]),
+               spipe_schedule_name(plan.schedule));
+    }
+    tap_ok(wrong == 0, "and each is right");
+    world_free(&w, PINNED);
+    resources_end(r);
+}
+
 /* ---- Threads that are cancelled ------------------------------------------------------------- */
 static std::atomic<int> inside_stage, let_go;
 
@@ -1160,6 +1206,7 @@ int main(void) {
     test_kept_by_enqueued();
     test_ended(0);
     test_ended(1);
+    test_new_thread();
     test_made_ahead();
     test_cancelled();
 #endif

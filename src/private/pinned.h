@@ -30,6 +30,7 @@ static const char *const spipe_priv_memory_names[] = {"pageable", "pinned", "dev
 SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **device_pointer) {
     struct cudaPointerAttributes a;
     cudaError_t e;
+    int least, greatest;
     memset(&a, 0, sizeof a);
     *type = SPIPE_PRIV_PAGEABLE;
     e = cudaPointerGetAttributes(&a, ptr);
@@ -42,7 +43,14 @@ SPIPE_API cudaError_t spipe_priv_memory_type(const void *ptr, int *type, void **
         *type = SPIPE_PRIV_PINNED;
     else if (a.type != cudaMemoryTypeUnregistered)
         *type = SPIPE_PRIV_DEVICE;
-    if (device_pointer) *device_pointer = a.devicePointer;
+    if (!device_pointer) return cudaSuccess;
+    if (*type == SPIPE_PRIV_PINNED && !a.devicePointer) {
+        /* The first calls of a thread do not start CUDA in it, and then CUDA does not say where the
+           device sees the memory. This one starts it. */
+        SPIPE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+        SPIPE_TRY(cudaPointerGetAttributes(&a, ptr));
+    }
+    *device_pointer = a.devicePointer;
     return cudaSuccess;
 }
 
