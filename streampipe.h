@@ -3526,8 +3526,8 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     return e;
 }
 
-/* A one-shot run's set-up for a ring; a kept pipeline has paid for it, and with resources a one-shot
-   run only wakes its threads. */
+/* A one-shot run's set-up for a ring. A kept pipeline has paid for it; with resources a run only
+   wakes its threads. */
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);

@@ -549,8 +549,8 @@ cudaError_t cudaHostGetFlags(unsigned *flags, void *h) {
     return call.done(cudaSuccess);
 }
 
-/* As on a GPU (H100, driver 580): to a thread in which nothing has started CUDA it does not say where
-   the device sees pinned memory. */
+/* As on a GPU (H100, driver 580): where nothing has started CUDA in the calling thread, it does not
+   say where the device sees pinned memory. */
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     ENTER(NO_START);
     REFUSE_IF(!a || !p, cudaErrorInvalidValue);

@@ -730,8 +730,8 @@ static void *run_once_first(void *arg) {
     return NULL;
 }
 
-/* Whatever thread makes it, a run is planned alike: here zero-copy, which needs the address at which
-   the device sees the arrays. */
+/* Whatever thread makes it, a run is planned alike: here zero-copy, which needs the address at
+   which the device sees the arrays. */
 static void test_new_thread(void) {
     spipe_resources_t *r = resources_new(4 << 20, 1 << 20);
     pthread_t thread;
@@ -776,9 +776,9 @@ static void *run_quietly(void *arg) {
     return NULL;
 }
 
-/* Runs that begin one after another and are all under way at the end. Those that have to make streams
-   and events make some for the others, too: the fourth finds what it needs, and so does every run
-   afterwards, while no more than four are under way. */
+/* Runs that begin one after another and are all under way at the end. Those that have to make
+   streams and events make some for the others, too: the fourth finds what it needs, and so does
+   every run afterwards, while no more than four are under way. */
 static void test_made_ahead(void) {
     enum {
         RUNS = 4

@@ -138,9 +138,9 @@ static void end(hand_t *h, const job_t *j) {
     h->kept[j->way] = NULL;
 }
 
-/* Threads that run all the time, and what they did in so many seconds of it: each counts from the end
-   of a run to the end of another, and goes on until all have counted. So every run that counts has as
-   many beside it, and no thread begins with resources that nobody uses. */
+/* Threads that run all the time, and what they did in so many seconds of it: each counts from the
+   end of a run to the end of another, and goes on until all have counted. So every run that counts
+   has as many beside it, and none begins with resources that nobody uses. */
 static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, double seconds,
                    int first) {
     std::vector<std::thread> team;
