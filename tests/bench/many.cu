@@ -139,8 +139,10 @@ static void end(hand_t *h, const job_t *j) {
 }
 
 /* Threads that run all the time, and what they did in so many seconds of it: each counts from the
-   end of a run to the end of another, and goes on until all have counted. So every run that counts
-   has as many beside it, and none begins with resources that nobody uses. */
+   end of its second run to the end of another, and goes on until all have counted. So every run that
+   counts has as many beside it, and none begins with resources that nobody uses. They begin when all
+   are set up: beside threads that copy pageable memory without end, cudaStreamCreate waits for ever
+   (driver 580). */
 static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, double seconds,
                    int first) {
     std::vector<std::thread> team;
@@ -156,7 +158,8 @@ static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, d
             poison(h, &j);
             for (int w = 0; w < (trial ? 24 : 2); ++w) run_once(h, &j);
             ++ready;
-            while (!go) run_once(h, &j);
+            while (!go) std::this_thread::yield();
+            for (int w = 0; w < 2; ++w) run_once(h, &j);
             h->runs = 0;
             const double began = bench_now_ms();
             while (!stop || h->runs == 0) run_once(h, &j);
