@@ -110,7 +110,7 @@ LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins cost
 LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
 # Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
 # test_staging, test_positioned, test_devices_shares and both tortures do as well. scarce.sh runs eight of the
-# tests in twelve surroundings; ThreadSanitizer has it.
+# tests in six surroundings; ThreadSanitizer has it.
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
 LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
 # Times on the modelled clock, of pipelines and kernels that the others have as well.

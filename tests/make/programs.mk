@@ -49,7 +49,7 @@ EXAMPLES  := $(sort $(basename $(call sources,examples/* examples/systems/*)))
 # The one example that is built in two ways: here stream 0 is each thread's own.
 PER_THREAD := examples/03_default_stream_per_thread
 EXAMPLES  += $(PER_THREAD)
-# The longest first: the one that runs tests in twelve surroundings, those that build hostcuda once more.
+# The longest first: the one that runs tests in six surroundings, those that build hostcuda once more.
 SCRIPTS   := tests/cli/scarce.sh tests/cli/hcc.sh tests/cli/exercises.sh tests/cli/python.sh
 SCRIPTS   += $(filter-out tests/cli/tap.sh $(SCRIPTS),$(wildcard tests/cli/*.sh))
 
