@@ -31,6 +31,8 @@ typedef struct fuzz_part { /* what a callback is handed */
 typedef struct fuzz_world {
     fuzz_scene_t *scene;
     size_t count; /* elements of the run under way */
+    size_t
+        known; /* of these, the first ones that do not depend on where sources that disagree end */
     fuzz_array_t arrays[FUZZ_MAX_BUFFERS];
     fuzz_part_t parts[FUZZ_MAX_BUFFERS], stages[FUZZ_MAX_STAGES];
     size_t got[FUZZ_MAX_BUFFERS], calls[FUZZ_MAX_BUFFERS];
@@ -338,6 +340,7 @@ static inline void fuzz_check_done(const fuzz_world_t *w, size_t elements) {
         const unsigned char *is = f->kind == SPIPE_SINK ? w->taken[i].data() : a->at;
         if (!fuzz_goes_out(f) || !f->writers || elements > w->count) continue;
         if (f->kind != SPIPE_SINK && a->memory == FUZZ_DEVICE) continue;
+        if (elements > w->known) elements = w->known;
         FUZZ_CHECK(w, memcmp(is, f->want.data(), elements * f->elem_bytes) == 0,
                    "buffer %d: not whole when %zu elements were told to be done", i, elements);
     }
@@ -505,7 +508,8 @@ static inline void fuzz_check_times(const fuzz_world_t *w, int i, size_t upto) {
 
 static inline void fuzz_check_values(fuzz_world_t *w, int i, size_t whole, int success) {
     const fuzz_buffer_t *f = &w->scene->buffers[i];
-    const size_t upto = (success ? w->count : whole) * f->elem_bytes;
+    const size_t sure = whole < w->known ? whole : w->known;
+    const size_t upto = (success ? w->count : sure) * f->elem_bytes;
     const size_t from = f->want.size();
     size_t at;
     if (w->arrays[i].base) {
@@ -648,11 +652,26 @@ static inline void fuzz_mend(fuzz_scene_t *s) {
     s->stop_at = 0;
 }
 
+/* If open ends disagree, a chunk before the nearest one may have read elements beyond it into its
+   halo, because that end was not met yet. */
+static inline size_t fuzz_known(const fuzz_scene_t *s, size_t count, int ends_well) {
+    size_t after = 0;
+    int i;
+    if (ends_well || !s->open_ended) return count;
+    for (i = 0; i < s->num_buffers; ++i) {
+        if (s->buffers[i].kind == SPIPE_SOURCE && s->buffers[i].after > after) {
+            after = s->buffers[i].after;
+        }
+    }
+    return count > after ? count - after : 0;
+}
+
 static inline void fuzz_start(fuzz_world_t *w, size_t count) {
     int i, ends_well;
     for (i = 0; i < w->scene->num_stages; ++i) w->stage_hit[i] = cudaSuccess;
     w->refused_stage = -1;
     w->count = fuzz_true_count(w->scene, count, &ends_well);
+    w->known = fuzz_known(w->scene, w->count, ends_well);
     fuzz_simulate(w->scene, w->count);
     fuzz_prepare(w);
     fuzz_prepare_device(w);
