@@ -106,6 +106,9 @@ LEFT_OUT_thread += tests/test_verdict
 # the others. test_choices asks which of several ways a pipeline takes: 50 CPU seconds in its kernels and in
 # threads that test_pipeline and test_staging have as well.
 LEFT_OUT_thread += tests/test_choices $(addprefix tests/host/test_,few_pins costs_failures)
+# Lessons without a pipeline: all threads are hostcuda's, and its own tests have those. The others without
+# one, which take less time, stay.
+LEFT_OUT_thread += $(addprefix examples/,10_priorities 12_pitfalls)
 # They print what test_model, test_published_table and test_plan check, from pipelines like those of the others.
 LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
 # Figures, candidates and texts, in kernels that are the tests' own: what they do to memory test_pipeline,
