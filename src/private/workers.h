@@ -155,7 +155,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     spipe_priv_worker_t *w;
     size_t number;
     spipe_priv_model_worker();
-    spipe_priv_stay_on_node(p->request.facts.numa_node);
+    if (!p->provider) spipe_priv_stay_on_node(p->request.facts.numa_node); /* lent ones are there */
     if (q == &p->workers.queues[SPIPE_PRIV_HOST]) (void)cudaSetDevice(p->request.device);
     spipe_priv_lock(p->sync);
     number = q->num_begun++;
