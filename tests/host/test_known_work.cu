@@ -163,7 +163,7 @@ int main(void) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, MOST * sizeof *x));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, MOST * sizeof *y));
     for (size_t i = 0; i < MOST; ++i) x[i] = (unsigned)(i * 2654435761u);
-    for (size_t count = LEAST; count <= MOST; count *= 4) {
+    for (size_t count = LEAST; count <= MOST; count *= 16) {
         settles(0.1, count);
         settles(1.0, count);
         settles(3.0, count);

@@ -116,6 +116,8 @@ LEFT_OUT_thread += $(addprefix examples/,08_chunks 19_doctor 28_published_table)
 # tests in six surroundings; ThreadSanitizer has it.
 LEFT_OUT_address += $(addprefix tests/test_,choices verdict tune plan kernels_reductions devices)
 LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addprefix examples/,16_inference 19_doctor 28_published_table)
+# Runs beside others, and on several GPUs: both tortures and test_resources have their memory, ThreadSanitizer them.
+LEFT_OUT_address += $(addprefix tests/test_,beside devices_resources)
 # Times on the modelled clock, of pipelines and kernels that the others have as well.
 LEFT_OUT_address += $(addprefix tests/host/test_,published_table closed_forms)
 LEFT_OUT_address += tests/cli/scarce.sh
