@@ -31,8 +31,7 @@ typedef struct fuzz_part { /* what a callback is handed */
 typedef struct fuzz_world {
     fuzz_scene_t *scene;
     size_t count; /* elements of the run under way */
-    size_t
-        known; /* of these, the first ones that do not depend on where sources that disagree end */
+    size_t known; /* of these, how many do not depend on where sources that disagree end */
     fuzz_array_t arrays[FUZZ_MAX_BUFFERS];
     fuzz_part_t parts[FUZZ_MAX_BUFFERS], stages[FUZZ_MAX_STAGES];
     size_t got[FUZZ_MAX_BUFFERS], calls[FUZZ_MAX_BUFFERS];

@@ -4,12 +4,13 @@
 #include "hostcuda.h"
 #include "pipe_common.h"
 
-/* A sanitizer takes minutes for kernels of 16 MiB, and 1 MiB goes the same ways. */
+/* Elements of the smallest and of the largest work. A sanitizer takes minutes for kernels of 16 MiB,
+   and 1 MiB goes the same ways. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
     LEAST = 256 << 10,
     MOST = 256 << 10
-}; /* elements */
+};
 #else
 enum {
     LEAST = 256 << 10,
