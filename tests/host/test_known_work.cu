@@ -4,8 +4,8 @@
 #include "hostcuda.h"
 #include "pipe_common.h"
 
-/* Elements of the smallest and of the largest work. A sanitizer takes minutes for kernels of 16 MiB,
-   and 1 MiB goes the same ways. */
+/* Elements of the smallest and of the largest work. A sanitizer takes minutes for kernels of
+   16 MiB, and 1 MiB goes the same ways. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
     LEAST = 256 << 10,
