@@ -1200,10 +1200,14 @@ typedef struct spipe_resources_in_use {
     turns on the copy engines, chunk by chunk, each with those of its own or a higher priority, so
     the chunks of the most urgent run go first.
 
-    Planning: from the ninth on, calls of spipe_run with the same work, as far as no other run is
-    under way, try a few candidates in turn, so chunks may differ from call to call, and then take
-    the fastest, as a kept pipeline does. Work is the same if the buffers' sizes and kinds, the
-    functions of the stages and what the description fixes are. 32 kinds of work are remembered.
+    Calls that come again: from the second one on, calls of spipe_run that ask for the same are run
+    by a kept pipeline that the resources hold between calls, so they end as fast as such a pipeline
+    does. From the ninth on, as far as no other run is under way, they try a few candidates in turn,
+    so chunks may differ from call to call, and then take the fastest. Calls ask for the same if the number of
+    elements, the buffers' sizes and kinds of memory, the functions of the stages and what the
+    description fixes are; arrays and user pointers may be others. The 32 that were last used are
+    held. Checked runs, those with a timeline or costs of their own, and SPIPE_STAGING_REGISTER are
+    set up by themselves.
 
     Threads that end: a thread that is cancelled (pthread_cancel) ends when its run has ended. If a
     thread ends in the middle of a loop that takes chunks, runs that wait for its memory return an
@@ -2701,7 +2705,9 @@ enum {
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
-    SPIPE_PRIV_TRY_FROM = 8,            /* calls with the same work before such calls try some */
+    SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
+    SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
+    SPIPE_PRIV_IDLE_THREADS = 4,        /* times the limit of threads, which these may hold */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
@@ -2728,16 +2734,13 @@ enum {
 #define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
 #define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.50                             /* of the fill rate, where sources write a ring that the cache
+    0.50                              /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
-#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
-#define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
-#define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_SIDE_BY_SIDE 0.90 /* of reading, then writing: parts of zero-copy do both */
-#define SPIPE_PRIV_LENT_START                                                                      \
-    0.25                              /* of wake_s, for which the calling thread wakes a lent thread
-                                         (bench-many, H100, 2026-11-25) */
+#define SPIPE_PRIV_HELD_SLOT     1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
+#define SPIPE_PRIV_ALONE_SHARE   0.05 /* of its time alone, added to a way's time beside others */
+#define SPIPE_PRIV_MEMORY_SHARE  0.25 /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING  1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_SIDE_BY_SIDE  0.90 /* of reading, then writing: parts of zero-copy do both */
 #define SPIPE_PRIV_ONE_STREAM    0.2  /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_ONE_BATCH     0.5  /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */
@@ -3526,8 +3529,7 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     return e;
 }
 
-/* A one-shot run's set-up for a ring. A kept pipeline has paid for it; with resources a run only
-   wakes its threads. */
+/* A one-shot run's set-up for a ring. A kept pipeline has paid for it, and so have resources. */
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
@@ -3535,8 +3537,7 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
-    if (w->flags & SPIPE_PRIV_LENT) return SPIPE_PRIV_LENT_START * c->wake_s * threads;
+    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
     if (y->chunk * y->batch >= w->count) s -= SPIPE_PRIV_ONE_BATCH * c->setup_s;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * threads;
@@ -4305,6 +4306,13 @@ SPIPE_API cudaError_t spipe_plan_print(const spipe_plan_t *plan, FILE *to) {
 /* ---- 13 execute: what a pipeline is ---------------------------------------------------------
    The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
 
+/* How long a pipeline lives; for one run if it is not kept. */
+enum {
+    SPIPE_PRIV_ONE_RUN = 0,
+    SPIPE_PRIV_KEPT_BY_USER,
+    SPIPE_PRIV_KEPT_FOR_CALLS /* of spipe_run with resources, which have it between two calls */
+};
+
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
     spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
@@ -4312,7 +4320,8 @@ typedef struct spipe_priv_request {
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
-    int kept;            /* 0 = a one-shot run */
+    int kept;            /* SPIPE_PRIV_ONE_RUN, ... */
+    int other_arrays;    /* 1 = the program names other arrays than the description */
     int may_register;    /* 0 = the system refused to pin an array */
     int sanitized;       /* 1 = under compute-sanitizer, which misses copies that are in one call */
     int apart;           /* 1 = a tool checks memory, so each buffer is an allocation */
@@ -4347,16 +4356,16 @@ typedef struct spipe_priv_provider {
     void (*leave)(struct spipe_priv_pipeline *p);
     /* The pipeline keeps its memory until it is destroyed. */
     void (*stay)(struct spipe_priv_pipeline *p);
-    /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
+    /* Whether a kept pipeline must be planned anew: for a far smaller or larger number of runs, or
+       because others have the memory that its plan needs. If so, it has given its memory back. */
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     /* Between two batches: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
-    /* Plans a one-shot run as runs of the same work before it showed, if there were any; and notes
-       how long it took. recall returns 0 if it did not plan. */
-    int (*recall)(struct spipe_priv_pipeline *p);
-    void (*note)(struct spipe_priv_pipeline *p);
+    /* Called by spipe_run. 1: the run was made, and e is what became of it; 0: spipe_run must make
+       it, or e and f say why there can be none. */
+    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -4650,7 +4659,9 @@ typedef struct spipe_priv_lent {
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
-    struct spipe_priv_known *known; /* a one-shot run's work, as the resources know it; or NULL */
+    struct spipe_priv_pipeline *next_idle;   /* next in the list of idle pipelines of calls */
+    int plan_is_old;                         /* 1 = this run must be planned anew */
+    int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
 /* A pipeline. Each part is written by the file of its name. */
@@ -5167,6 +5178,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
+/* Completes the failure of asking CUDA about a request. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *f) {
+    if (e == cudaSuccess || (f && f->error == e)) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
+                             cudaGetErrorString(e));
+}
+
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
@@ -5182,10 +5201,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     if (!from) r->costs = spipe_priv_costs_for(r->facts.name);
     if (d->costs) r->costs = *d->costs;
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
-    if (e == cudaSuccess || (f && f->error == e)) return e;
-    (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
-                             cudaGetErrorString(e));
+    return spipe_priv_answered(e, f);
 }
 
 /* Asks for the number of CPUs and the size of the cache, once, if staging may depend on them. */
@@ -6102,6 +6118,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
                                 ", or leave staging and schedule to the library");
 }
 
+/* Bytes that an arena has in excess, because candidates that are listed later may be aligned in
+   another way. */
+SPIPE_PRIV_RARE size_t spipe_priv_slack(const spipe_priv_pipeline_t *p) {
+    return p->request.kept == SPIPE_PRIV_KEPT_BY_USER ? SPIPE_PRIV_ARENA_SLACK : 0;
+}
+
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
@@ -6110,8 +6132,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     cudaError_t e;
     m->refused = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
-    if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
-    if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
+    if (device > 0) device += spipe_priv_slack(p);
+    if (pinned > 0) pinned += spipe_priv_slack(p);
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(p));
@@ -8498,7 +8520,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));
     SPIPE_TRY(spipe_priv_arrange_program(p));
-    p->request.incomplete = 0;
+    p->request.incomplete = p->request.other_arrays = 0;
     return cudaSuccess;
 }
 
@@ -8543,11 +8565,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
-    if (p->provider && p->provider->outdated(p)) {
-        SPIPE_TRY(p->provider->free_arenas(p)); /* the new plan may need less, others want it */
-        return spipe_priv_plan_anew(p);
+    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
+    if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
+        return cudaSuccess;
     }
-    if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     return spipe_priv_arrange(p);
 }
@@ -8672,11 +8693,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_list_fitting(const spipe_priv_pipeline_t *p,
     planner.best = ways;
     planner.capacity = SPIPE_PRIV_CANDIDATES;
     if (p->memory.device_bytes > 0) {
-        planner.device_bytes = p->memory.device_bytes - SPIPE_PRIV_ARENA_SLACK;
+        planner.device_bytes = p->memory.device_bytes - spipe_priv_slack(p);
     }
     planner.pinned_bytes = p->request.pin_limit;
     if (p->memory.pinned_bytes > 0) {
-        planner.pinned_bytes = p->memory.pinned_bytes - SPIPE_PRIV_ARENA_SLACK;
+        planner.pinned_bytes = p->memory.pinned_bytes - spipe_priv_slack(p);
     }
     num = spipe_priv_list_ways(&planner);
     for (k = 1; k < num; ++k) {
@@ -9433,10 +9454,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try, pinned = 1;
+    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
     size_t num;
-    if (p->provider && p->provider->recall(p)) return cudaSuccess;
-    may_try = spipe_priv_may_try(&p->request);
     num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
         SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
@@ -9490,7 +9509,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
     return spipe_priv_set_up(p, d, kept, what);
 }
 
-/* Makes a pipeline in memory of the caller's; frees all on failure. */
+/* Makes a pipeline in memory of the caller's, from a description that was checked with this
+   failure; frees all on failure. It has its memory until it is checked out. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
     const double began = spipe_priv_clock();
@@ -9499,14 +9519,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     double started;
     int least, greatest;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
-    if (failure) spipe_priv_failure_clear(failure);
-    e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
-    if (e != cudaSuccess || !d) return e;
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
-    if (e == cudaSuccess && !spipe_priv_provider_of(d)) { /* starts CUDA; resources have done so */
-        e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    }
+    if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept, &what);
@@ -9523,21 +9538,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         (void)spipe_priv_free(p);
         return e;
     }
-    if (kept) {
-        spipe_priv_begin(p);
-        spipe_priv_check_out(p);
-    }
+    if (kept) spipe_priv_begin(p);
     p->report.start_ms = 1e3 * (started - began);
     p->report.setup_ms = 1e3 * (spipe_priv_clock() - began);
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
-    e = spipe_priv_create(&p, d, 0, &failure);
+    e = spipe_desc_check(d, &failure);
+    from = e == cudaSuccess ? spipe_priv_provider_of(d) : NULL;
+    if (from && from->run(d, report, &e, &failure)) return e;
+    if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
     if (e != cudaSuccess) {
         if (report) {
             memset(report, 0, sizeof *report);
@@ -9547,7 +9563,6 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     }
     e = spipe_priv_run_plan(&p);
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
-    if (e == cudaSuccess && p.provider) p.provider->note(&p);
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     spipe_priv_rethrow(&p.thrown);
@@ -9572,16 +9587,19 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
                                  "several devices are for spipe_run; of pipelines that are kept, "
                                  "make one on each device");
     }
+    e = spipe_priv_check_desc(d, failure);
+    if (e != cudaSuccess || !d) return e;
     p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
     if (!p) {
         (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
         return cudaErrorMemoryAllocation;
     }
-    e = spipe_priv_create(p, d, 1, failure);
+    e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
     if (e != cudaSuccess) {
         free(p);
         return e;
     }
+    spipe_priv_check_out(p);
     p->self = p;
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
@@ -9600,16 +9618,9 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     return e;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_report_t *report) {
-    int before;
-    cudaError_t e;
-    if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
-    if (p->request.desc.num_stages == 0) {
-        e = spipe_priv_check_stages(&p->request.desc, &p->failure);
-        return spipe_priv_refuse_call(report, e, p->failure.message);
-    }
-    SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
-    e = spipe_priv_pick_up(p);
+/* One more run of a kept pipeline, from borrowing its memory to giving it back. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    cudaError_t e = spipe_priv_pick_up(p);
     if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
@@ -9622,6 +9633,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     p->report.setup_ms = 0.0;
     p->report.start_ms = 0.0;
     spipe_priv_check_out(p);
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    int before;
+    cudaError_t e;
+    if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
+    if (p->request.desc.num_stages == 0) {
+        e = spipe_priv_check_stages(&p->request.desc, &p->failure);
+        return spipe_priv_refuse_call(report, e, p->failure.message);
+    }
+    SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
+    e = spipe_priv_run_again(p, report);
     (void)cudaSetDevice(before);
     return e;
 }
@@ -10142,25 +10166,16 @@ typedef struct spipe_priv_waiter {
 
 enum {
     SPIPE_PRIV_RANKS = 3,
-    SPIPE_PRIV_KNOWN = 32 /* kinds of work of one-shot runs that are remembered */
+    SPIPE_PRIV_MET = 128 /* requests of calls that are remembered */
 };
 
-/* Work that one-shot runs had, and what they showed. */
-typedef struct spipe_priv_known {
-    spipe_priv_work_t work;
-    uint64_t asked; /* a hash of what the description asks for */
-    size_t pinned;  /* bytes of pinned memory that it was planned for */
-    spipe_priv_trial_t trial;
-    size_t num_runs; /* runs that had it */
-    double took_ms;  /* of the last run, if that is not in the trial yet; else 0 */
-    uint64_t used;   /* number of the run that met it last; 0 = not in use */
-    const void *run; /* the run that it was recalled for last */
-} spipe_priv_known_t;
-
-typedef struct spipe_priv_met {
-    spipe_priv_known_t known[SPIPE_PRIV_KNOWN];
-    uint64_t num_met; /* one-shot runs whose work was looked for */
-} spipe_priv_met_t;
+/* Pipelines that run calls of spipe_run, and wait for the next. */
+typedef struct spipe_priv_calls {
+    spipe_priv_pipeline_t *idle;  /* a list, the one that ran last first */
+    size_t num_idle, num_threads; /* threads that the idle ones hold */
+    uint64_t met[SPIPE_PRIV_MET]; /* hashes of requests, a ring */
+    size_t num_met;
+} spipe_priv_calls_t;
 
 typedef struct spipe_priv_host {
     size_t cpus, cache; /* CPUs, bytes of the last-level cache */
@@ -10185,7 +10200,7 @@ struct spipe_resources {
     spipe_priv_lending_t lending;
     spipe_priv_key_t key; /* set in threads that have memory; valid if has_key */
     int has_key;
-    spipe_priv_met_t met;
+    spipe_priv_calls_t calls;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -10252,6 +10267,14 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
     m->device = dev;
     if (!m->pinned_base) m->pinned = pin;
     return 1;
+}
+
+/* Adds a pipeline to the list of those that will give memory back. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_add_holder(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    p->lent.ended = 0;
+    p->lent.next_holder = r->holders;
+    r->holders = p;
 }
 
 /* Removes a pipeline from the list of those that will give memory back. Called with the lock held.
@@ -10461,14 +10484,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *co
     }
     e = spipe_priv_wait_turn(parts, num, me, me[0].thread);
     for (k = 0; k < num; ++k) {
-        spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
-        spipe_priv_step_out(r, &me[k]);
-        if (e != cudaSuccess || parts[k]->lent.stays) continue;
-        parts[k]->lent.ended = 0;
-        parts[k]->lent.next_holder = r->holders;
-        r->holders = parts[k];
+        spipe_priv_step_out(spipe_priv_resources_of(&parts[k]->request.desc), &me[k]);
+        if (e == cudaSuccess && !parts[k]->lent.stays) spipe_priv_add_holder(parts[k]);
     }
     return e;
+}
+
+/* Takes a pipeline's memory if it is free and nobody waits for memory. Called with the lock
+   held. */
+SPIPE_PRIV_RARE int spipe_priv_take_now(spipe_priv_pipeline_t *p) {
+    if (spipe_priv_resources_of(&p->request.desc)->waiters || !spipe_priv_take_both(p)) return 0;
+    spipe_priv_add_holder(p);
+    return 1;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_take_memory(spipe_priv_pipeline_t *const *parts,
@@ -10564,157 +10591,16 @@ SPIPE_PRIV_RARE void spipe_priv_take_over(spipe_priv_pipeline_t *p) {
     spipe_priv_note_end(r);
 }
 
-/* ---- src/private/known.h ---- */
-/* ---- 14 resources: known work ---------------------------------------------------------------
-   What one-shot runs on resources learn from each other: a run whose work is that of an earlier one
-   is not planned again, and such runs try candidates in turn, as a kept pipeline does. */
-
-SPIPE_PRIV_RARE uint64_t spipe_priv_mix(uint64_t hash, uint64_t value) {
-    return (hash ^ value) * 0x9E3779B97F4A7C15u + (hash >> 32);
-}
-
-/* What a description asks for besides its work: what it fixes, and its stages, whose kernels take
-   times of their own. */
-SPIPE_PRIV_RARE uint64_t spipe_priv_asked(const spipe_desc_t *d) {
-    uint64_t hash = (uint64_t)(d->count == SPIPE_AUTO);
-    int i;
-    hash = spipe_priv_mix(hash, d->chunk);
-    hash = spipe_priv_mix(hash, d->depth);
-    hash = spipe_priv_mix(hash, d->threads);
-    hash = spipe_priv_mix(hash, (uint64_t)d->schedule);
-    hash = spipe_priv_mix(hash, (uint64_t)d->staging);
-    for (i = 0; i < d->num_stages; ++i) {
-        hash = spipe_priv_mix(hash, (uint64_t)(uintptr_t)d->stages[i].fn);
-    }
-    return hash;
-}
-
-/* Whether two runs have the same work. How much memory is free does not count. */
-SPIPE_PRIV_RARE int spipe_priv_same_work(const spipe_priv_work_t *a, const spipe_priv_work_t *b) {
-    if (a->count != b->count || a->flags != b->flags) return 0;
-    if (a->in != b->in || a->out != b->out) return 0;
-    if (a->pageable_in != b->pageable_in || a->pageable_out != b->pageable_out) return 0;
-    if (a->hosted_in != b->hosted_in || a->hosted_out != b->hosted_out) return 0;
-    if (a->held != b->held || a->temps != b->temps || a->halo != b->halo) return 0;
-    if (a->copies[0] != b->copies[0] || a->copies[1] != b->copies[1]) return 0;
-    if (a->num_stages != b->num_stages || a->num_segments != b->num_segments) return 0;
-    if (a->host_calls != b->host_calls || a->zero_copy_passes != b->zero_copy_passes) return 0;
-    return a->machine.beside == b->machine.beside &&
-           (!a->machine.beside || a->machine.runs == b->machine.runs);
-}
-
-/* Known work that a run has, too; NULL: there is none. Work that was planned for less than half of
-   the memory there is now is planned again. Called with the lock held. */
-SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_find_known(spipe_resources_t *r, uint64_t asked,
-                                                          const spipe_priv_work_t *w,
-                                                          size_t pinned) {
-    size_t i;
-    for (i = 0; i < SPIPE_PRIV_KNOWN; ++i) {
-        spipe_priv_known_t *k = &r->met.known[i];
-        if (k->used == 0 || k->asked != asked || !spipe_priv_same_work(&k->work, w)) continue;
-        if (w->machine.memory > 2.0 * k->work.machine.memory || pinned > 2 * k->pinned) continue;
-        return k;
-    }
-    return NULL;
-}
-
-/* Where to note work that is not known: in place of the work that was not met for longest. Called
-   with the lock held. */
-SPIPE_PRIV_RARE spipe_priv_known_t *spipe_priv_oldest_known(spipe_resources_t *r) {
-    spipe_priv_known_t *oldest = &r->met.known[0];
-    size_t i;
-    for (i = 1; i < SPIPE_PRIV_KNOWN; ++i) {
-        if (r->met.known[i].used < oldest->used) oldest = &r->met.known[i];
-    }
-    return oldest;
-}
-
-/* Chooses among the candidates; returns whether the choice fits into the memory there is. Work that
-   was met a few times only may not come again, so it is done as predicted. */
-SPIPE_PRIV_RARE int spipe_priv_choose_known(spipe_priv_pipeline_t *p, spipe_priv_work_t *w,
-                                            size_t num_runs) {
-    spipe_priv_trial_t *t = &p->trial;
-    spipe_priv_planner_t limits;
-    size_t next = 0;
-    if (t->num > 0 && num_runs >= SPIPE_PRIV_TRY_FROM) {
-        next = p->request.desc.timeline ? spipe_priv_fastest(t) : spipe_priv_next_way(t);
-    }
-    memset(&limits, 0, sizeof limits);
-    limits.work = w;
-    limits.pinned_bytes = p->request.pin_limit;
-    if (!spipe_priv_fits(&limits, &t->ways[next])) return 0;
-    if (t->kernel_s >= 0.0) w->kernel_s = t->kernel_s;
-    spipe_priv_take_way_for(p, next, w);
-    p->report.trying = t->num > 1 && !t->over;
-    return 1;
-}
-
-/* Plans a one-shot run by what runs of the same work showed. Returns 0 for runs that are planned
-   each by itself. */
-SPIPE_PRIV_RARE int spipe_priv_lent_recall(spipe_priv_pipeline_t *p) {
-    const spipe_priv_request_t *q = &p->request;
-    spipe_priv_work_t w = spipe_priv_request_work(q, -1.0);
-    const int may_try = !q->beside && q->runs < 2 && (w.flags & SPIPE_PRIV_MAY_TRY);
-    spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
-    const uint64_t asked = spipe_priv_asked(&q->desc);
-    spipe_priv_known_t *k;
-    size_t num_runs = 0;
-    double took = 0.0;
-    if (q->kept || q->desc.costs || q->desc.hooks || q->pin_refusals > 0) return 0;
-    spipe_priv_lock(r->lending.sync);
-    k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
-    if (k) {
-        p->trial = k->trial;
-        num_runs = k->num_runs;
-        took = k->took_ms;
-        k->took_ms = 0.0;
-    }
-    spipe_priv_unlock(r->lending.sync);
-    if (took > 0.0) {
-        p->report.wall_ms = took;
-        spipe_priv_note_run(p);
-    }
-    if (!k || !spipe_priv_choose_known(p, &w, num_runs)) {
-        const size_t num = spipe_priv_make_plan(p, -1.0, may_try ? SPIPE_PRIV_CANDIDATES : 1);
-        spipe_priv_trial_reset(&p->trial, may_try ? num : 0);
-        p->report.trying = p->trial.num > 1;
-        num_runs = 0;
-    }
-    spipe_priv_lock(r->lending.sync);
-    k = spipe_priv_find_known(r, asked, &w, q->pin_limit);
-    if (!k) k = spipe_priv_oldest_known(r);
-    k->asked = asked;
-    k->work = w;
-    k->pinned = q->pin_limit;
-    k->num_runs = num_runs + 1;
-    k->trial = p->trial;
-    k->used = ++r->met.num_met;
-    k->run = p;
-    p->lent.known = k;
-    spipe_priv_unlock(r->lending.sync);
-    return 1;
-}
-
-/* After a one-shot run that succeeded: notes how long it took, if it was alone. */
-SPIPE_PRIV_RARE void spipe_priv_lent_note(spipe_priv_pipeline_t *p) {
-    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
-    spipe_priv_known_t *k = p->lent.known;
-    if (!k || p->trial.num == 0 || p->request.desc.timeline) return;
-    spipe_priv_lock(r->lending.sync);
-    if (k->run == p && r->num_runs < 2) k->took_ms = p->report.wall_ms;
-    spipe_priv_unlock(r->lending.sync);
-}
-
 /* ---- src/private/lent.h ---- */
 /* ---- 14 resources: the provider -------------------------------------------------------------
    The provider of pipelines whose description names resources: memory, streams, events and threads
    are lent, not made. Everything here is under one lock. */
 /* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
    what is free, so that some is left for the next run, and at least a sixteenth of all. What is
-   free does not count for a kept pipeline, which runs later. */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t parts) {
+   free now does not count for a pipeline that runs later. */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int later, size_t parts) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
-    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
+    const size_t half = (later ? s->bytes : s->bytes - s->used) / 2;
     const size_t share = half < s->bytes / parts ? half : s->bytes / parts;
     return share > least ? share : least;
 }
@@ -10726,15 +10612,30 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
+/* Sets how much memory a plan may take beside so many runs, itself included. */
+SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
+    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    const int later = r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    size_t resident = 0, share, pinned, parts;
+    int i;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+    }
+    r->runs = runs;
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
+    parts = r->beside ? runs : 1;
+    spipe_priv_lock(s->lending.sync);
+    share = spipe_priv_share_of(&s->device, later, parts);
+    pinned = spipe_priv_share_of(&s->pinned, later, parts);
+    spipe_priv_unlock(s->lending.sync);
+    r->device_limit = share > resident ? share - resident : 1;
+    if (r->pin_refusals == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const int several = s->others != s, of = s->facts.device;
-    size_t resident = 0, share, pinned, parts;
-    int i;
     s = spipe_priv_resources_on(s, r->device);
     SPIPE_PRIV_REFUSE_IF(!s, "the resources are of device %d%s, and device %d is the current one",
                          of, several ? " and others" : "", r->device);
@@ -10744,19 +10645,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     r->costs = s->costs;
     r->cpus = s->host.cpus;
     r->cache = s->host.cache;
-    for (i = 0; i < r->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
-    }
-    spipe_priv_lock(s->lending.sync);
-    r->runs = s->num_runs + 1;
-    parts = spipe_priv_plans_alone(r) ? 1 : r->runs;
-    share = spipe_priv_share_of(&s->device, r->kept, parts);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept, parts);
-    spipe_priv_unlock(s->lending.sync);
-    spipe_priv_plan_for(r);
-    r->device_limit = share > resident ? share - resident : 1;
-    if (r->pin_refusals == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    spipe_priv_limit(r, SPIPE_PRIV_LOAD(s->num_runs) + 1);
     return cudaSuccess;
 }
 
@@ -10832,6 +10721,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
+    int taken = 1;
     p->lent.cancels = spipe_priv_hold_off_cancel();
     p->lent.holds_off = 1;
     p->lent.thread = spipe_priv_this_thread();
@@ -10841,9 +10731,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
-    if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
+    if (spipe_priv_has_memory(&p->memory)) {
+        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS)
+            taken = spipe_priv_take_now(p);
+        else
+            e = spipe_priv_wait_for_memory(&p, 1);
+    }
     if (e != cudaSuccess) spipe_priv_count_run(p, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (!taken) { /* to be planned for what is free now */
+        (void)spipe_priv_lent_free_arenas(p);
+        p->lent.plan_is_old = 1;
+    }
     if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
     if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
@@ -10871,16 +10770,17 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_priv_end_hold(p);
 }
 
-/* Whether to plan anew for the number of runs. Not if a graph of enqueued runs has addresses of the
-   memory, or arrays are pinned in place. */
+/* Whether to plan anew; if so, the pipeline has no memory any more. Not if a graph of enqueued runs
+   has addresses of the memory, or arrays are pinned in place. */
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
+    const int as_many = 2 * runs <= 3 * planned && 3 * runs >= 2 * planned;
     if (p->lent.stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
-    if (2 * runs <= 3 * planned && 3 * runs >= 2 * planned) return 0;
-    if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
-    p->request.runs = runs;
-    spipe_priv_plan_for(&p->request);
+    if (as_many && !p->lent.plan_is_old) return 0;
+    p->lent.plan_is_old = 0;
+    (void)spipe_priv_lent_free_arenas(p); /* the new plan may need less, others want it */
+    spipe_priv_limit(&p->request, runs);
     return 1;
 }
 
@@ -11039,6 +10939,10 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }
 
+/* Has a kept pipeline run a call of spipe_run. In calls.h. */
+SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
+                                        cudaError_t *e, spipe_failure_t *f);
+
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
         spipe_priv_lent_facts,       spipe_priv_lent_ahead,       spipe_priv_lent_stream,
@@ -11046,8 +10950,254 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
         spipe_priv_lent_free_arenas, spipe_priv_lent_start,       spipe_priv_lent_join,
         spipe_priv_lent_enter,       spipe_priv_lent_leave,       spipe_priv_lent_stay,
         spipe_priv_lent_outdated,    spipe_priv_lent_share,       spipe_priv_lent_between,
-        spipe_priv_lent_recall,      spipe_priv_lent_note};
+        spipe_priv_lent_run};
     return &provider;
+}
+
+/* ---- src/private/calls.h ---- */
+/* ---- 14 resources: pipelines of calls -------------------------------------------------------
+   spipe_run with resources: what is called again is run by a kept pipeline, which stays idle in the
+   resources between two calls. So such a call sets nothing up, and learns from those before it. */
+
+/* A hash of what makes most requests differ; addresses of arrays are not in it, as they may be
+   others in each call. */
+SPIPE_PRIV_RARE uint64_t spipe_priv_hash_request(const spipe_priv_request_t *q) {
+    const spipe_desc_t *d = &q->desc;
+    uint64_t hash = (uint64_t)d->num_stages;
+    int i;
+    spipe_priv_hash(&hash, &d->count, sizeof d->count);
+    spipe_priv_hash(&hash, &d->chunk, sizeof d->chunk);
+    spipe_priv_hash(&hash, &d->priority, sizeof d->priority);
+    for (i = 0; i < d->num_buffers; ++i) {
+        spipe_priv_hash(&hash, &d->buffers[i].kind, sizeof d->buffers[i].kind);
+        spipe_priv_hash(&hash, &d->buffers[i].elem_bytes, sizeof d->buffers[i].elem_bytes);
+        spipe_priv_hash(&hash, &q->arrays[i].type, sizeof q->arrays[i].type);
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        spipe_priv_hash(&hash, (const void *)&d->stages[i].fn, sizeof d->stages[i].fn);
+    }
+    return hash;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
+                                           const spipe_buffer_desc_t *b) {
+    return a->kind == b->kind && a->elem_bytes == b->elem_bytes && !a->host == !b->host &&
+           a->halo_before == b->halo_before && a->halo_after == b->halo_after &&
+           a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
+           a->caller == b->caller && a->filler == b->filler && a->on_device == b->on_device;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
+                                          const spipe_stage_desc_t *b) {
+    return a->fn == b->fn && a->host == b->host && a->ordered == b->ordered &&
+           a->elementwise == b->elementwise && a->replayable == b->replayable &&
+           a->reads == b->reads && a->writes == b->writes;
+}
+
+/* Whether a pipeline that was made for one request can run another: all that a plan and a program
+   follow from is the same, but for the addresses of arrays. */
+SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
+                                            const spipe_priv_request_t *b) {
+    const spipe_desc_t *d = &a->desc, *e = &b->desc;
+    int i;
+    if (d->count != e->count || d->chunk != e->chunk || d->depth != e->depth) return 0;
+    if (d->threads != e->threads || d->schedule != e->schedule) return 0;
+    if (d->staging != e->staging || d->priority != e->priority) return 0;
+    if (!d->progress != !e->progress) return 0;
+    if (d->num_buffers != e->num_buffers || d->num_stages != e->num_stages) return 0;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (!spipe_priv_same_buffer(&d->buffers[i], &e->buffers[i])) return 0;
+        if (a->arrays[i].type != b->arrays[i].type) return 0;
+        if (!a->arrays[i].mapped != !b->arrays[i].mapped) return 0;
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        if (!spipe_priv_same_stage(&d->stages[i], &e->stages[i])) return 0;
+        if (spipe_priv_stage_deps(d, i) != spipe_priv_stage_deps(e, i)) return 0;
+    }
+    return 1;
+}
+
+SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
+    size_t threads = 0;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) threads += p->workers.queues[i].num_threads;
+    return threads;
+}
+
+/* Takes a pipeline out of the idle ones. Called with the lock held. */
+SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_unlink_idle(spipe_priv_calls_t *c,
+                                                              spipe_priv_pipeline_t **at) {
+    spipe_priv_pipeline_t *p = *at;
+    *at = p->lent.next_idle;
+    --c->num_idle;
+    c->num_threads -= spipe_priv_threads_of(p);
+    return p;
+}
+
+/* An idle pipeline that can run a request, the one that ran last first; NULL: there is none. */
+SPIPE_PRIV_RARE spipe_priv_pipeline_t *
+spipe_priv_take_idle_pipeline(const spipe_priv_request_t *q) {
+    spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
+    spipe_priv_calls_t *c = &r->calls;
+    spipe_priv_pipeline_t **at = &c->idle, *p = NULL;
+    spipe_priv_lock(r->lending.sync);
+    while (*at && !spipe_priv_same_request(&(*at)->request, q)) at = &(*at)->lent.next_idle;
+    if (*at) p = spipe_priv_unlink_idle(c, at);
+    spipe_priv_unlock(r->lending.sync);
+    return p;
+}
+
+/* Whether a request was met before; it is from now on. */
+SPIPE_PRIV_RARE int spipe_priv_was_met(const spipe_priv_request_t *q) {
+    spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
+    spipe_priv_calls_t *c = &r->calls;
+    const uint64_t hash = spipe_priv_hash_request(q);
+    size_t i;
+    int met = 0;
+    spipe_priv_lock(r->lending.sync);
+    for (i = 0; i < SPIPE_PRIV_MET; ++i) met |= c->met[i] == hash;
+    if (!met) c->met[c->num_met++ % SPIPE_PRIV_MET] = hash;
+    spipe_priv_unlock(r->lending.sync);
+    return met;
+}
+
+/* Whether there are more idle pipelines than should be kept, or they hold more threads. */
+SPIPE_PRIV_RARE int spipe_priv_too_many_idle(const spipe_resources_t *r) {
+    const spipe_priv_calls_t *c = &r->calls;
+    return c->num_idle > SPIPE_PRIV_IDLE_PIPELINES ||
+           (c->num_idle > 1 && c->num_threads > SPIPE_PRIV_IDLE_THREADS * r->limit_threads);
+}
+
+/* Frees idle pipelines, those that ran least recently first: all, or what is too many. */
+SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
+    spipe_priv_calls_t *c = &r->calls;
+    spipe_priv_pipeline_t *p, **at;
+    do {
+        p = NULL;
+        spipe_priv_lock(r->lending.sync);
+        if (c->idle && (all || spipe_priv_too_many_idle(r))) {
+            for (at = &c->idle; (*at)->lent.next_idle;) at = &(*at)->lent.next_idle;
+            p = spipe_priv_unlink_idle(c, at);
+        }
+        spipe_priv_unlock(r->lending.sync);
+        if (p) (void)spipe_priv_free(p);
+        free(p);
+    } while (p);
+}
+
+/* After a run that succeeded. */
+SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_calls_t *c = &r->calls;
+    int many;
+    spipe_priv_lock(r->lending.sync);
+    p->lent.next_idle = c->idle;
+    c->idle = p;
+    ++c->num_idle;
+    c->num_threads += spipe_priv_threads_of(p);
+    p->lent.attached = 0; /* idle ones do not count as pipelines */
+    --r->num_pipelines;
+    many = spipe_priv_too_many_idle(r);
+    spipe_priv_unlock(r->lending.sync);
+    if (many) spipe_priv_free_idle(r, 0);
+}
+
+/* Whether there is more than 1.5 times the memory that a plan was made for. */
+SPIPE_PRIV_RARE int spipe_priv_has_grown(const spipe_priv_request_t *was,
+                                         const spipe_priv_request_t *now) {
+    return 2 * now->device_limit > 3 * was->device_limit || 2 * now->pin_limit > 3 * was->pin_limit;
+}
+
+/* Has an idle pipeline run another request of the same kind: other addresses. */
+SPIPE_PRIV_RARE void spipe_priv_renew(spipe_priv_pipeline_t *p, const spipe_priv_request_t *q) {
+    spipe_priv_request_t *r = &p->request;
+    int i;
+    p->lent.plan_is_old = spipe_priv_has_grown(r, q);
+    for (i = 0; i < q->desc.num_buffers; ++i) {
+        r->other_arrays |= r->desc.buffers[i].host != q->desc.buffers[i].host;
+        r->other_arrays |= r->arrays[i].mapped != q->arrays[i].mapped;
+        r->arrays[i].mapped = q->arrays[i].mapped;
+    }
+    r->desc = q->desc;
+}
+
+/* Makes a kept pipeline for a request that was met before. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_for_calls(const spipe_desc_t *d,
+                                                     spipe_priv_pipeline_t **made,
+                                                     spipe_failure_t *f) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
+    cudaError_t e;
+    if (!p) return spipe_priv_refuse(f, cudaErrorMemoryAllocation, "no memory for the pipeline");
+    e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_FOR_CALLS, f);
+    if (e == cudaSuccess)
+        *made = p;
+    else
+        free(p);
+    return e;
+}
+
+/* Whether a call is run by a pipeline of its own: it may hold what the next call must not see. */
+SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
+    return d->hooks || d->costs || d->timeline || d->checked ||
+           d->staging == SPIPE_STAGING_REGISTER;
+}
+
+/* Asks for what decides which pipeline can run a call; other members of q are not set. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, const spipe_desc_t *d,
+                                                    spipe_failure_t *f) {
+    int i;
+    SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&q->device), f));
+    q->desc = *d;
+    for (i = 0; i < d->num_stages; ++i) { /* a graph names arrays, and each call has others */
+        q->desc.stages[i].replayable = 0;
+    }
+    q->kept = SPIPE_PRIV_KEPT_FOR_CALLS;
+    q->pin_refusals = 0;
+    SPIPE_TRY(spipe_priv_lent_facts(q, f));
+    return spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f);
+}
+
+/* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
+   functions threw. */
+SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+    void *thrown = p->thrown;
+    p->thrown = NULL;
+    (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
+    if (e == cudaSuccess) {
+        spipe_priv_put_idle_pipeline(p);
+    } else {
+        (void)spipe_priv_free(p);
+        free(p);
+    }
+    spipe_priv_rethrow(&thrown);
+}
+
+/* The first calls of a kind are run as predicted, without a trial, because the work may not come
+   often. */
+SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
+    if (p->lent.num_calls == SPIPE_PRIV_TRY_FROM) return;
+    p->trial.over = ++p->lent.num_calls < SPIPE_PRIV_TRY_FROM;
+}
+
+/* Has an idle pipeline run a call, or makes one for it. */
+SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
+                                        cudaError_t *e, spipe_failure_t *f) {
+    const double began = spipe_priv_clock();
+    spipe_priv_request_t q;
+    spipe_priv_pipeline_t *p = NULL;
+    if (spipe_priv_is_single(d)) return 0;
+    *e = spipe_priv_look_at_call(&q, d, f);
+    if (*e == cudaSuccess) p = spipe_priv_take_idle_pipeline(&q);
+    if (p)
+        spipe_priv_renew(p, &q);
+    else if (*e == cudaSuccess && spipe_priv_was_met(&q))
+        *e = spipe_priv_new_for_calls(&q.desc, &p, f);
+    if (!p) return 0;
+    spipe_priv_count_call(p);
+    *e = spipe_priv_run_again(p, report);
+    if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
+    spipe_priv_end_call(p, *e);
+    return 1;
 }
 
 /* ---- src/private/resources.h ---- */
@@ -11190,6 +11340,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
 /* Frees the resources of one device; the lock stays. */
 SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
     spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
+    spipe_priv_free_idle(r, 1);
     spipe_priv_end_watch(r);
     spipe_priv_end_lending(&r->lending, e);
     spipe_priv_keep_error(e, cudaFree(r->device.base));

@@ -814,7 +814,7 @@ SPIPE_API void spipe_priv_member_run(spipe_priv_member_t *m) {
     spipe_priv_failure_clear(&failure);
     m->p = (spipe_priv_pipeline_t *)malloc(sizeof *m->p);
     if (m->p)
-        e = spipe_priv_create(m->p, &m->desc, 0, &failure);
+        e = spipe_priv_create(m->p, &m->desc, SPIPE_PRIV_ONE_RUN, &failure);
     else
         (void)spipe_priv_refuse(&failure, e, "no memory for the pipeline");
     spipe_priv_team_begin(m, e == cudaSuccess);
@@ -1006,7 +1006,7 @@ SPIPE_API cudaError_t spipe_priv_team_plan(spipe_priv_team_t *t, spipe_failure_t
     memset(&shared, 0, sizeof shared);
     shared.next_batch = spipe_priv_team_next_batch;
     r.device = t->members[0].device;
-    SPIPE_TRY(spipe_priv_request_begin(&r, &t->d, 0, f));
+    SPIPE_TRY(spipe_priv_request_begin(&r, &t->d, SPIPE_PRIV_ONE_RUN, f));
     if (t->d.resources) SPIPE_TRY(spipe_priv_team_limits(t, &r, f));
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&r, f));
     r.desc.hooks = &shared;

@@ -671,7 +671,7 @@ SPIPE_API cudaError_t spipe_priv_try_ways(spipe_priv_tuner_t *t, const spipe_des
     asked.staging = staging;
     memset(&r, 0, sizeof r);
     SPIPE_TRY(cudaGetDevice(&r.device));
-    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, 1, NULL));
+    SPIPE_TRY(spipe_priv_request_begin(&r, &asked, SPIPE_PRIV_KEPT_BY_USER, NULL));
     w = spipe_priv_request_work(&r, -1.0);
     spipe_priv_request_host(&r, spipe_priv_staged_bytes(&w));
     w = spipe_priv_request_work(&r, -1.0);

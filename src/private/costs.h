@@ -101,7 +101,9 @@ enum {
     SPIPE_PRIV_REFINE_STEPS = 8,        /* in steps of a sixteenth */
     SPIPE_PRIV_CANDIDATES = 5,          /* ways that a kept pipeline tries */
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
-    SPIPE_PRIV_TRY_FROM = 8,            /* calls with the same work before such calls try some */
+    SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
+    SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
+    SPIPE_PRIV_IDLE_THREADS = 4,        /* times the limit of threads, which these may hold */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
@@ -128,16 +130,13 @@ enum {
 #define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
 #define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.50                             /* of the fill rate, where sources write a ring that the cache
+    0.50                              /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
-#define SPIPE_PRIV_HELD_SLOT    1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
-#define SPIPE_PRIV_ALONE_SHARE  0.05 /* of its time alone, added to a way's time beside others */
-#define SPIPE_PRIV_MEMORY_SHARE 0.25 /* of the device's memory that slots may take */
-#define SPIPE_PRIV_WORTH_TRYING 1.20 /* candidates predicted within this of the best are tried */
-#define SPIPE_PRIV_SIDE_BY_SIDE 0.90 /* of reading, then writing: parts of zero-copy do both */
-#define SPIPE_PRIV_LENT_START                                                                      \
-    0.25                              /* of wake_s, for which the calling thread wakes a lent thread
-                                         (bench-many, H100, 2026-11-25) */
+#define SPIPE_PRIV_HELD_SLOT     1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
+#define SPIPE_PRIV_ALONE_SHARE   0.05 /* of its time alone, added to a way's time beside others */
+#define SPIPE_PRIV_MEMORY_SHARE  0.25 /* of the device's memory that slots may take */
+#define SPIPE_PRIV_WORTH_TRYING  1.20 /* candidates predicted within this of the best are tried */
+#define SPIPE_PRIV_SIDE_BY_SIDE  0.90 /* of reading, then writing: parts of zero-copy do both */
 #define SPIPE_PRIV_ONE_STREAM    0.2  /* of setup_s, where one stream and no events are made */
 #define SPIPE_PRIV_ONE_BATCH     0.5  /* of setup_s, saved where no batch waits for another */
 #define SPIPE_PRIV_CHANCE        0.98 /* a challenger must take less than this of the best's time */

@@ -3,10 +3,10 @@
    are lent, not made. Everything here is under one lock. */
 /* Bytes that a plan may take of a space: an equal part for each run under way, but at most half of
    what is free, so that some is left for the next run, and at least a sixteenth of all. What is
-   free does not count for a kept pipeline, which runs later. */
-SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int kept, size_t parts) {
+   free now does not count for a pipeline that runs later. */
+SPIPE_PRIV_RARE size_t spipe_priv_share_of(const spipe_priv_space_t *s, int later, size_t parts) {
     const size_t least = s->bytes / SPIPE_PRIV_LEAST_SHARE;
-    const size_t half = (kept ? s->bytes : s->bytes - s->used) / 2;
+    const size_t half = (later ? s->bytes : s->bytes - s->used) / 2;
     const size_t share = half < s->bytes / parts ? half : s->bytes / parts;
     return share > least ? share : least;
 }
@@ -18,15 +18,30 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
     return r->runs < 2 || r->desc.priority == SPIPE_PRIORITY_HIGH;
 }
 
-SPIPE_PRIV_RARE void spipe_priv_plan_for(spipe_priv_request_t *r) {
+/* Sets how much memory a plan may take beside so many runs, itself included. */
+SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
+    spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
+    const int later = r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    size_t resident = 0, share, pinned, parts;
+    int i;
+    for (i = 0; i < r->desc.num_buffers; ++i) {
+        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
+        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
+    }
+    r->runs = runs;
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
+    parts = r->beside ? runs : 1;
+    spipe_priv_lock(s->lending.sync);
+    share = spipe_priv_share_of(&s->device, later, parts);
+    pinned = spipe_priv_share_of(&s->pinned, later, parts);
+    spipe_priv_unlock(s->lending.sync);
+    r->device_limit = share > resident ? share - resident : 1;
+    if (r->pin_refusals == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe_failure_t *f) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const int several = s->others != s, of = s->facts.device;
-    size_t resident = 0, share, pinned, parts;
-    int i;
     s = spipe_priv_resources_on(s, r->device);
     SPIPE_PRIV_REFUSE_IF(!s, "the resources are of device %d%s, and device %d is the current one",
                          of, several ? " and others" : "", r->device);
@@ -36,19 +51,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_facts(spipe_priv_request_t *r, spipe
     r->costs = s->costs;
     r->cpus = s->host.cpus;
     r->cache = s->host.cache;
-    for (i = 0; i < r->desc.num_buffers; ++i) {
-        const spipe_buffer_desc_t *b = &r->desc.buffers[i];
-        if (b->kind == SPIPE_RESIDENT) resident += b->elem_bytes;
-    }
-    spipe_priv_lock(s->lending.sync);
-    r->runs = s->num_runs + 1;
-    parts = spipe_priv_plans_alone(r) ? 1 : r->runs;
-    share = spipe_priv_share_of(&s->device, r->kept, parts);
-    pinned = spipe_priv_share_of(&s->pinned, r->kept, parts);
-    spipe_priv_unlock(s->lending.sync);
-    spipe_priv_plan_for(r);
-    r->device_limit = share > resident ? share - resident : 1;
-    if (r->pin_refusals == 0 || r->pin_limit > pinned) r->pin_limit = pinned;
+    spipe_priv_limit(r, SPIPE_PRIV_LOAD(s->num_runs) + 1);
     return cudaSuccess;
 }
 
@@ -124,6 +127,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_hold(spipe_priv_pipeline_t *p) {
 SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     cudaError_t e = cudaSuccess;
+    int taken = 1;
     p->lent.cancels = spipe_priv_hold_off_cancel();
     p->lent.holds_off = 1;
     p->lent.thread = spipe_priv_this_thread();
@@ -133,9 +137,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_enter(spipe_priv_pipeline_t *p) {
     p->report.runs_beside = r->num_runs;
     p->report.waited_ms = 0.0;
     spipe_priv_count_run(p, 1);
-    if (spipe_priv_has_memory(&p->memory)) e = spipe_priv_wait_for_memory(&p, 1);
+    if (spipe_priv_has_memory(&p->memory)) {
+        if (p->request.kept == SPIPE_PRIV_KEPT_FOR_CALLS)
+            taken = spipe_priv_take_now(p);
+        else
+            e = spipe_priv_wait_for_memory(&p, 1);
+    }
     if (e != cudaSuccess) spipe_priv_count_run(p, 0);
     spipe_priv_unlock(r->lending.sync);
+    if (!taken) { /* to be planned for what is free now */
+        (void)spipe_priv_lent_free_arenas(p);
+        p->lent.plan_is_old = 1;
+    }
     if (e == cudaSuccess && spipe_priv_has_memory(&p->memory)) spipe_priv_note_end(r);
     if (e != cudaSuccess) spipe_priv_end_hold(p);
     return e;
@@ -163,16 +176,17 @@ SPIPE_PRIV_RARE void spipe_priv_lent_stay(spipe_priv_pipeline_t *p) {
     spipe_priv_end_hold(p);
 }
 
-/* Whether to plan anew for the number of runs. Not if a graph of enqueued runs has addresses of the
-   memory, or arrays are pinned in place. */
+/* Whether to plan anew; if so, the pipeline has no memory any more. Not if a graph of enqueued runs
+   has addresses of the memory, or arrays are pinned in place. */
 SPIPE_PRIV_RARE int spipe_priv_lent_outdated(spipe_priv_pipeline_t *p) {
     const size_t runs = SPIPE_PRIV_LOAD(spipe_priv_resources_of(&p->request.desc)->num_runs);
     const size_t planned = p->request.runs;
+    const int as_many = 2 * runs <= 3 * planned && 3 * runs >= 2 * planned;
     if (p->lent.stays || p->plan.staging == SPIPE_STAGING_REGISTER) return 0;
-    if (2 * runs <= 3 * planned && 3 * runs >= 2 * planned) return 0;
-    if (spipe_priv_lent_facts(&p->request, NULL) != cudaSuccess) return 0;
-    p->request.runs = runs;
-    spipe_priv_plan_for(&p->request);
+    if (as_many && !p->lent.plan_is_old) return 0;
+    p->lent.plan_is_old = 0;
+    (void)spipe_priv_lent_free_arenas(p); /* the new plan may need less, others want it */
+    spipe_priv_limit(&p->request, runs);
     return 1;
 }
 
@@ -331,6 +345,10 @@ SPIPE_PRIV_RARE void spipe_priv_lent_between(spipe_priv_pipeline_t *p) {
     if (spipe_priv_has_rivals(r, p->request.desc.priority)) spipe_priv_take_turns(p);
 }
 
+/* Has a kept pipeline run a call of spipe_run. In calls.h. */
+SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
+                                        cudaError_t *e, spipe_failure_t *f);
+
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
     static const spipe_priv_provider_t provider = {
         spipe_priv_lent_facts,       spipe_priv_lent_ahead,       spipe_priv_lent_stream,
@@ -338,6 +356,6 @@ SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_lender(void) {
         spipe_priv_lent_free_arenas, spipe_priv_lent_start,       spipe_priv_lent_join,
         spipe_priv_lent_enter,       spipe_priv_lent_leave,       spipe_priv_lent_stay,
         spipe_priv_lent_outdated,    spipe_priv_lent_share,       spipe_priv_lent_between,
-        spipe_priv_lent_recall,      spipe_priv_lent_note};
+        spipe_priv_lent_run};
     return &provider;
 }

@@ -16,25 +16,16 @@ typedef struct spipe_priv_waiter {
 
 enum {
     SPIPE_PRIV_RANKS = 3,
-    SPIPE_PRIV_KNOWN = 32 /* kinds of work of one-shot runs that are remembered */
+    SPIPE_PRIV_MET = 128 /* requests of calls that are remembered */
 };
 
-/* Work that one-shot runs had, and what they showed. */
-typedef struct spipe_priv_known {
-    spipe_priv_work_t work;
-    uint64_t asked; /* a hash of what the description asks for */
-    size_t pinned;  /* bytes of pinned memory that it was planned for */
-    spipe_priv_trial_t trial;
-    size_t num_runs; /* runs that had it */
-    double took_ms;  /* of the last run, if that is not in the trial yet; else 0 */
-    uint64_t used;   /* number of the run that met it last; 0 = not in use */
-    const void *run; /* the run that it was recalled for last */
-} spipe_priv_known_t;
-
-typedef struct spipe_priv_met {
-    spipe_priv_known_t known[SPIPE_PRIV_KNOWN];
-    uint64_t num_met; /* one-shot runs whose work was looked for */
-} spipe_priv_met_t;
+/* Pipelines that run calls of spipe_run, and wait for the next. */
+typedef struct spipe_priv_calls {
+    spipe_priv_pipeline_t *idle;  /* a list, the one that ran last first */
+    size_t num_idle, num_threads; /* threads that the idle ones hold */
+    uint64_t met[SPIPE_PRIV_MET]; /* hashes of requests, a ring */
+    size_t num_met;
+} spipe_priv_calls_t;
 
 typedef struct spipe_priv_host {
     size_t cpus, cache; /* CPUs, bytes of the last-level cache */
@@ -59,7 +50,7 @@ struct spipe_resources {
     spipe_priv_lending_t lending;
     spipe_priv_key_t key; /* set in threads that have memory; valid if has_key */
     int has_key;
-    spipe_priv_met_t met;
+    spipe_priv_calls_t calls;
 };
 
 SPIPE_PRIV_RARE spipe_resources_t *spipe_priv_resources_of(const spipe_desc_t *d) {
@@ -126,6 +117,14 @@ SPIPE_PRIV_RARE int spipe_priv_take_both(spipe_priv_pipeline_t *p) {
     m->device = dev;
     if (!m->pinned_base) m->pinned = pin;
     return 1;
+}
+
+/* Adds a pipeline to the list of those that will give memory back. Called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_add_holder(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    p->lent.ended = 0;
+    p->lent.next_holder = r->holders;
+    r->holders = p;
 }
 
 /* Removes a pipeline from the list of those that will give memory back. Called with the lock held.
@@ -335,14 +334,18 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_for_memory(spipe_priv_pipeline_t *co
     }
     e = spipe_priv_wait_turn(parts, num, me, me[0].thread);
     for (k = 0; k < num; ++k) {
-        spipe_resources_t *r = spipe_priv_resources_of(&parts[k]->request.desc);
-        spipe_priv_step_out(r, &me[k]);
-        if (e != cudaSuccess || parts[k]->lent.stays) continue;
-        parts[k]->lent.ended = 0;
-        parts[k]->lent.next_holder = r->holders;
-        r->holders = parts[k];
+        spipe_priv_step_out(spipe_priv_resources_of(&parts[k]->request.desc), &me[k]);
+        if (e == cudaSuccess && !parts[k]->lent.stays) spipe_priv_add_holder(parts[k]);
     }
     return e;
+}
+
+/* Takes a pipeline's memory if it is free and nobody waits for memory. Called with the lock
+   held. */
+SPIPE_PRIV_RARE int spipe_priv_take_now(spipe_priv_pipeline_t *p) {
+    if (spipe_priv_resources_of(&p->request.desc)->waiters || !spipe_priv_take_both(p)) return 0;
+    spipe_priv_add_holder(p);
+    return 1;
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_take_memory(spipe_priv_pipeline_t *const *parts,

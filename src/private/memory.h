@@ -249,6 +249,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_allocate_arenas(spipe_priv_pipeline_t *p,
                                 ", or leave staging and schedule to the library");
 }
 
+/* Bytes that an arena has in excess, because candidates that are listed later may be aligned in
+   another way. */
+SPIPE_PRIV_RARE size_t spipe_priv_slack(const spipe_priv_pipeline_t *p) {
+    return p->request.kept == SPIPE_PRIV_KEPT_BY_USER ? SPIPE_PRIV_ARENA_SLACK : 0;
+}
+
 /* Makes the arenas as large as the plan needs; they never shrink. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, size_t device,
                                                    size_t pinned) {
@@ -257,8 +263,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_grow_arenas(spipe_priv_pipeline_t *p, siz
     cudaError_t e;
     m->refused = 0;
     if (device <= m->device_bytes && pinned <= m->pinned_bytes) return cudaSuccess;
-    if (p->request.kept && device > 0) device += SPIPE_PRIV_ARENA_SLACK;
-    if (p->request.kept && pinned > 0) pinned += SPIPE_PRIV_ARENA_SLACK;
+    if (device > 0) device += spipe_priv_slack(p);
+    if (pinned > 0) pinned += spipe_priv_slack(p);
     if (device < m->device_bytes) device = m->device_bytes;
     if (pinned < m->pinned_bytes) pinned = m->pinned_bytes;
     SPIPE_TRY(spipe_priv_free_arenas(p));

@@ -26,10 +26,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_free(spipe_priv_pipeline_t *p) {
 /* Plans, and pins arrays in place if that is the plan; if the system refuses, plans anew. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
     const size_t most = p->request.kept ? SPIPE_PRIV_CANDIDATES : 1;
-    int may_try, pinned = 1;
+    int may_try = spipe_priv_may_try(&p->request), pinned = 1;
     size_t num;
-    if (p->provider && p->provider->recall(p)) return cudaSuccess;
-    may_try = spipe_priv_may_try(&p->request);
     num = spipe_priv_make_plan(p, -1.0, most);
     if (p->plan.staging == SPIPE_STAGING_REGISTER) {
         SPIPE_TRY(spipe_priv_register(&p->request, &pinned));
@@ -83,7 +81,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
     return spipe_priv_set_up(p, d, kept, what);
 }
 
-/* Makes a pipeline in memory of the caller's; frees all on failure. */
+/* Makes a pipeline in memory of the caller's, from a description that was checked with this
+   failure; frees all on failure. It has its memory until it is checked out. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
     const double began = spipe_priv_clock();
@@ -92,14 +91,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     double started;
     int least, greatest;
     memset((void *)p, 0, offsetof(spipe_priv_pipeline_t, streams.streams));
-    if (failure) spipe_priv_failure_clear(failure);
-    e = kept ? spipe_priv_check_desc(d, failure) : spipe_desc_check(d, failure);
-    if (e != cudaSuccess || !d) return e;
     spipe_priv_failure_clear(&p->failure);
     e = cudaGetDevice(&p->request.device);
-    if (e == cudaSuccess && !spipe_priv_provider_of(d)) { /* starts CUDA; resources have done so */
-        e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    }
+    if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
     e = spipe_priv_set_up(p, d, kept, &what);
@@ -116,21 +110,22 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
         (void)spipe_priv_free(p);
         return e;
     }
-    if (kept) {
-        spipe_priv_begin(p);
-        spipe_priv_check_out(p);
-    }
+    if (kept) spipe_priv_begin(p);
     p->report.start_ms = 1e3 * (started - began);
     p->report.setup_ms = 1e3 * (spipe_priv_clock() - began);
     return cudaSuccess;
 }
 
 SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
+    const spipe_priv_provider_t *from;
     spipe_priv_pipeline_t p;
     spipe_failure_t failure;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
-    e = spipe_priv_create(&p, d, 0, &failure);
+    e = spipe_desc_check(d, &failure);
+    from = e == cudaSuccess ? spipe_priv_provider_of(d) : NULL;
+    if (from && from->run(d, report, &e, &failure)) return e;
+    if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
     if (e != cudaSuccess) {
         if (report) {
             memset(report, 0, sizeof *report);
@@ -140,7 +135,6 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     }
     e = spipe_priv_run_plan(&p);
     (void)cudaSetDevice(p.request.device); /* a stage may have made another device current */
-    if (e == cudaSuccess && p.provider) p.provider->note(&p);
     spipe_priv_report(&p, report);
     freed = spipe_priv_free(&p);
     spipe_priv_rethrow(&p.thrown);
@@ -165,16 +159,19 @@ SPIPE_API cudaError_t spipe_pipeline_create(spipe_pipeline_t **pipeline, const s
                                  "several devices are for spipe_run; of pipelines that are kept, "
                                  "make one on each device");
     }
+    e = spipe_priv_check_desc(d, failure);
+    if (e != cudaSuccess || !d) return e;
     p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
     if (!p) {
         (void)spipe_priv_refuse(failure, cudaErrorMemoryAllocation, "no memory for the pipeline");
         return cudaErrorMemoryAllocation;
     }
-    e = spipe_priv_create(p, d, 1, failure);
+    e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_BY_USER, failure);
     if (e != cudaSuccess) {
         free(p);
         return e;
     }
+    spipe_priv_check_out(p);
     p->self = p;
     p->trial.compare_work = spipe_priv_compare_work; /* so that spipe_run does not link it */
     *pipeline = (spipe_pipeline_t *)(void *)p;
@@ -193,16 +190,9 @@ SPIPE_API cudaError_t spipe_pipeline_destroy(spipe_pipeline_t *pipeline) {
     return e;
 }
 
-SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_report_t *report) {
-    int before;
-    cudaError_t e;
-    if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
-    if (p->request.desc.num_stages == 0) {
-        e = spipe_priv_check_stages(&p->request.desc, &p->failure);
-        return spipe_priv_refuse_call(report, e, p->failure.message);
-    }
-    SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
-    e = spipe_priv_pick_up(p);
+/* One more run of a kept pipeline, from borrowing its memory to giving it back. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    cudaError_t e = spipe_priv_pick_up(p);
     if (e == cudaSuccess) e = spipe_priv_choose_way(p);
     p->report.trying = p->trial.num > 1 && !p->trial.over;
     if (e == cudaSuccess)
@@ -215,6 +205,19 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_
     p->report.setup_ms = 0.0;
     p->report.start_ms = 0.0;
     spipe_priv_check_out(p);
+    return e;
+}
+
+SPIPE_PRIV_RARE cudaError_t spipe_priv_run_kept(spipe_priv_pipeline_t *p, spipe_report_t *report) {
+    int before;
+    cudaError_t e;
+    if (p->run.running_enqueued || p->run.ran_now) SPIPE_TRY(spipe_priv_wait_enqueued(p, report));
+    if (p->request.desc.num_stages == 0) {
+        e = spipe_priv_check_stages(&p->request.desc, &p->failure);
+        return spipe_priv_refuse_call(report, e, p->failure.message);
+    }
+    SPIPE_TRY(spipe_priv_enter_run(p, &before, report));
+    e = spipe_priv_run_again(p, report);
     (void)cudaSetDevice(before);
     return e;
 }

@@ -1,6 +1,13 @@
 /* ---- 13 execute: what a pipeline is ---------------------------------------------------------
    The structs that a pipeline is made of, each owned by one of the files that follow. No code. */
 
+/* How long a pipeline lives; for one run if it is not kept. */
+enum {
+    SPIPE_PRIV_ONE_RUN = 0,
+    SPIPE_PRIV_KEPT_BY_USER,
+    SPIPE_PRIV_KEPT_FOR_CALLS /* of spipe_run with resources, which have it between two calls */
+};
+
 /* request: what the user asked for, and facts about it. Written by create, set_host, set_count. */
 typedef struct spipe_priv_request {
     spipe_desc_t desc; /* the user's, with the current arrays and count; AUTO stays */
@@ -8,7 +15,8 @@ typedef struct spipe_priv_request {
     spipe_costs_t costs;
     spipe_priv_array_t arrays[SPIPE_MAX_BUFFERS];
     int device;
-    int kept;            /* 0 = a one-shot run */
+    int kept;            /* SPIPE_PRIV_ONE_RUN, ... */
+    int other_arrays;    /* 1 = the program names other arrays than the description */
     int may_register;    /* 0 = the system refused to pin an array */
     int sanitized;       /* 1 = under compute-sanitizer, which misses copies that are in one call */
     int apart;           /* 1 = a tool checks memory, so each buffer is an allocation */
@@ -43,16 +51,16 @@ typedef struct spipe_priv_provider {
     void (*leave)(struct spipe_priv_pipeline *p);
     /* The pipeline keeps its memory until it is destroyed. */
     void (*stay)(struct spipe_priv_pipeline *p);
-    /* Whether a kept pipeline's plan is for a far smaller or larger number of runs. */
+    /* Whether a kept pipeline must be planned anew: for a far smaller or larger number of runs, or
+       because others have the memory that its plan needs. If so, it has given its memory back. */
     int (*outdated)(struct spipe_priv_pipeline *p);
     /* Lowers the threads wanted of each kind to the run's share. */
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     /* Between two batches: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
-    /* Plans a one-shot run as runs of the same work before it showed, if there were any; and notes
-       how long it took. recall returns 0 if it did not plan. */
-    int (*recall)(struct spipe_priv_pipeline *p);
-    void (*note)(struct spipe_priv_pipeline *p);
+    /* Called by spipe_run. 1: the run was made, and e is what became of it; 0: spipe_run must make
+       it, or e and f say why there can be none. */
+    int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
 } spipe_priv_provider_t;
 
 /* How a buffer's elements get to the device and back. */
@@ -346,7 +354,9 @@ typedef struct spipe_priv_lent {
     uintptr_t starter; /* of a part on one of several GPUs: the thread that waits for all parts;
                           else 0 */
     struct spipe_priv_pipeline *next_holder; /* next in the list of pipelines that have memory */
-    struct spipe_priv_known *known; /* a one-shot run's work, as the resources know it; or NULL */
+    struct spipe_priv_pipeline *next_idle;   /* next in the list of idle pipelines of calls */
+    int plan_is_old;                         /* 1 = this run must be planned anew */
+    int num_calls; /* of spipe_run that it has run, up to SPIPE_PRIV_TRY_FROM */
 } spipe_priv_lent_t;
 
 /* A pipeline. Each part is written by the file of its name. */

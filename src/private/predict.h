@@ -187,8 +187,7 @@ SPIPE_PRIV_RARE spipe_priv_engines_t spipe_priv_engines_of(const spipe_costs_t *
     return e;
 }
 
-/* A one-shot run's set-up for a ring. A kept pipeline has paid for it; with resources a run only
-   wakes its threads. */
+/* A one-shot run's set-up for a ring. A kept pipeline has paid for it, and so have resources. */
 SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                         const spipe_priv_way_t *y) {
     const double ring = spipe_priv_ring_bytes(w, y);
@@ -196,8 +195,7 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
     const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk * y->batch);
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     double s = c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (w->flags & SPIPE_PRIV_KEPT) return 0.0;
-    if (w->flags & SPIPE_PRIV_LENT) return SPIPE_PRIV_LENT_START * c->wake_s * threads;
+    if (w->flags & SPIPE_PRIV_PAID) return 0.0;
     if (y->chunk * y->batch >= w->count) s -= SPIPE_PRIV_ONE_BATCH * c->setup_s;
     if (ring > 0.0 && !y->pageable_slots) s += 2.0 * c->pin_s + ring / c->pin;
     s += c->start_s * threads;

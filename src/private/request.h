@@ -54,6 +54,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
     return cudaSuccess;
 }
 
+/* Completes the failure of asking CUDA about a request. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *f) {
+    if (e == cudaSuccess || (f && f->error == e)) return e;
+    (void)cudaGetLastError();
+    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
+                             cudaGetErrorString(e));
+}
+
 /* The device's facts, its costs, and the arrays: all that planning needs. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, const spipe_desc_t *d,
                                                      int kept, spipe_failure_t *f) {
@@ -69,10 +77,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_request_begin(spipe_priv_request_t *r, co
     if (!from) r->costs = spipe_priv_costs_for(r->facts.name);
     if (d->costs) r->costs = *d->costs;
     if (e == cudaSuccess) e = spipe_priv_look_at_arrays(r, f);
-    if (e == cudaSuccess || (f && f->error == e)) return e;
-    (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
-                             cudaGetErrorString(e));
+    return spipe_priv_answered(e, f);
 }
 
 /* Asks for the number of CPUs and the size of the cache, once, if staging may depend on them. */

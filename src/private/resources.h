@@ -137,6 +137,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_close_resources(spipe_resources_t *r, spi
 /* Frees the resources of one device; the lock stays. */
 SPIPE_PRIV_RARE void spipe_priv_free_resources(spipe_resources_t *r, cudaError_t *e) {
     spipe_priv_keep_error(e, cudaSetDevice(r->facts.device));
+    spipe_priv_free_idle(r, 1);
     spipe_priv_end_watch(r);
     spipe_priv_end_lending(&r->lending, e);
     spipe_priv_keep_error(e, cudaFree(r->device.base));

@@ -78,7 +78,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange(spipe_priv_pipeline_t *p) {
     if (spipe_priv_needs_events(p)) SPIPE_TRY(spipe_priv_create_slot_events(p));
     SPIPE_TRY(spipe_priv_arrange_memory(p));
     SPIPE_TRY(spipe_priv_arrange_program(p));
-    p->request.incomplete = 0;
+    p->request.incomplete = p->request.other_arrays = 0;
     return cudaSuccess;
 }
 
@@ -123,11 +123,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
     const unsigned char *device = p->memory.device, *pinned = p->memory.pinned;
     SPIPE_TRY(spipe_priv_check_in(p));
-    if (p->provider && p->provider->outdated(p)) {
-        SPIPE_TRY(p->provider->free_arenas(p)); /* the new plan may need less, others want it */
-        return spipe_priv_plan_anew(p);
+    if (p->provider && p->provider->outdated(p)) return spipe_priv_plan_anew(p);
+    if (device == p->memory.device && pinned == p->memory.pinned && !p->request.other_arrays) {
+        return cudaSuccess;
     }
-    if (device == p->memory.device && pinned == p->memory.pinned) return cudaSuccess;
     SPIPE_TRY(spipe_priv_drop_graph(&p->trial));
     return spipe_priv_arrange(p);
 }
@@ -252,11 +251,11 @@ SPIPE_PRIV_RARE size_t spipe_priv_list_fitting(const spipe_priv_pipeline_t *p,
     planner.best = ways;
     planner.capacity = SPIPE_PRIV_CANDIDATES;
     if (p->memory.device_bytes > 0) {
-        planner.device_bytes = p->memory.device_bytes - SPIPE_PRIV_ARENA_SLACK;
+        planner.device_bytes = p->memory.device_bytes - spipe_priv_slack(p);
     }
     planner.pinned_bytes = p->request.pin_limit;
     if (p->memory.pinned_bytes > 0) {
-        planner.pinned_bytes = p->memory.pinned_bytes - SPIPE_PRIV_ARENA_SLACK;
+        planner.pinned_bytes = p->memory.pinned_bytes - spipe_priv_slack(p);
     }
     num = spipe_priv_list_ways(&planner);
     for (k = 1; k < num; ++k) {

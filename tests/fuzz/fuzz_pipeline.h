@@ -676,26 +676,48 @@ static inline void fuzz_start(fuzz_world_t *w, size_t count) {
     fuzz_prepare_device(w);
 }
 
-static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
-    spipe_report_t r;
-    fuzz_start(w, w->scene->count);
-    const cudaError_t e = spipe_run(d, &r);
-    /* a kept pipeline may hold a second way to compare, and a checked run guards */
-    if (d->chunk != SPIPE_AUTO && d->depth != SPIPE_AUTO && !d->checked) fuzz_check_memory(w, &r);
-    fuzz_snapshot(w);
-    fuzz_snapshot_device(w);
-    fuzz_check(w, e, &r);
+/* Another array of another kind of memory takes the place of one. Returns 0 if there is none. */
+static inline int fuzz_other_array(fuzz_world_t *w, int i, fuzz_array_t *before) {
+    const fuzz_buffer_t *f = &w->scene->buffers[i];
+    *before = w->arrays[i];
+    if (!fuzz_is_array(f) || w->scene->staging == SPIPE_STAGING_REGISTER) return 0;
+    fuzz_array_make(&w->arrays[i], before->bytes, (before->memory + 1) % FUZZ_DEVICE);
+    return 1;
 }
 
-/* Another array of another kind of memory takes the place of one. */
 static inline void fuzz_move(fuzz_world_t *w, spipe_pipeline_t *p, int i) {
-    const fuzz_buffer_t *f = &w->scene->buffers[i];
-    fuzz_array_t before = w->arrays[i];
-    if (!fuzz_is_array(f) || w->scene->staging == SPIPE_STAGING_REGISTER) return;
-    fuzz_array_make(&w->arrays[i], before.bytes, (before.memory + 1) % FUZZ_DEVICE);
+    fuzz_array_t before;
+    if (!fuzz_other_array(w, i, &before)) return;
     const cudaError_t e = spipe_pipeline_set_host(p, i, w->arrays[i].at);
     FUZZ_CHECK(w, e == cudaSuccess, "set_host: %s", cudaGetErrorName(e));
     SPIPE_CHECK(fuzz_array_free(&before));
+}
+
+/* With resources several calls, which a pipeline of the resources runs from the second on; before
+   the fourth an array gives way to another. */
+static inline void fuzz_one_shot(fuzz_world_t *w, const spipe_desc_t *d) {
+    const int runs = d->resources ? 2 + w->scene->num_runs : 1;
+    spipe_desc_t own = *d;
+    spipe_report_t r;
+    int k;
+    for (k = 0; k < runs; ++k) {
+        const int i = (int)(w->scene->salt % (unsigned)w->scene->num_buffers);
+        fuzz_array_t before;
+        if (k == 1) fuzz_mend(w->scene);
+        if (k == 3 && fuzz_other_array(w, i, &before)) {
+            own.buffers[i].host = w->arrays[i].at;
+            SPIPE_CHECK(fuzz_array_free(&before));
+        }
+        fuzz_start(w, w->scene->count);
+        const cudaError_t e = spipe_run(&own, &r);
+        /* a kept pipeline may hold a second way to compare, and a checked run guards */
+        if (d->chunk != SPIPE_AUTO && d->depth != SPIPE_AUTO && !d->checked) {
+            fuzz_check_memory(w, &r);
+        }
+        fuzz_snapshot(w);
+        fuzz_snapshot_device(w);
+        fuzz_check(w, e, &r);
+    }
 }
 
 static inline void fuzz_kept(fuzz_world_t *w, const spipe_desc_t *d) {

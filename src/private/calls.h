@@ -1,0 +1,244 @@
+/* ---- 14 resources: pipelines of calls -------------------------------------------------------
+   spipe_run with resources: what is called again is run by a kept pipeline, which stays idle in the
+   resources between two calls. So such a call sets nothing up, and learns from those before it. */
+
+/* A hash of what makes most requests differ; addresses of arrays are not in it, as they may be
+   others in each call. */
+SPIPE_PRIV_RARE uint64_t spipe_priv_hash_request(const spipe_priv_request_t *q) {
+    const spipe_desc_t *d = &q->desc;
+    uint64_t hash = (uint64_t)d->num_stages;
+    int i;
+    spipe_priv_hash(&hash, &d->count, sizeof d->count);
+    spipe_priv_hash(&hash, &d->chunk, sizeof d->chunk);
+    spipe_priv_hash(&hash, &d->priority, sizeof d->priority);
+    for (i = 0; i < d->num_buffers; ++i) {
+        spipe_priv_hash(&hash, &d->buffers[i].kind, sizeof d->buffers[i].kind);
+        spipe_priv_hash(&hash, &d->buffers[i].elem_bytes, sizeof d->buffers[i].elem_bytes);
+        spipe_priv_hash(&hash, &q->arrays[i].type, sizeof q->arrays[i].type);
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        spipe_priv_hash(&hash, (const void *)&d->stages[i].fn, sizeof d->stages[i].fn);
+    }
+    return hash;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
+                                           const spipe_buffer_desc_t *b) {
+    return a->kind == b->kind && a->elem_bytes == b->elem_bytes && !a->host == !b->host &&
+           a->halo_before == b->halo_before && a->halo_after == b->halo_after &&
+           a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
+           a->caller == b->caller && a->filler == b->filler && a->on_device == b->on_device;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
+                                          const spipe_stage_desc_t *b) {
+    return a->fn == b->fn && a->host == b->host && a->ordered == b->ordered &&
+           a->elementwise == b->elementwise && a->replayable == b->replayable &&
+           a->reads == b->reads && a->writes == b->writes;
+}
+
+/* Whether a pipeline that was made for one request can run another: all that a plan and a program
+   follow from is the same, but for the addresses of arrays. */
+SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
+                                            const spipe_priv_request_t *b) {
+    const spipe_desc_t *d = &a->desc, *e = &b->desc;
+    int i;
+    if (d->count != e->count || d->chunk != e->chunk || d->depth != e->depth) return 0;
+    if (d->threads != e->threads || d->schedule != e->schedule) return 0;
+    if (d->staging != e->staging || d->priority != e->priority) return 0;
+    if (!d->progress != !e->progress) return 0;
+    if (d->num_buffers != e->num_buffers || d->num_stages != e->num_stages) return 0;
+    for (i = 0; i < d->num_buffers; ++i) {
+        if (!spipe_priv_same_buffer(&d->buffers[i], &e->buffers[i])) return 0;
+        if (a->arrays[i].type != b->arrays[i].type) return 0;
+        if (!a->arrays[i].mapped != !b->arrays[i].mapped) return 0;
+    }
+    for (i = 0; i < d->num_stages; ++i) {
+        if (!spipe_priv_same_stage(&d->stages[i], &e->stages[i])) return 0;
+        if (spipe_priv_stage_deps(d, i) != spipe_priv_stage_deps(e, i)) return 0;
+    }
+    return 1;
+}
+
+SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
+    size_t threads = 0;
+    int i;
+    for (i = 0; i < SPIPE_PRIV_NUM_QUEUES; ++i) threads += p->workers.queues[i].num_threads;
+    return threads;
+}
+
+/* Takes a pipeline out of the idle ones. Called with the lock held. */
+SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_unlink_idle(spipe_priv_calls_t *c,
+                                                              spipe_priv_pipeline_t **at) {
+    spipe_priv_pipeline_t *p = *at;
+    *at = p->lent.next_idle;
+    --c->num_idle;
+    c->num_threads -= spipe_priv_threads_of(p);
+    return p;
+}
+
+/* An idle pipeline that can run a request, the one that ran last first; NULL: there is none. */
+SPIPE_PRIV_RARE spipe_priv_pipeline_t *
+spipe_priv_take_idle_pipeline(const spipe_priv_request_t *q) {
+    spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
+    spipe_priv_calls_t *c = &r->calls;
+    spipe_priv_pipeline_t **at = &c->idle, *p = NULL;
+    spipe_priv_lock(r->lending.sync);
+    while (*at && !spipe_priv_same_request(&(*at)->request, q)) at = &(*at)->lent.next_idle;
+    if (*at) p = spipe_priv_unlink_idle(c, at);
+    spipe_priv_unlock(r->lending.sync);
+    return p;
+}
+
+/* Whether a request was met before; it is from now on. */
+SPIPE_PRIV_RARE int spipe_priv_was_met(const spipe_priv_request_t *q) {
+    spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
+    spipe_priv_calls_t *c = &r->calls;
+    const uint64_t hash = spipe_priv_hash_request(q);
+    size_t i;
+    int met = 0;
+    spipe_priv_lock(r->lending.sync);
+    for (i = 0; i < SPIPE_PRIV_MET; ++i) met |= c->met[i] == hash;
+    if (!met) c->met[c->num_met++ % SPIPE_PRIV_MET] = hash;
+    spipe_priv_unlock(r->lending.sync);
+    return met;
+}
+
+/* Whether there are more idle pipelines than should be kept, or they hold more threads. */
+SPIPE_PRIV_RARE int spipe_priv_too_many_idle(const spipe_resources_t *r) {
+    const spipe_priv_calls_t *c = &r->calls;
+    return c->num_idle > SPIPE_PRIV_IDLE_PIPELINES ||
+           (c->num_idle > 1 && c->num_threads > SPIPE_PRIV_IDLE_THREADS * r->limit_threads);
+}
+
+/* Frees idle pipelines, those that ran least recently first: all, or what is too many. */
+SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
+    spipe_priv_calls_t *c = &r->calls;
+    spipe_priv_pipeline_t *p, **at;
+    do {
+        p = NULL;
+        spipe_priv_lock(r->lending.sync);
+        if (c->idle && (all || spipe_priv_too_many_idle(r))) {
+            for (at = &c->idle; (*at)->lent.next_idle;) at = &(*at)->lent.next_idle;
+            p = spipe_priv_unlink_idle(c, at);
+        }
+        spipe_priv_unlock(r->lending.sync);
+        if (p) (void)spipe_priv_free(p);
+        free(p);
+    } while (p);
+}
+
+/* After a run that succeeded. */
+SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
+    spipe_priv_calls_t *c = &r->calls;
+    int many;
+    spipe_priv_lock(r->lending.sync);
+    p->lent.next_idle = c->idle;
+    c->idle = p;
+    ++c->num_idle;
+    c->num_threads += spipe_priv_threads_of(p);
+    p->lent.attached = 0; /* idle ones do not count as pipelines */
+    --r->num_pipelines;
+    many = spipe_priv_too_many_idle(r);
+    spipe_priv_unlock(r->lending.sync);
+    if (many) spipe_priv_free_idle(r, 0);
+}
+
+/* Whether there is more than 1.5 times the memory that a plan was made for. */
+SPIPE_PRIV_RARE int spipe_priv_has_grown(const spipe_priv_request_t *was,
+                                         const spipe_priv_request_t *now) {
+    return 2 * now->device_limit > 3 * was->device_limit || 2 * now->pin_limit > 3 * was->pin_limit;
+}
+
+/* Has an idle pipeline run another request of the same kind: other addresses. */
+SPIPE_PRIV_RARE void spipe_priv_renew(spipe_priv_pipeline_t *p, const spipe_priv_request_t *q) {
+    spipe_priv_request_t *r = &p->request;
+    int i;
+    p->lent.plan_is_old = spipe_priv_has_grown(r, q);
+    for (i = 0; i < q->desc.num_buffers; ++i) {
+        r->other_arrays |= r->desc.buffers[i].host != q->desc.buffers[i].host;
+        r->other_arrays |= r->arrays[i].mapped != q->arrays[i].mapped;
+        r->arrays[i].mapped = q->arrays[i].mapped;
+    }
+    r->desc = q->desc;
+}
+
+/* Makes a kept pipeline for a request that was met before. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_new_for_calls(const spipe_desc_t *d,
+                                                     spipe_priv_pipeline_t **made,
+                                                     spipe_failure_t *f) {
+    spipe_priv_pipeline_t *p = (spipe_priv_pipeline_t *)malloc(sizeof *p);
+    cudaError_t e;
+    if (!p) return spipe_priv_refuse(f, cudaErrorMemoryAllocation, "no memory for the pipeline");
+    e = spipe_priv_create(p, d, SPIPE_PRIV_KEPT_FOR_CALLS, f);
+    if (e == cudaSuccess)
+        *made = p;
+    else
+        free(p);
+    return e;
+}
+
+/* Whether a call is run by a pipeline of its own: it may hold what the next call must not see. */
+SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
+    return d->hooks || d->costs || d->timeline || d->checked ||
+           d->staging == SPIPE_STAGING_REGISTER;
+}
+
+/* Asks for what decides which pipeline can run a call; other members of q are not set. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, const spipe_desc_t *d,
+                                                    spipe_failure_t *f) {
+    int i;
+    SPIPE_TRY(spipe_priv_answered(cudaGetDevice(&q->device), f));
+    q->desc = *d;
+    for (i = 0; i < d->num_stages; ++i) { /* a graph names arrays, and each call has others */
+        q->desc.stages[i].replayable = 0;
+    }
+    q->kept = SPIPE_PRIV_KEPT_FOR_CALLS;
+    q->pin_refusals = 0;
+    SPIPE_TRY(spipe_priv_lent_facts(q, f));
+    return spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f);
+}
+
+/* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
+   functions threw. */
+SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+    void *thrown = p->thrown;
+    p->thrown = NULL;
+    (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
+    if (e == cudaSuccess) {
+        spipe_priv_put_idle_pipeline(p);
+    } else {
+        (void)spipe_priv_free(p);
+        free(p);
+    }
+    spipe_priv_rethrow(&thrown);
+}
+
+/* The first calls of a kind are run as predicted, without a trial, because the work may not come
+   often. */
+SPIPE_PRIV_RARE void spipe_priv_count_call(spipe_priv_pipeline_t *p) {
+    if (p->lent.num_calls == SPIPE_PRIV_TRY_FROM) return;
+    p->trial.over = ++p->lent.num_calls < SPIPE_PRIV_TRY_FROM;
+}
+
+/* Has an idle pipeline run a call, or makes one for it. */
+SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *report,
+                                        cudaError_t *e, spipe_failure_t *f) {
+    const double began = spipe_priv_clock();
+    spipe_priv_request_t q;
+    spipe_priv_pipeline_t *p = NULL;
+    if (spipe_priv_is_single(d)) return 0;
+    *e = spipe_priv_look_at_call(&q, d, f);
+    if (*e == cudaSuccess) p = spipe_priv_take_idle_pipeline(&q);
+    if (p)
+        spipe_priv_renew(p, &q);
+    else if (*e == cudaSuccess && spipe_priv_was_met(&q))
+        *e = spipe_priv_new_for_calls(&q.desc, &p, f);
+    if (!p) return 0;
+    spipe_priv_count_call(p);
+    *e = spipe_priv_run_again(p, report);
+    if (report && p->run.began > began) report->setup_ms = 1e3 * (p->run.began - began);
+    spipe_priv_end_call(p, *e);
+    return 1;
+}
