@@ -10994,10 +10994,10 @@ SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
            a->reads == b->reads && a->writes == b->writes;
 }
 
-/* Whether a pipeline that was made for one request can run another: all that a plan and a program
-   follow from is the same, but for the addresses of arrays. */
-SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
-                                            const spipe_priv_request_t *b) {
+/* Whether two requests are the same as far as their descriptions say: all that a plan and a program
+   follow from, but for the arrays. */
+SPIPE_PRIV_RARE int spipe_priv_same_desc(const spipe_priv_request_t *a,
+                                         const spipe_priv_request_t *b) {
     const spipe_desc_t *d = &a->desc, *e = &b->desc;
     int i;
     if (d->count != e->count || d->chunk != e->chunk || d->depth != e->depth) return 0;
@@ -11007,14 +11007,33 @@ SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
     if (d->num_buffers != e->num_buffers || d->num_stages != e->num_stages) return 0;
     for (i = 0; i < d->num_buffers; ++i) {
         if (!spipe_priv_same_buffer(&d->buffers[i], &e->buffers[i])) return 0;
-        if (a->arrays[i].type != b->arrays[i].type) return 0;
-        if (!a->arrays[i].mapped != !b->arrays[i].mapped) return 0;
     }
     for (i = 0; i < d->num_stages; ++i) {
         if (!spipe_priv_same_stage(&d->stages[i], &e->stages[i])) return 0;
         if (spipe_priv_stage_deps(d, i) != spipe_priv_stage_deps(e, i)) return 0;
     }
     return 1;
+}
+
+/* Whether a pipeline that was made for one request can run another; arrays may lie elsewhere. */
+SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
+                                            const spipe_priv_request_t *b) {
+    int i;
+    for (i = 0; i < b->desc.num_buffers; ++i) {
+        if (a->arrays[i].type != b->arrays[i].type) return 0;
+        if (!a->arrays[i].mapped != !b->arrays[i].mapped) return 0;
+    }
+    return spipe_priv_same_desc(a, b);
+}
+
+/* The same with equal arrays; what kind of memory they are is not compared. */
+SPIPE_PRIV_RARE int spipe_priv_same_arrays(const spipe_priv_request_t *a,
+                                           const spipe_priv_request_t *b) {
+    int i;
+    for (i = 0; i < b->desc.num_buffers; ++i) {
+        if (a->desc.buffers[i].host != b->desc.buffers[i].host) return 0;
+    }
+    return spipe_priv_same_desc(a, b);
 }
 
 SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
@@ -11035,13 +11054,14 @@ SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_unlink_idle(spipe_priv_calls_t
 }
 
 /* An idle pipeline that can run a request, the one that ran last first; NULL: there is none. */
-SPIPE_PRIV_RARE spipe_priv_pipeline_t *
-spipe_priv_take_idle_pipeline(const spipe_priv_request_t *q) {
+SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_take_idle_pipeline(
+    const spipe_priv_request_t *q,
+    int (*same)(const spipe_priv_request_t *a, const spipe_priv_request_t *b)) {
     spipe_resources_t *r = spipe_priv_resources_of(&q->desc);
     spipe_priv_calls_t *c = &r->calls;
     spipe_priv_pipeline_t **at = &c->idle, *p = NULL;
     spipe_priv_lock(r->lending.sync);
-    while (*at && !spipe_priv_same_request(&(*at)->request, q)) at = &(*at)->lent.next_idle;
+    while (*at && !same(&(*at)->request, q)) at = &(*at)->lent.next_idle;
     if (*at) p = spipe_priv_unlink_idle(c, at);
     spipe_priv_unlock(r->lending.sync);
     return p;
@@ -11085,7 +11105,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
     } while (p);
 }
 
-/* After a run that succeeded. */
+/* After a run that succeeded, or if a pipeline that was looked at cannot run a call. */
 SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_calls_t *c = &r->calls;
@@ -11095,8 +11115,8 @@ SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     c->idle = p;
     ++c->num_idle;
     c->num_threads += spipe_priv_threads_of(p);
-    p->lent.attached = 0; /* idle ones do not count as pipelines */
-    --r->num_pipelines;
+    if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
+    p->lent.attached = 0;
     many = spipe_priv_too_many_idle(r);
     spipe_priv_unlock(r->lending.sync);
     if (many) spipe_priv_free_idle(r, 0);
@@ -11142,7 +11162,7 @@ SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
            d->staging == SPIPE_STAGING_REGISTER;
 }
 
-/* Asks for what decides which pipeline can run a call; other members of q are not set. */
+/* Sets what decides which pipeline can run a call, but for the arrays, and nothing else. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, const spipe_desc_t *d,
                                                     spipe_failure_t *f) {
     int i;
@@ -11153,8 +11173,39 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_call(spipe_priv_request_t *q, con
     }
     q->kept = SPIPE_PRIV_KEPT_FOR_CALLS;
     q->pin_refusals = 0;
-    SPIPE_TRY(spipe_priv_lent_facts(q, f));
-    return spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f);
+    return spipe_priv_lent_facts(q, f);
+}
+
+/* What kind of memory arrays are whose ends were looked at in a call before. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
+    int i;
+    for (i = 0; i < q->desc.num_buffers; ++i) {
+        spipe_priv_array_t *a = &q->arrays[i];
+        void *mapped = NULL;
+        a->type = SPIPE_PRIV_PAGEABLE;
+        if (spipe_priv_array_bytes(&q->desc, i) > 0) {
+            SPIPE_TRY(spipe_priv_memory_type(q->desc.buffers[i].host, &a->type, &mapped));
+        }
+        a->mapped = a->type == SPIPE_PRIV_PAGEABLE ? NULL : (unsigned char *)mapped;
+    }
+    return cudaSuccess;
+}
+
+/* Finds an idle pipeline for a call; *p NULL: there is none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_find_idle(spipe_priv_request_t *q, spipe_priv_pipeline_t **p,
+                                                 spipe_failure_t *f) {
+    cudaError_t e;
+    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_arrays);
+    if (*p) {
+        e = spipe_priv_look_again(q);
+        if (e == cudaSuccess && spipe_priv_same_request(&(*p)->request, q)) return e;
+        spipe_priv_put_idle_pipeline(*p);
+        *p = NULL;
+        SPIPE_TRY(spipe_priv_answered(e, f));
+    }
+    SPIPE_TRY(spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f));
+    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_request);
+    return cudaSuccess;
 }
 
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
@@ -11187,7 +11238,7 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     spipe_priv_pipeline_t *p = NULL;
     if (spipe_priv_is_single(d)) return 0;
     *e = spipe_priv_look_at_call(&q, d, f);
-    if (*e == cudaSuccess) p = spipe_priv_take_idle_pipeline(&q);
+    if (*e == cudaSuccess) *e = spipe_priv_find_idle(&q, &p, f);
     if (p)
         spipe_priv_renew(p, &q);
     else if (*e == cudaSuccess && spipe_priv_was_met(&q))

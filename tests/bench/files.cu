@@ -858,11 +858,13 @@ static void pull_table(hand_t *h, size_t bytes, int times, int smoke) {
     spipe_chunk_t c;
     std::vector<double> run_ms, pull_ms;
     if (!smoke) {
-        const double copy = chunks_ms(h, 1), one = chunks_ms(h, 0);
-        rounds = 11;
-        const double more = (chunks_ms(h, 0) - one) / 10.0;
-        rounds = copy > one ? 1 + (unsigned)((copy - one) / more + 0.5) : 1;
-        printf("copy %.3f ms a chunk of 4 MiB, kernel %.3f\n", copy / 64.0, chunks_ms(h, 0) / 64.0);
+        const double copy = chunks_ms(h, 1);
+        double kernel = chunks_ms(h, 0);
+        for (int k = 0; k < 4; ++k) { /* the first times are those of a GPU that was idle */
+            rounds = std::max(1u, (unsigned)((double)rounds * copy / kernel + 0.5));
+            kernel = chunks_ms(h, 0);
+        }
+        printf("copy %.3f ms a chunk of 4 MiB, kernel %.3f\n", copy / 64.0, kernel / 64.0);
     }
     SPIPE_CHECK(bench_array_need(&x, bytes, 1));
     SPIPE_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

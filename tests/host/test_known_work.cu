@@ -177,6 +177,18 @@ static void other_arrays(void) {
         for (size_t i = 0; i < n; ++i) bad += out[b][i] != 2 * in[a][i] + 1;
     }
     tap_ok(bad == 0, "other arrays in each call, pinned and not: %zu elements are wrong", bad);
+    bad = 0;
+    for (int run = 0; run < 8; ++run) { /* an array that is pinned in one call and not in the next */
+        spipe_desc_t d = work(n, twice, r);
+        d.buffers[0].host = in[NUM - 1];
+        d.buffers[1].host = out[NUM - 1];
+        if (run % 2) SPIPE_CHECK(spipe_pin(out[NUM - 1], n * sizeof **out));
+        memset(out[NUM - 1], 0x5A, n * sizeof **out);
+        SPIPE_CHECK(spipe_run(&d, &report));
+        for (size_t i = 0; i < n; ++i) bad += out[NUM - 1][i] != 2 * in[NUM - 1][i] + 1;
+        if (run % 2) SPIPE_CHECK(spipe_unpin(out[NUM - 1]));
+    }
+    tap_ok(bad == 0, "nor are any where an array is pinned in every other call: %zu", bad);
     for (int k = 0; k < NUM; ++k) {
         if (k < NUM / 2) {
             SPIPE_CHECK(spipe_pinned_free(in[k]));
