@@ -3427,6 +3427,16 @@ SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
     return out * (double)SPIPE_PRIV_LITTLE_OUT < in;
 }
 
+/* The most threads that are of use in one direction: half of the CPUs if both directions have
+   threads. (Arrays of 16 to 512 MiB, three times as much in as out: 8 and 4 threads took 0.96 of
+   the time of 10 and 4, in the mean; H100, 16 CPUs, 2026-11-25.) How many calls of positioned
+   sources are of use is not known. */
+SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int both) {
+    const size_t half = (w->machine.cpus + 1) / 2;
+    const int halves = both && !(w->flags & SPIPE_PRIV_POSITIONED);
+    return halves && half < SPIPE_MAX_THREADS ? half : SPIPE_MAX_THREADS;
+}
+
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
@@ -3462,11 +3472,14 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
                                               spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
-    const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
+    const double help = y->caller_helps ? 0.5 : 0.0;
     const double ring = spipe_priv_ring_bytes(w, y);
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
+    const int both = y->fill_threads > 0 && y->drain_threads > 0;
+    const double most = spipe_priv_min(spipe_priv_real(spipe_priv_most_each_way(w, both)),
+                                       spipe_priv_num_batches(w, y));
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
@@ -3482,8 +3495,8 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }
-    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
-    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
+    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, most);
+    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, most);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
     if (drain > 0.0)
         e->staging = spipe_priv_max(e->staging, e->drain / drain);
@@ -3708,6 +3721,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_p
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
 
+/* Whether threads fill and drain. */
+SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
+           !spipe_priv_caller_drains(w, y);
+}
+
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               spipe_priv_way_t *y, size_t threads) {
@@ -3717,22 +3736,16 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     const double fill = in > 0.0 ? in / c->fill + wake : 0.0;
     const double drain = out > 0.0 ? out / c->drain + wake : 0.0;
     const double share = fill / (fill + drain);
-    y->fill_threads = 0;
-    if (fill > 0.0) { /* the nearest whole number */
-        y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
-    }
+    const int both = spipe_priv_both_ways(w, y);
+    const size_t most = spipe_priv_most_each_way(w, both);
+    /* the nearest whole number */
+    y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
-    if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
+    if (y->fill_threads > most) y->fill_threads = most;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
     if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!(drain > 0.0) || spipe_priv_caller_drains(w, y)) y->drain_threads = 0;
-    if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
-}
-
-/* Whether threads fill and drain. */
-SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
-           !spipe_priv_caller_drains(w, y);
+    if (!both && fill > 0.0) y->drain_threads = 0;
+    if (y->drain_threads > most) y->drain_threads = most;
 }
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
@@ -9470,16 +9483,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
-                                              int kept, const char **what) {
+                                              int kept) {
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* for freeing */
-    *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_check_in(p));
-    *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan_request(p));
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
@@ -9489,15 +9500,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
         if (!p->run.positions) return cudaErrorMemoryAllocation;
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
-    *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
-    *what = "making streams and memory";
     return kept ? spipe_priv_arrange_all(p) : spipe_priv_arrange(p);
 }
 
 /* The same from the beginning, except that the known limit of pinning stays. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
-                                                   int kept, const char **what) {
+                                                   int kept) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
     (void)spipe_priv_free(p);
@@ -9506,7 +9515,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
-    return spipe_priv_set_up(p, d, kept, what);
+    return spipe_priv_set_up(p, d, kept);
 }
 
 /* Makes a pipeline in memory of the caller's, from a description that was checked with this
@@ -9514,7 +9523,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
     const double began = spipe_priv_clock();
-    const char *what = NULL;
     cudaError_t e;
     double started;
     int least, greatest;
@@ -9524,15 +9532,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
-    e = spipe_priv_set_up(p, d, kept, &what);
+    e = spipe_priv_set_up(p, d, kept);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
-        e = spipe_priv_set_up_anew(p, d, kept, &what);
+        e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
             (void)cudaGetLastError();
-            (void)spipe_priv_refuse(&p->failure, e, "setting up failed at %s: %s", what,
-                                    cudaGetErrorString(e));
+            (void)spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
         }
         if (failure) *failure = p->failure;
         (void)spipe_priv_free(p);

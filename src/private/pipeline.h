@@ -42,16 +42,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_request(spipe_priv_pipeline_t *p) {
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
-                                              int kept, const char **what) {
+                                              int kept) {
     const int shared = d->hooks && d->hooks->next_batch;
     p->provider = spipe_priv_provider_of(d);
     SPIPE_TRY(spipe_priv_request_begin(&p->request, d, kept, &p->failure)); /* for freeing */
-    *what = "making a lock";
     p->sync = spipe_priv_sync_create();
     if (!p->sync) return cudaErrorMemoryAllocation;
     SPIPE_TRY(spipe_priv_refuse_zero_copy(&p->request, &p->failure));
     SPIPE_TRY(spipe_priv_check_in(p));
-    *what = "choosing a plan";
     SPIPE_TRY(spipe_priv_plan_request(p));
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
@@ -61,15 +59,13 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
         if (!p->run.positions) return cudaErrorMemoryAllocation;
     }
     SPIPE_TRY(spipe_priv_create_slots(p));
-    *what = "making events";
     SPIPE_TRY(spipe_priv_create_events(p));
-    *what = "making streams and memory";
     return kept ? spipe_priv_arrange_all(p) : spipe_priv_arrange(p);
 }
 
 /* The same from the beginning, except that the known limit of pinning stays. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
-                                                   int kept, const char **what) {
+                                                   int kept) {
     const int device = p->request.device, refusals = p->request.pin_refusals;
     const size_t limit = p->request.pin_limit;
     (void)spipe_priv_free(p);
@@ -78,7 +74,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
     p->request.device = device;
     p->request.pin_refusals = refusals;
     p->request.pin_limit = limit;
-    return spipe_priv_set_up(p, d, kept, what);
+    return spipe_priv_set_up(p, d, kept);
 }
 
 /* Makes a pipeline in memory of the caller's, from a description that was checked with this
@@ -86,7 +82,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up_anew(spipe_priv_pipeline_t *p, con
 SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const spipe_desc_t *d,
                                               int kept, spipe_failure_t *failure) {
     const double began = spipe_priv_clock();
-    const char *what = NULL;
     cudaError_t e;
     double started;
     int least, greatest;
@@ -96,15 +91,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_create(spipe_priv_pipeline_t *p, const sp
     if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest); /* starts CUDA */
     if (e != cudaSuccess) return spipe_priv_no_device(failure, e);
     started = spipe_priv_clock();
-    e = spipe_priv_set_up(p, d, kept, &what);
+    e = spipe_priv_set_up(p, d, kept);
     while (e != cudaSuccess && spipe_priv_pin_less(p)) {
-        e = spipe_priv_set_up_anew(p, d, kept, &what);
+        e = spipe_priv_set_up_anew(p, d, kept);
     }
     if (e != cudaSuccess) {
         if (p->failure.error == cudaSuccess) {
             (void)cudaGetLastError();
-            (void)spipe_priv_refuse(&p->failure, e, "setting up failed at %s: %s", what,
-                                    cudaGetErrorString(e));
+            (void)spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
         }
         if (failure) *failure = p->failure;
         (void)spipe_priv_free(p);

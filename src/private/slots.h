@@ -63,6 +63,12 @@ SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_p
     return depth < SPIPE_MAX_DEPTH ? depth : SPIPE_MAX_DEPTH;
 }
 
+/* Whether threads fill and drain. */
+SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
+    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
+           !spipe_priv_caller_drains(w, y);
+}
+
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               spipe_priv_way_t *y, size_t threads) {
@@ -72,22 +78,16 @@ SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spip
     const double fill = in > 0.0 ? in / c->fill + wake : 0.0;
     const double drain = out > 0.0 ? out / c->drain + wake : 0.0;
     const double share = fill / (fill + drain);
-    y->fill_threads = 0;
-    if (fill > 0.0) { /* the nearest whole number */
-        y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
-    }
+    const int both = spipe_priv_both_ways(w, y);
+    const size_t most = spipe_priv_most_each_way(w, both);
+    /* the nearest whole number */
+    y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
     if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
-    if (y->fill_threads > SPIPE_MAX_THREADS) y->fill_threads = SPIPE_MAX_THREADS;
+    if (y->fill_threads > most) y->fill_threads = most;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
     if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!(drain > 0.0) || spipe_priv_caller_drains(w, y)) y->drain_threads = 0;
-    if (y->drain_threads > SPIPE_MAX_THREADS) y->drain_threads = SPIPE_MAX_THREADS;
-}
-
-/* Whether threads fill and drain. */
-SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
-    return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
-           !spipe_priv_caller_drains(w, y);
+    if (!both && fill > 0.0) y->drain_threads = 0;
+    if (y->drain_threads > most) y->drain_threads = most;
 }
 
 /* The most staging threads: seven of eight CPUs, or three quarters when data moves one way only.
