@@ -3427,16 +3427,6 @@ SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
     return out * (double)SPIPE_PRIV_LITTLE_OUT < in;
 }
 
-/* The most threads that are of use in one direction: half of the CPUs if both directions have
-   threads. (Arrays of 16 to 512 MiB, three times as much in as out: 8 and 4 threads took 0.96 of
-   the time of 10 and 4, in the mean; H100, 16 CPUs, 2026-11-25.) How many calls of positioned
-   sources are of use is not known. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int both) {
-    const size_t half = (w->machine.cpus + 1) / 2;
-    const int halves = both && !(w->flags & SPIPE_PRIV_POSITIONED);
-    return halves && half < SPIPE_MAX_THREADS ? half : SPIPE_MAX_THREADS;
-}
-
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
@@ -3472,14 +3462,11 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
                                               spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
-    const double help = y->caller_helps ? 0.5 : 0.0;
+    const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
-    const int both = y->fill_threads > 0 && y->drain_threads > 0;
-    const double most = spipe_priv_min(spipe_priv_real(spipe_priv_most_each_way(w, both)),
-                                       spipe_priv_num_batches(w, y));
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
@@ -3495,8 +3482,8 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }
-    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, most);
-    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, most);
+    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
+    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
     if (drain > 0.0)
         e->staging = spipe_priv_max(e->staging, e->drain / drain);
@@ -3725,6 +3712,16 @@ SPIPE_PRIV_RARE size_t spipe_priv_depth_for(const spipe_desc_t *d, const spipe_p
 SPIPE_PRIV_RARE int spipe_priv_both_ways(const spipe_priv_work_t *w, const spipe_priv_way_t *y) {
     return spipe_priv_filled(w, y) > 0.0 && spipe_priv_drained(w, y) > 0.0 &&
            !spipe_priv_caller_drains(w, y);
+}
+
+/* The most threads that a plan gives one direction: half of the CPUs if both directions have
+   threads. (Arrays of 16 to 512 MiB, three times as much in as out: 8 and 4 threads took 0.96 of
+   the time of 10 and 4, in the mean; H100, 16 CPUs, 2026-11-25.) How many calls of positioned
+   sources are of use is not known. */
+SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int both) {
+    const size_t half = (w->machine.cpus + 1) / 2;
+    const int halves = both && !(w->flags & SPIPE_PRIV_POSITIONED);
+    return halves && half < SPIPE_MAX_THREADS ? half : SPIPE_MAX_THREADS;
 }
 
 /* Shares threads between filling and draining by the time that each takes. */
@@ -4376,8 +4373,8 @@ typedef struct spipe_priv_provider {
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     /* Between two batches: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
-    /* Called by spipe_run. 1: the run was made, and e is what became of it; 0: spipe_run must make
-       it, or e and f say why there can be none. */
+    /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
+       became of it; 0: spipe_run must make it, or e and f say why there can be none. */
     int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
 } spipe_priv_provider_t;
 
@@ -5118,6 +5115,11 @@ SPIPE_PRIV_RARE void spipe_priv_check_map(const spipe_chunk_t *c) {
 SPIPE_PRIV_RARE const spipe_priv_provider_t *spipe_priv_provider_of(const spipe_desc_t *d) {
     const spipe_priv_shared_t *shared = (const spipe_priv_shared_t *)(const void *)d->resources;
     return shared ? shared->provider : NULL;
+}
+
+/* Whether a description names resources that may be asked before it is checked. */
+SPIPE_PRIV_RARE int spipe_priv_has_lender(const spipe_desc_t *d) {
+    return spipe_priv_begun(d) && !d->problem && d->resources && spipe_priv_lends(d->resources);
 }
 
 /* Borrows memory from resources, until check_out; may wait for other runs. */
@@ -9557,8 +9559,8 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_failure_t failure;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
-    e = spipe_desc_check(d, &failure);
-    from = e == cudaSuccess ? spipe_priv_provider_of(d) : NULL;
+    from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
+    if (!from) e = spipe_desc_check(d, &failure);
     if (from && from->run(d, report, &e, &failure)) return e;
     if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
     if (e != cudaSuccess) {
@@ -11033,14 +11035,19 @@ SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
     return spipe_priv_same_desc(a, b);
 }
 
-/* The same with equal arrays; what kind of memory they are is not compared. */
-SPIPE_PRIV_RARE int spipe_priv_same_arrays(const spipe_priv_request_t *a,
-                                           const spipe_priv_request_t *b) {
+/* Whether two calls are the same, with the same arrays: then the description was checked before.
+   What kind of memory the arrays are now is not compared. */
+SPIPE_PRIV_RARE int spipe_priv_same_call(const spipe_priv_request_t *a,
+                                         const spipe_priv_request_t *b) {
     int i;
+    if (!spipe_priv_same_desc(a, b)) return 0;
     for (i = 0; i < b->desc.num_buffers; ++i) {
         if (a->desc.buffers[i].host != b->desc.buffers[i].host) return 0;
     }
-    return spipe_priv_same_desc(a, b);
+    for (i = 0; i < b->desc.num_stages; ++i) {
+        if (a->desc.stages[i].name != b->desc.stages[i].name) return 0;
+    }
+    return 1;
 }
 
 SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
@@ -11163,8 +11170,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_for_calls(const spipe_desc_t *d,
     return e;
 }
 
-/* Whether a call is run by a pipeline of its own: it may hold what the next call must not see. */
+/* Whether a call is run by a pipeline of its own: it may hold what the next call must not see; or
+   the description is damaged, which its check will say. */
 SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
+    if (d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS) return 1;
+    if (d->num_stages < 0 || d->num_stages > SPIPE_MAX_STAGES) return 1;
     return d->hooks || d->costs || d->timeline || d->checked ||
            d->staging == SPIPE_STAGING_REGISTER;
 }
@@ -11198,21 +11208,31 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
     return cudaSuccess;
 }
 
-/* Finds an idle pipeline for a call; *p NULL: there is none. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_find_idle(spipe_priv_request_t *q, spipe_priv_pipeline_t **p,
+/* Finds an idle pipeline that ran the same call before; *p NULL: there is none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_find_same(spipe_priv_request_t *q, spipe_priv_pipeline_t **p,
                                                  spipe_failure_t *f) {
     cudaError_t e;
-    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_arrays);
-    if (*p) {
-        e = spipe_priv_look_again(q);
-        if (e == cudaSuccess && spipe_priv_same_request(&(*p)->request, q)) return e;
-        spipe_priv_put_idle_pipeline(*p);
-        *p = NULL;
-        SPIPE_TRY(spipe_priv_answered(e, f));
+    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_call);
+    if (!*p) return cudaSuccess;
+    e = spipe_priv_look_again(q);
+    if (e == cudaSuccess && spipe_priv_same_request(&(*p)->request, q)) {
+        spipe_priv_renew(*p, q);
+        return e;
     }
+    spipe_priv_put_idle_pipeline(*p);
+    *p = NULL;
+    return spipe_priv_answered(e, f);
+}
+
+/* Finds an idle pipeline for a call, or makes one; *p NULL: there is none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
+                                                  spipe_priv_pipeline_t **p, spipe_failure_t *f) {
+    SPIPE_TRY(spipe_desc_check(&q->desc, f));
     SPIPE_TRY(spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f));
     *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_request);
-    return cudaSuccess;
+    if (*p) spipe_priv_renew(*p, q);
+    if (*p || !spipe_priv_was_met(q)) return cudaSuccess;
+    return spipe_priv_new_for_calls(&q->desc, p, f);
 }
 
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
@@ -11243,13 +11263,14 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
-    if (spipe_priv_is_single(d)) return 0;
+    if (spipe_priv_is_single(d)) {
+        *e = spipe_desc_check(d, f);
+        return 0;
+    }
+    spipe_priv_failure_clear(f);
     *e = spipe_priv_look_at_call(&q, d, f);
-    if (*e == cudaSuccess) *e = spipe_priv_find_idle(&q, &p, f);
-    if (p)
-        spipe_priv_renew(p, &q);
-    else if (*e == cudaSuccess && spipe_priv_was_met(&q))
-        *e = spipe_priv_new_for_calls(&q.desc, &p, f);
+    if (*e == cudaSuccess) *e = spipe_priv_find_same(&q, &p, f);
+    if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
     if (!p) return 0;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);

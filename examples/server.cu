@@ -11,12 +11,12 @@
                 that ask only after an answer would hide the queue of a server that is too slow.
     Expect      (hostcuda) 480 requests, one each 0.03 ms, every third one urgent
                 without resources: 60 batches, 0.103 ms each to set up
-                  urgent  p50 0.515 ms, p95 0.649, p99 0.816
-                  others  p50 1.137 ms, p95 2.467, p99 2.608
+                  urgent  p50 0.512 ms, p95 0.645, p99 0.816
+                  others  p50 1.199 ms, p95 2.467, p99 2.608
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.226 ms, p95 0.544, p99 0.569
-                  others  p50 0.338 ms, p95 0.611, p99 0.649
-                at most 3200 KiB of device memory
+                  urgent  p50 0.241 ms, p95 0.523, p99 0.568
+                  others  p50 0.346 ms, p95 0.586, p99 0.639
+                at most 2432 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */
 

@@ -183,10 +183,11 @@ static void grid_threads(grid_t *g, spipe_priv_way_t y) {
         return;
     }
     most = spipe_priv_most_threads(w, &y);
+    const size_t each = spipe_priv_most_each_way(w, spipe_priv_both_ways(w, &y));
     for (all = 0; all <= most; ++all) {
         for (y.fill_threads = 0; y.fill_threads <= all; ++y.fill_threads) {
             y.drain_threads = all - y.fill_threads;
-            if (y.fill_threads > SPIPE_MAX_THREADS || y.drain_threads > SPIPE_MAX_THREADS) continue;
+            if (y.fill_threads > each || y.drain_threads > each) continue;
             if (all > 0 && (y.fill_threads > 0) != (w->pageable_in > 0.0)) continue;
             if (all > 0 && (y.drain_threads > 0) != (w->pageable_out > 0.0)) continue;
             y.caller_helps = all == 0;

@@ -69,14 +69,19 @@ SPIPE_PRIV_RARE int spipe_priv_same_request(const spipe_priv_request_t *a,
     return spipe_priv_same_desc(a, b);
 }
 
-/* The same with equal arrays; what kind of memory they are is not compared. */
-SPIPE_PRIV_RARE int spipe_priv_same_arrays(const spipe_priv_request_t *a,
-                                           const spipe_priv_request_t *b) {
+/* Whether two calls are the same, with the same arrays: then the description was checked before.
+   What kind of memory the arrays are now is not compared. */
+SPIPE_PRIV_RARE int spipe_priv_same_call(const spipe_priv_request_t *a,
+                                         const spipe_priv_request_t *b) {
     int i;
+    if (!spipe_priv_same_desc(a, b)) return 0;
     for (i = 0; i < b->desc.num_buffers; ++i) {
         if (a->desc.buffers[i].host != b->desc.buffers[i].host) return 0;
     }
-    return spipe_priv_same_desc(a, b);
+    for (i = 0; i < b->desc.num_stages; ++i) {
+        if (a->desc.stages[i].name != b->desc.stages[i].name) return 0;
+    }
+    return 1;
 }
 
 SPIPE_PRIV_RARE size_t spipe_priv_threads_of(const spipe_priv_pipeline_t *p) {
@@ -199,8 +204,11 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_new_for_calls(const spipe_desc_t *d,
     return e;
 }
 
-/* Whether a call is run by a pipeline of its own: it may hold what the next call must not see. */
+/* Whether a call is run by a pipeline of its own: it may hold what the next call must not see; or
+   the description is damaged, which its check will say. */
 SPIPE_PRIV_RARE int spipe_priv_is_single(const spipe_desc_t *d) {
+    if (d->num_buffers < 0 || d->num_buffers > SPIPE_MAX_BUFFERS) return 1;
+    if (d->num_stages < 0 || d->num_stages > SPIPE_MAX_STAGES) return 1;
     return d->hooks || d->costs || d->timeline || d->checked ||
            d->staging == SPIPE_STAGING_REGISTER;
 }
@@ -234,21 +242,31 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_again(spipe_priv_request_t *q) {
     return cudaSuccess;
 }
 
-/* Finds an idle pipeline for a call; *p NULL: there is none. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_find_idle(spipe_priv_request_t *q, spipe_priv_pipeline_t **p,
+/* Finds an idle pipeline that ran the same call before; *p NULL: there is none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_find_same(spipe_priv_request_t *q, spipe_priv_pipeline_t **p,
                                                  spipe_failure_t *f) {
     cudaError_t e;
-    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_arrays);
-    if (*p) {
-        e = spipe_priv_look_again(q);
-        if (e == cudaSuccess && spipe_priv_same_request(&(*p)->request, q)) return e;
-        spipe_priv_put_idle_pipeline(*p);
-        *p = NULL;
-        SPIPE_TRY(spipe_priv_answered(e, f));
+    *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_call);
+    if (!*p) return cudaSuccess;
+    e = spipe_priv_look_again(q);
+    if (e == cudaSuccess && spipe_priv_same_request(&(*p)->request, q)) {
+        spipe_priv_renew(*p, q);
+        return e;
     }
+    spipe_priv_put_idle_pipeline(*p);
+    *p = NULL;
+    return spipe_priv_answered(e, f);
+}
+
+/* Finds an idle pipeline for a call, or makes one; *p NULL: there is none. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
+                                                  spipe_priv_pipeline_t **p, spipe_failure_t *f) {
+    SPIPE_TRY(spipe_desc_check(&q->desc, f));
     SPIPE_TRY(spipe_priv_answered(spipe_priv_look_at_arrays(q, f), f));
     *p = spipe_priv_take_idle_pipeline(q, spipe_priv_same_request);
-    return cudaSuccess;
+    if (*p) spipe_priv_renew(*p, q);
+    if (*p || !spipe_priv_was_met(q)) return cudaSuccess;
+    return spipe_priv_new_for_calls(&q->desc, p, f);
 }
 
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
@@ -279,13 +297,14 @@ SPIPE_PRIV_RARE int spipe_priv_lent_run(const spipe_desc_t *d, spipe_report_t *r
     const double began = spipe_priv_clock();
     spipe_priv_request_t q;
     spipe_priv_pipeline_t *p = NULL;
-    if (spipe_priv_is_single(d)) return 0;
+    if (spipe_priv_is_single(d)) {
+        *e = spipe_desc_check(d, f);
+        return 0;
+    }
+    spipe_priv_failure_clear(f);
     *e = spipe_priv_look_at_call(&q, d, f);
-    if (*e == cudaSuccess) *e = spipe_priv_find_idle(&q, &p, f);
-    if (p)
-        spipe_priv_renew(p, &q);
-    else if (*e == cudaSuccess && spipe_priv_was_met(&q))
-        *e = spipe_priv_new_for_calls(&q.desc, &p, f);
+    if (*e == cudaSuccess) *e = spipe_priv_find_same(&q, &p, f);
+    if (*e == cudaSuccess && !p) *e = spipe_priv_find_other(&q, &p, f);
     if (!p) return 0;
     spipe_priv_count_call(p);
     *e = spipe_priv_run_again(p, report);

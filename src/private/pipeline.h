@@ -116,8 +116,8 @@ SPIPE_API cudaError_t spipe_run(const spipe_desc_t *d, spipe_report_t *report) {
     spipe_failure_t failure;
     cudaError_t e, freed;
     if (spipe_priv_begun(d) && d->hooks && d->hooks->run) return d->hooks->run(d, report);
-    e = spipe_desc_check(d, &failure);
-    from = e == cudaSuccess ? spipe_priv_provider_of(d) : NULL;
+    from = spipe_priv_has_lender(d) ? spipe_priv_provider_of(d) : NULL;
+    if (!from) e = spipe_desc_check(d, &failure);
     if (from && from->run(d, report, &e, &failure)) return e;
     if (e == cudaSuccess) e = spipe_priv_create(&p, d, SPIPE_PRIV_ONE_RUN, &failure);
     if (e != cudaSuccess) {

@@ -58,8 +58,8 @@ typedef struct spipe_priv_provider {
     void (*share)(struct spipe_priv_pipeline *p, size_t wanted[]);
     /* Between two batches: follows a share that has changed, lets other runs have their turn. */
     void (*between)(struct spipe_priv_pipeline *p);
-    /* Called by spipe_run. 1: the run was made, and e is what became of it; 0: spipe_run must make
-       it, or e and f say why there can be none. */
+    /* Called by spipe_run before the description is checked. 1: the run was made, and e is what
+       became of it; 0: spipe_run must make it, or e and f say why there can be none. */
     int (*run)(const spipe_desc_t *d, spipe_report_t *report, cudaError_t *e, spipe_failure_t *f);
 } spipe_priv_provider_t;
 

@@ -85,16 +85,6 @@ SPIPE_PRIV_RARE int spipe_priv_caller_drains(const spipe_priv_work_t *w,
     return out * (double)SPIPE_PRIV_LITTLE_OUT < in;
 }
 
-/* The most threads that are of use in one direction: half of the CPUs if both directions have
-   threads. (Arrays of 16 to 512 MiB, three times as much in as out: 8 and 4 threads took 0.96 of
-   the time of 10 and 4, in the mean; H100, 16 CPUs, 2026-11-25.) How many calls of positioned
-   sources are of use is not known. */
-SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int both) {
-    const size_t half = (w->machine.cpus + 1) / 2;
-    const int halves = both && !(w->flags & SPIPE_PRIV_POSITIONED);
-    return halves && half < SPIPE_MAX_THREADS ? half : SPIPE_MAX_THREADS;
-}
-
 /* Bytes of pinned memory that the slots take. */
 SPIPE_PRIV_OFTEN double spipe_priv_ring_bytes(const spipe_priv_work_t *w,
                                               const spipe_priv_way_t *y) {
@@ -130,14 +120,11 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
                                               spipe_priv_engines_t *e) {
     const double in = elements * spipe_priv_filled(w, y);
     const double out = elements * spipe_priv_drained(w, y);
-    const double help = y->caller_helps ? 0.5 : 0.0;
+    const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
     const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
-    const int both = y->fill_threads > 0 && y->drain_threads > 0;
-    const double most = spipe_priv_min(spipe_priv_real(spipe_priv_most_each_way(w, both)),
-                                       spipe_priv_num_batches(w, y));
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
     double fill, drain;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
@@ -153,8 +140,8 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }
-    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, most);
-    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, most);
+    fill = spipe_priv_min(spipe_priv_real(y->fill_threads) + help, n);
+    drain = spipe_priv_min(spipe_priv_real(y->drain_threads) + help, n);
     if (in > 0.0) e->staging = spipe_priv_max(e->staging, e->fill / fill);
     if (drain > 0.0)
         e->staging = spipe_priv_max(e->staging, e->drain / drain);

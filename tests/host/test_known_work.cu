@@ -6,7 +6,7 @@
 #include "pipe_common.h"
 
 /* Elements of the smallest and of the largest work. A sanitizer takes minutes for kernels of
-   16 MiB, and 1 MiB goes the same ways. */
+   8 MiB, and 1 MiB goes the same ways. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
     LEAST = 256 << 10,
@@ -14,8 +14,8 @@ enum {
 };
 #else
 enum {
-    LEAST = 256 << 10,
-    MOST = 4 << 20
+    LEAST = 128 << 10,
+    MOST = 2 << 20
 };
 #endif
 enum {
@@ -251,6 +251,14 @@ static void after_failures(void) {
         fail_now = 0;
     }
     (void)once(&d, 2);
+    spipe_desc_t same = d; /* the last call but for one array, and the last but for a stage */
+    same.buffers[1].host = x + 1; /* overlaps the input */
+    tap_ok(spipe_run(&same, &report) == cudaErrorInvalidValue && report.failure.message[0],
+           "a mistake in a call like those before is refused: %s", report.failure.message);
+    same = d;
+    same.stages[0].fn = NULL;
+    tap_ok(spipe_run(&same, &report) == cudaErrorInvalidValue && report.failure.message[0],
+           "so is one in a stage: %s", report.failure.message);
     tap_ok(told == 8, "calls that fail say so, and those after them are right: %d of 8", told);
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
 }
