@@ -2707,7 +2707,6 @@ enum {
     SPIPE_PRIV_TRIES = 4,               /* runs of each of them */
     SPIPE_PRIV_TRY_FROM = 8,            /* calls of a kind before such calls try candidates */
     SPIPE_PRIV_IDLE_PIPELINES = 32,     /* that resources keep between calls */
-    SPIPE_PRIV_IDLE_THREADS = 4,        /* times the limit of threads, which these may hold */
     SPIPE_PRIV_MAX_REPLAY = 1024,       /* chunks of a run that may be replayed as a graph */
     SPIPE_PRIV_BISECTIONS = 40,         /* steps of solving the law for the kernels' time */
     SPIPE_PRIV_ASSUMED_BYTES = 256 << 20, /* assumed if a run's total is not known */
@@ -6845,7 +6844,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+/* Ends the workers, whose queues are empty or not wanted any more. */
+SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     size_t k;
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
@@ -6861,8 +6861,13 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
             else
                 spipe_priv_thread_join(thread);
         }
-        q->num_threads = 0;
+        q->num_threads = q->num_begun = 0;
     }
+    p->workers.quit = 0;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+    spipe_priv_end_workers(p);
     spipe_priv_model_free(p);
     free(p->workers.block);
     p->workers.block = NULL;
@@ -9990,30 +9995,67 @@ SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lendi
     return NULL;
 }
 
-/* Runs a function on an idle thread, or on a new one; NULL: there is no thread. */
-SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
-                                             void *arg) {
-    spipe_priv_lent_thread_t *t, *made = NULL;
+/* Counts one thread more, if there are fewer than num. */
+SPIPE_PRIV_RARE int spipe_priv_count_thread(spipe_priv_lending_t *l, size_t num) {
+    int fewer;
     spipe_priv_lock(l->sync);
-    t = l->idle;
-    if (t) l->idle = t->next_idle;
-    if (!t) {
-        spipe_priv_unlock(l->sync);
-        t = made = spipe_priv_new_thread(l);
-        spipe_priv_lock(l->sync);
-    }
-    if (made) {
-        made->next = l->all;
-        l->all = made;
-        ++l->num_threads;
-    }
+    fewer = l->num_threads < num;
+    l->num_threads += (size_t)fewer;
+    spipe_priv_unlock(l->sync);
+    return fewer;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_has_threads(spipe_priv_lending_t *l, size_t num) {
+    size_t threads;
+    spipe_priv_lock(l->sync);
+    threads = l->num_threads;
+    spipe_priv_unlock(l->sync);
+    return threads >= num;
+}
+
+/* Starts a thread that was counted; NULL, and counted no more, if there is none. */
+SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_add_thread(spipe_priv_lending_t *l, int idle) {
+    spipe_priv_lent_thread_t *t = spipe_priv_new_thread(l);
+    spipe_priv_lock(l->sync);
     if (t) {
-        t->arg = arg;
-        t->fn = fn;
-        spipe_priv_cond_signal(&t->work);
+        t->next = l->all;
+        l->all = t;
+    } else {
+        --l->num_threads;
+    }
+    if (t && idle) {
+        t->next_idle = l->idle;
+        l->idle = t;
     }
     spipe_priv_unlock(l->sync);
     return t;
+}
+
+/* Makes idle threads until there are so many in all. */
+SPIPE_PRIV_RARE void spipe_priv_make_threads(spipe_priv_lending_t *l, size_t num) {
+    while (spipe_priv_count_thread(l, num)) {
+        if (!spipe_priv_add_thread(l, 1)) return;
+    }
+}
+
+/* Takes an idle thread; NULL: there is none. */
+SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_idle_thread(spipe_priv_lending_t *l) {
+    spipe_priv_lent_thread_t *t;
+    spipe_priv_lock(l->sync);
+    t = l->idle;
+    if (t) l->idle = t->next_idle;
+    spipe_priv_unlock(l->sync);
+    return t;
+}
+
+/* Has a thread run a function. */
+SPIPE_PRIV_RARE void spipe_priv_start_on(spipe_priv_lending_t *l, spipe_priv_lent_thread_t *t,
+                                         void *(*fn)(void *arg), void *arg) {
+    spipe_priv_lock(l->sync);
+    t->arg = arg;
+    t->fn = fn;
+    spipe_priv_cond_signal(&t->work);
+    spipe_priv_unlock(l->sync);
 }
 
 /* Waits until a lent thread's function has returned. */
@@ -10180,8 +10222,8 @@ enum {
 
 /* Pipelines that run calls of spipe_run, and wait for the next. */
 typedef struct spipe_priv_calls {
-    spipe_priv_pipeline_t *idle;  /* a list, the one that ran last first */
-    size_t num_idle, num_threads; /* threads that the idle ones hold */
+    spipe_priv_pipeline_t *idle; /* a list, the one that ran last first */
+    size_t num_idle;
     uint64_t met[SPIPE_PRIV_MET]; /* hashes of requests, a ring */
     size_t num_met;
 } spipe_priv_calls_t;
@@ -10892,9 +10934,35 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     }
 }
 
+/* Threads that are enough: two for each CPU, or for each run where those are more. */
+SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r) {
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    return 2 * (runs > r->limit_threads ? runs : r->limit_threads);
+}
+
+/* Takes back the threads of an idle pipeline. In calls.h. */
+SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
+
+/* Runs a function on an idle thread, else on one of an idle pipeline if there are enough threads
+   already, else on a new one; NULL: there is none. Beside other runs each will want a thread that
+   fills and one that drains, so where one has to be made, those of all are: then none is made
+   later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
-    return spipe_priv_lend_thread(&r->lending, fn, arg);
+    spipe_priv_lending_t *l = &r->lending;
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
+    while (!t && spipe_priv_has_threads(l, spipe_priv_enough_threads(r)) &&
+           spipe_priv_take_threads(r)) {
+        t = spipe_priv_idle_thread(l);
+    }
+    if (!t) {
+        (void)spipe_priv_count_thread(l, SIZE_MAX);
+        t = spipe_priv_add_thread(l, 0);
+        if (t && runs > 1) spipe_priv_make_threads(l, 2 * runs);
+    }
+    if (t) spipe_priv_start_on(l, t, fn, arg);
+    return t;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {
@@ -11063,7 +11131,6 @@ SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_unlink_idle(spipe_priv_calls_t
     spipe_priv_pipeline_t *p = *at;
     *at = p->lent.next_idle;
     --c->num_idle;
-    c->num_threads -= spipe_priv_threads_of(p);
     return p;
 }
 
@@ -11095,11 +11162,26 @@ SPIPE_PRIV_RARE int spipe_priv_was_met(const spipe_priv_request_t *q) {
     return met;
 }
 
-/* Whether there are more idle pipelines than should be kept, or they hold more threads. */
-SPIPE_PRIV_RARE int spipe_priv_too_many_idle(const spipe_resources_t *r) {
-    const spipe_priv_calls_t *c = &r->calls;
-    return c->num_idle > SPIPE_PRIV_IDLE_PIPELINES ||
-           (c->num_idle > 1 && c->num_threads > SPIPE_PRIV_IDLE_THREADS * r->limit_threads);
+/* Takes back the threads of the idle pipeline that ran least recently and has some. 0: there is
+   none. */
+SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
+    spipe_priv_calls_t *c = &r->calls;
+    spipe_priv_pipeline_t *p = NULL, **at, **found = NULL;
+    spipe_priv_lock(r->lending.sync);
+    for (at = &c->idle; *at; at = &(*at)->lent.next_idle) {
+        if (spipe_priv_threads_of(*at) > 0) found = at;
+    }
+    if (found) p = spipe_priv_unlink_idle(c, found);
+    spipe_priv_unlock(r->lending.sync);
+    if (!p) return 0;
+    spipe_priv_end_workers(p);
+    spipe_priv_lock(r->lending.sync);
+    for (at = &c->idle; *at;) at = &(*at)->lent.next_idle;
+    p->lent.next_idle = NULL;
+    *at = p;
+    ++c->num_idle;
+    spipe_priv_unlock(r->lending.sync);
+    return 1;
 }
 
 /* Frees idle pipelines, those that ran least recently first: all, or what is too many. */
@@ -11109,7 +11191,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
     do {
         p = NULL;
         spipe_priv_lock(r->lending.sync);
-        if (c->idle && (all || spipe_priv_too_many_idle(r))) {
+        if (c->idle && (all || c->num_idle > SPIPE_PRIV_IDLE_PIPELINES)) {
             for (at = &c->idle; (*at)->lent.next_idle;) at = &(*at)->lent.next_idle;
             p = spipe_priv_unlink_idle(c, at);
         }
@@ -11128,10 +11210,9 @@ SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     p->lent.next_idle = c->idle;
     c->idle = p;
     ++c->num_idle;
-    c->num_threads += spipe_priv_threads_of(p);
     if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
     p->lent.attached = 0;
-    many = spipe_priv_too_many_idle(r);
+    many = c->num_idle > SPIPE_PRIV_IDLE_PIPELINES;
     spipe_priv_unlock(r->lending.sync);
     if (many) spipe_priv_free_idle(r, 0);
 }
@@ -11238,10 +11319,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     void *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
+        if (spipe_priv_has_threads(&r->lending, 1 + spipe_priv_enough_threads(r))) {
+            spipe_priv_end_workers(p); /* others may want them */
+        }
         spipe_priv_put_idle_pipeline(p);
     } else {
         (void)spipe_priv_free(p);

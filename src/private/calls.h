@@ -97,7 +97,6 @@ SPIPE_PRIV_RARE spipe_priv_pipeline_t *spipe_priv_unlink_idle(spipe_priv_calls_t
     spipe_priv_pipeline_t *p = *at;
     *at = p->lent.next_idle;
     --c->num_idle;
-    c->num_threads -= spipe_priv_threads_of(p);
     return p;
 }
 
@@ -129,11 +128,26 @@ SPIPE_PRIV_RARE int spipe_priv_was_met(const spipe_priv_request_t *q) {
     return met;
 }
 
-/* Whether there are more idle pipelines than should be kept, or they hold more threads. */
-SPIPE_PRIV_RARE int spipe_priv_too_many_idle(const spipe_resources_t *r) {
-    const spipe_priv_calls_t *c = &r->calls;
-    return c->num_idle > SPIPE_PRIV_IDLE_PIPELINES ||
-           (c->num_idle > 1 && c->num_threads > SPIPE_PRIV_IDLE_THREADS * r->limit_threads);
+/* Takes back the threads of the idle pipeline that ran least recently and has some. 0: there is
+   none. */
+SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
+    spipe_priv_calls_t *c = &r->calls;
+    spipe_priv_pipeline_t *p = NULL, **at, **found = NULL;
+    spipe_priv_lock(r->lending.sync);
+    for (at = &c->idle; *at; at = &(*at)->lent.next_idle) {
+        if (spipe_priv_threads_of(*at) > 0) found = at;
+    }
+    if (found) p = spipe_priv_unlink_idle(c, found);
+    spipe_priv_unlock(r->lending.sync);
+    if (!p) return 0;
+    spipe_priv_end_workers(p);
+    spipe_priv_lock(r->lending.sync);
+    for (at = &c->idle; *at;) at = &(*at)->lent.next_idle;
+    p->lent.next_idle = NULL;
+    *at = p;
+    ++c->num_idle;
+    spipe_priv_unlock(r->lending.sync);
+    return 1;
 }
 
 /* Frees idle pipelines, those that ran least recently first: all, or what is too many. */
@@ -143,7 +157,7 @@ SPIPE_PRIV_RARE void spipe_priv_free_idle(spipe_resources_t *r, int all) {
     do {
         p = NULL;
         spipe_priv_lock(r->lending.sync);
-        if (c->idle && (all || spipe_priv_too_many_idle(r))) {
+        if (c->idle && (all || c->num_idle > SPIPE_PRIV_IDLE_PIPELINES)) {
             for (at = &c->idle; (*at)->lent.next_idle;) at = &(*at)->lent.next_idle;
             p = spipe_priv_unlink_idle(c, at);
         }
@@ -162,10 +176,9 @@ SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     p->lent.next_idle = c->idle;
     c->idle = p;
     ++c->num_idle;
-    c->num_threads += spipe_priv_threads_of(p);
     if (p->lent.attached) --r->num_pipelines; /* idle ones do not count */
     p->lent.attached = 0;
-    many = spipe_priv_too_many_idle(r);
+    many = c->num_idle > SPIPE_PRIV_IDLE_PIPELINES;
     spipe_priv_unlock(r->lending.sync);
     if (many) spipe_priv_free_idle(r, 0);
 }
@@ -272,10 +285,14 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
+    spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     void *thrown = p->thrown;
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
+        if (spipe_priv_has_threads(&r->lending, 1 + spipe_priv_enough_threads(r))) {
+            spipe_priv_end_workers(p); /* others may want them */
+        }
         spipe_priv_put_idle_pipeline(p);
     } else {
         (void)spipe_priv_free(p);

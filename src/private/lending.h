@@ -88,30 +88,67 @@ SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_new_thread(spipe_priv_lendi
     return NULL;
 }
 
-/* Runs a function on an idle thread, or on a new one; NULL: there is no thread. */
-SPIPE_PRIV_RARE void *spipe_priv_lend_thread(spipe_priv_lending_t *l, void *(*fn)(void *arg),
-                                             void *arg) {
-    spipe_priv_lent_thread_t *t, *made = NULL;
+/* Counts one thread more, if there are fewer than num. */
+SPIPE_PRIV_RARE int spipe_priv_count_thread(spipe_priv_lending_t *l, size_t num) {
+    int fewer;
     spipe_priv_lock(l->sync);
-    t = l->idle;
-    if (t) l->idle = t->next_idle;
-    if (!t) {
-        spipe_priv_unlock(l->sync);
-        t = made = spipe_priv_new_thread(l);
-        spipe_priv_lock(l->sync);
-    }
-    if (made) {
-        made->next = l->all;
-        l->all = made;
-        ++l->num_threads;
-    }
+    fewer = l->num_threads < num;
+    l->num_threads += (size_t)fewer;
+    spipe_priv_unlock(l->sync);
+    return fewer;
+}
+
+SPIPE_PRIV_RARE int spipe_priv_has_threads(spipe_priv_lending_t *l, size_t num) {
+    size_t threads;
+    spipe_priv_lock(l->sync);
+    threads = l->num_threads;
+    spipe_priv_unlock(l->sync);
+    return threads >= num;
+}
+
+/* Starts a thread that was counted; NULL, and counted no more, if there is none. */
+SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_add_thread(spipe_priv_lending_t *l, int idle) {
+    spipe_priv_lent_thread_t *t = spipe_priv_new_thread(l);
+    spipe_priv_lock(l->sync);
     if (t) {
-        t->arg = arg;
-        t->fn = fn;
-        spipe_priv_cond_signal(&t->work);
+        t->next = l->all;
+        l->all = t;
+    } else {
+        --l->num_threads;
+    }
+    if (t && idle) {
+        t->next_idle = l->idle;
+        l->idle = t;
     }
     spipe_priv_unlock(l->sync);
     return t;
+}
+
+/* Makes idle threads until there are so many in all. */
+SPIPE_PRIV_RARE void spipe_priv_make_threads(spipe_priv_lending_t *l, size_t num) {
+    while (spipe_priv_count_thread(l, num)) {
+        if (!spipe_priv_add_thread(l, 1)) return;
+    }
+}
+
+/* Takes an idle thread; NULL: there is none. */
+SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_idle_thread(spipe_priv_lending_t *l) {
+    spipe_priv_lent_thread_t *t;
+    spipe_priv_lock(l->sync);
+    t = l->idle;
+    if (t) l->idle = t->next_idle;
+    spipe_priv_unlock(l->sync);
+    return t;
+}
+
+/* Has a thread run a function. */
+SPIPE_PRIV_RARE void spipe_priv_start_on(spipe_priv_lending_t *l, spipe_priv_lent_thread_t *t,
+                                         void *(*fn)(void *arg), void *arg) {
+    spipe_priv_lock(l->sync);
+    t->arg = arg;
+    t->fn = fn;
+    spipe_priv_cond_signal(&t->work);
+    spipe_priv_unlock(l->sync);
 }
 
 /* Waits until a lent thread's function has returned. */

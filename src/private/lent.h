@@ -289,9 +289,35 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     }
 }
 
+/* Threads that are enough: two for each CPU, or for each run where those are more. */
+SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r) {
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    return 2 * (runs > r->limit_threads ? runs : r->limit_threads);
+}
+
+/* Takes back the threads of an idle pipeline. In calls.h. */
+SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
+
+/* Runs a function on an idle thread, else on one of an idle pipeline if there are enough threads
+   already, else on a new one; NULL: there is none. Beside other runs each will want a thread that
+   fills and one that drains, so where one has to be made, those of all are: then none is made
+   later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
-    return spipe_priv_lend_thread(&r->lending, fn, arg);
+    spipe_priv_lending_t *l = &r->lending;
+    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
+    while (!t && spipe_priv_has_threads(l, spipe_priv_enough_threads(r)) &&
+           spipe_priv_take_threads(r)) {
+        t = spipe_priv_idle_thread(l);
+    }
+    if (!t) {
+        (void)spipe_priv_count_thread(l, SIZE_MAX);
+        t = spipe_priv_add_thread(l, 0);
+        if (t && runs > 1) spipe_priv_make_threads(l, 2 * runs);
+    }
+    if (t) spipe_priv_start_on(l, t, fn, arg);
+    return t;
 }
 
 SPIPE_PRIV_RARE void spipe_priv_lent_join(spipe_resources_t *r, void *thread) {

@@ -21,8 +21,8 @@ enum {
 
 /* Pipelines that run calls of spipe_run, and wait for the next. */
 typedef struct spipe_priv_calls {
-    spipe_priv_pipeline_t *idle;  /* a list, the one that ran last first */
-    size_t num_idle, num_threads; /* threads that the idle ones hold */
+    spipe_priv_pipeline_t *idle; /* a list, the one that ran last first */
+    size_t num_idle;
     uint64_t met[SPIPE_PRIV_MET]; /* hashes of requests, a ring */
     size_t num_met;
 } spipe_priv_calls_t;

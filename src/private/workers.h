@@ -303,7 +303,8 @@ SPIPE_PRIV_RARE void spipe_priv_start_workers(spipe_priv_pipeline_t *p) {
     }
 }
 
-SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+/* Ends the workers, whose queues are empty or not wanted any more. */
+SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
     size_t k;
     int i;
     for (i = 0; i < SPIPE_PRIV_NUM_QUEUES && p->workers.block; ++i) {
@@ -319,8 +320,13 @@ SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
             else
                 spipe_priv_thread_join(thread);
         }
-        q->num_threads = 0;
+        q->num_threads = q->num_begun = 0;
     }
+    p->workers.quit = 0;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_stop_workers(spipe_priv_pipeline_t *p) {
+    spipe_priv_end_workers(p);
     spipe_priv_model_free(p);
     free(p->workers.block);
     p->workers.block = NULL;

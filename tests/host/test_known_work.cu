@@ -229,6 +229,54 @@ static void makes_nothing(void) {
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
 }
 
+/* Many threads that call all the time: threads, streams and events are made at first only. */
+static void *call_often(void *arg) {
+    const spipe_desc_t *d = (const spipe_desc_t *)arg;
+    for (int k = 0; k < 60; ++k) SPIPE_CHECK(spipe_run(d, NULL));
+    return NULL;
+}
+
+static void many_callers(void) {
+    enum {
+        CALLERS = 12
+    };
+
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r;
+    spipe_resources_usage_t used[2];
+    spipe_desc_t d[CALLERS];
+    pthread_t threads[CALLERS];
+    const size_t n = 64 << 10;
+    unsigned *const in = (unsigned *)malloc(n * sizeof *in);
+    l.threads = CALLERS / 2;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+    for (size_t i = 0; i < n; ++i) in[i] = (unsigned)i;
+    for (int k = 0; k < CALLERS; ++k) {
+        d[k] = work(n, twice, r);
+        d[k].threads = 4;
+        d[k].chunk = n / 8;
+        d[k].buffers[0].host = in;
+        d[k].buffers[1].host = malloc(n * sizeof *in);
+    }
+    for (int round = 0; round < 2; ++round) {
+        for (int k = 0; k < CALLERS; ++k) {
+            SPIPE_CHECK((cudaError_t)pthread_create(&threads[k], NULL, call_often, &d[k]));
+        }
+        for (int k = 0; k < CALLERS; ++k) (void)pthread_join(threads[k], NULL);
+        SPIPE_CHECK(spipe_resources_usage(r, &used[round]));
+    }
+    tap_ok(used[1].threads <= 3 * CALLERS && used[1].threads > 0,
+           "%d callers share %zu threads, not four each way for each, %zu at first", (int)CALLERS,
+           used[1].threads, used[0].threads);
+    for (int k = 0; k < CALLERS; ++k) {
+        const unsigned *const out = (const unsigned *)d[k].buffers[1].host;
+        for (size_t i = 0; i < n; ++i) wrong += out[i] != 2 * in[i] + 1;
+        free(d[k].buffers[1].host);
+    }
+    free(in);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+}
+
 /* A call that fails, in whatever pipeline, does not make the next one wrong. */
 static int fail_now;
 
@@ -291,6 +339,7 @@ int main(void) {
     fits_what_is_free();
     other_arrays();
     makes_nothing();
+    many_callers();
     after_failures();
     many_kinds();
     tap_ok(wrong == 0, "all results are right: %zu wrong", wrong);
