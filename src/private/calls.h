@@ -27,14 +27,17 @@ SPIPE_PRIV_RARE int spipe_priv_same_buffer(const spipe_buffer_desc_t *a,
     return a->kind == b->kind && a->elem_bytes == b->elem_bytes && !a->host == !b->host &&
            a->halo_before == b->halo_before && a->halo_after == b->halo_after &&
            a->edge == b->edge && a->resident == b->resident && a->ticket_bytes == b->ticket_bytes &&
-           a->caller == b->caller && a->filler == b->filler && a->on_device == b->on_device;
+           a->source == b->source && a->sink == b->sink && a->source_at == b->source_at &&
+           a->sink_at == b->sink_at && a->work == b->work && a->caller == b->caller &&
+           a->filler == b->filler && a->on_device == b->on_device;
 }
 
 SPIPE_PRIV_RARE int spipe_priv_same_stage(const spipe_stage_desc_t *a,
                                           const spipe_stage_desc_t *b) {
     return a->fn == b->fn && a->host == b->host && a->ordered == b->ordered &&
            a->elementwise == b->elementwise && a->replayable == b->replayable &&
-           a->reads == b->reads && a->writes == b->writes;
+           a->reads == b->reads && a->writes == b->writes && a->after_given == b->after_given &&
+           a->num_after == b->num_after;
 }
 
 /* Whether two requests are the same as far as their descriptions say: all that a plan and a program
@@ -183,10 +186,12 @@ SPIPE_PRIV_RARE void spipe_priv_put_idle_pipeline(spipe_priv_pipeline_t *p) {
     if (many) spipe_priv_free_idle(r, 0);
 }
 
-/* Whether there is more than 1.5 times the memory that a plan was made for. */
+/* Whether there is more than 1.5 times the memory that a plan was made for. Pinned memory that was
+   refused stays refused. */
 SPIPE_PRIV_RARE int spipe_priv_has_grown(const spipe_priv_request_t *was,
                                          const spipe_priv_request_t *now) {
-    return 2 * now->device_limit > 3 * was->device_limit || 2 * now->pin_limit > 3 * was->pin_limit;
+    if (2 * now->device_limit > 3 * was->device_limit) return 1;
+    return was->pin_refusals == 0 && 2 * now->pin_limit > 3 * was->pin_limit;
 }
 
 /* Has an idle pipeline run another request of the same kind: other addresses. */
