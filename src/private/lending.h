@@ -34,25 +34,6 @@ typedef struct spipe_priv_lending {
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
 
-/* Holds off pthread_cancel for the calling thread: if it ended in the middle of a run, or while it
-   waits, it would keep for ever what others wait for. Returns the state to restore. */
-SPIPE_PRIV_RARE int spipe_priv_hold_off_cancel(void) {
-    int before = 0;
-#if defined(PTHREAD_CANCEL_DISABLE)
-    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-#endif
-    return before;
-}
-
-SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
-#if defined(PTHREAD_CANCEL_DISABLE)
-    int held_off;
-    (void)pthread_setcancelstate(before, &held_off);
-#else
-    (void)before;
-#endif
-}
-
 SPIPE_PRIV_RARE void *spipe_priv_lent_main(void *arg) {
     spipe_priv_lent_thread_t *t = (spipe_priv_lent_thread_t *)arg;
     spipe_priv_sync_t *s = t->owner->sync;

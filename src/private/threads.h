@@ -191,14 +191,50 @@ SPIPE_API double spipe_priv_seconds(void) {
 #endif
 }
 
+/* Holds off pthread_cancel for the calling thread: if it ended in the middle of a run, or while it
+   waits, it would keep for ever what others wait for. Returns the state to restore. */
+SPIPE_PRIV_RARE int spipe_priv_hold_off_cancel(void) {
+    int before = 0;
+#if defined(PTHREAD_CANCEL_DISABLE)
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+#endif
+    return before;
+}
+
+SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
+#if defined(PTHREAD_CANCEL_DISABLE)
+    int held_off;
+    (void)pthread_setcancelstate(before, &held_off);
+#else
+    (void)before;
+#endif
+}
+
+/* Sleeps for about 0.1 ms, the shortest that Linux does. select may end a thread that was cancelled,
+   which must not happen in a run. */
+SPIPE_PRIV_RARE void spipe_priv_nap(void) {
+#if defined(SPIPE_NO_THREADS) || defined(_WIN32)
+    spipe_priv_give_up_cpu();
+#else
+    struct timeval shortest = {0, 20};
+    const int cancels = spipe_priv_hold_off_cancel();
+    (void)select(0, NULL, NULL, NULL, &shortest);
+    spipe_priv_let_cancel(cancels);
+#endif
+}
+
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If a yield
    takes more than a millisecond, other programs want every CPU. Runs that went on yielding then
-   took 60 times as long (Linux 6.18), so this does not yield again for 32 times as long as that
-   yield took: until *busy_until, which is 0 at first. */
-SPIPE_API void spipe_priv_yield(double *busy_until) {
+   took 60 times as long (Linux 6.18), so this sleeps instead for 32 times as long as that yield
+   took: until *busy_until, which is 0 at first. Polling without a pause would keep CPUs from the
+   run's own threads: with one busy program for each CPU, runs took more than twice as long. */
+SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
-    if (began < *busy_until) return;
+    if (began < *busy_until) {
+        spipe_priv_nap();
+        return;
+    }
     spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
     if (took > 1e-3) *busy_until = began + 32.0 * took;

@@ -493,22 +493,35 @@ static std::function<double()> told(world_t *w, std::string *how, std::function<
     };
 }
 
+/* The fastest of many ways that were measured three times was also lucky. So it runs again, by turns
+   with spipe_run, and these runs count. */
+static void judge_cold(world_t *w, const std::vector<way_t> &ways, int times) {
+    std::vector<way_t> two;
+    const way_t *best = NULL;
+    for (const way_t &y : ways) {
+        if (y.name == "once") two.push_back(y);
+        if (y.name.compare(0, 4, "hand") != 0 && y.name != "dd" && y.name != "fio") continue;
+        if (!best || y.gbs > best->gbs) best = std::isnan(y.gbs) ? best : &y;
+    }
+    if (!best) return;
+    two.push_back(*best);
+    for (way_t &y : two) y.ms.clear();
+    measure(w, two, times);
+    printf("  again, by turns: once %.2f GB/s, %s %.2f\n", two[0].gbs, two[1].name.c_str(),
+           two[1].gbs);
+    at_least("cold, once: of reading by fio, dd or threads by hand", two[0].gbs / two[1].gbs, 0.95);
+}
+
 static void judge_reading(const world_t *w, const std::vector<way_t> &ways) {
     const double hand = best_of(ways, "hand"), kept_gbs = rate_of(ways, "kept");
     const double once_gbs = rate_of(ways, "once");
-    if (w->bytes == BENCH_MIB && !w->cold) {
+    if (w->bytes == BENCH_MIB) {
         at_least("1 MiB, page cache, once: of read + cudaMemcpy, once",
                  once_gbs / rate_of(ways, "plain once"), 1.0);
         at_least("the same, of a stage that is declared replayable",
                  rate_of(ways, "promised") / rate_of(ways, "plain once"), 1.0);
     }
     if (w->bytes != w->main_bytes) return;
-    if (w->cold) {
-        const double alone = std::max(best_of(ways, "dd"), best_of(ways, "fio"));
-        at_least("cold, once: of reading by fio, dd or threads by hand",
-                 once_gbs / std::max(hand, alone), 0.95);
-        return;
-    }
     at_least("page cache through a kernel, kept: of the best by hand", kept_gbs / hand, 0.95);
     if (hand >= 50.0)
         at_least("the same, GB/s", kept_gbs, 45.0);
@@ -611,7 +624,8 @@ static void read_table(world_t *w, std::vector<hand_t> &hands, int times) {
         printf("  mapped     %7.2f GB/s  without its pinning\n",
                1e-6 * (double)w->bytes / median(copies));
     }
-    judge_reading(w, ways);
+    if (!w->cold) judge_reading(w, ways);
+    if (w->cold && w->bytes == w->main_bytes) judge_cold(w, ways, 3 * times);
     SPIPE_CHECK(spipe_pipeline_destroy(r.p));
     spipe_file_close(&r.file);
 }
