@@ -1489,7 +1489,7 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for about 0.1 ms, the shortest that Linux does. select may end a thread that was cancelled,
+/* Sleeps for about 0.1 ms, the shortest that Linux does. select ends a thread that was cancelled,
    which must not happen in a run. */
 SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)
@@ -1502,11 +1502,12 @@ SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #endif
 }
 
-/* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If a yield
-   takes more than a millisecond, other programs want every CPU. Runs that went on yielding then
-   took 60 times as long (Linux 6.18), so this sleeps instead for 32 times as long as that yield
-   took: until *busy_until, which is 0 at first. Polling without a pause would keep CPUs from the
-   run's own threads: with one busy program for each CPU, runs took more than twice as long. */
+/* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
+   take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
+   yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
+   their own threads and took more than twice as long. So this sleeps instead, for 32 times as long
+   as the second yield took. *busy_until is 0 at first, then the end of that time, or the time of
+   the last long yield. */
 SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
@@ -1516,7 +1517,7 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
     }
     spipe_priv_give_up_cpu();
     took = spipe_priv_seconds() - began;
-    if (took > 1e-3) *busy_until = began + 32.0 * took;
+    if (took > 1e-3) *busy_until = began - *busy_until < 0.1 ? began + 32.0 * took : began;
 }
 
 /* ---- src/private/errors.h ---- */

@@ -493,8 +493,8 @@ static std::function<double()> told(world_t *w, std::string *how, std::function<
     };
 }
 
-/* The fastest of many ways that were measured three times was also lucky. So it runs again, by turns
-   with spipe_run, and these runs count. */
+/* The fastest of many ways that were measured three times was also lucky. So it runs again, by
+   turns with spipe_run, and these runs count. */
 static void judge_cold(world_t *w, const std::vector<way_t> &ways, int times) {
     std::vector<way_t> two;
     const way_t *best = NULL;

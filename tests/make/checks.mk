@@ -124,8 +124,9 @@ LEFT_OUT_address += tests/cli/scarce.sh
 # hcc builds hostcuda by itself for each sanitizer.
 LEFT_OUT_thread  += tests/cli/hcc.sh
 LEFT_OUT_address += tests/cli/hcc.sh
-# What `make check` leaves to `make check-all`: a minute each, as hcc and the exercises build hostcuda anew.
-LEFT_OUT_brief := $(if $(BRIEF),$(addprefix tests/cli/,hcc.sh scarce.sh exercises.sh))
+# Scripts that `make check` leaves to `make check-all`: a minute each, as hcc and the exercises build hostcuda
+# anew; photographs, MPI and Python, which are users of the library, half a minute each.
+LEFT_OUT_brief := $(if $(BRIEF),$(addprefix tests/cli/,hcc.sh scarce.sh exercises.sh y4m_filter.sh mpi.sh python.sh))
 LEFT_OUT     ?=
 LEFT_OUT_now := $(NOT_THREADED) $(LEFT_OUT_brief) $(if $(and $(LEFT_OUT),$(SAN)),$(LEFT_OUT_both) $(LEFT_OUT_$(SAN)))
 RUN_TESTS    := $(filter-out $(LEFT_OUT_now),$(RUN_TESTS))

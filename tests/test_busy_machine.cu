@@ -1,0 +1,117 @@
+/*  test_busy_machine.cu -- where other programs want every CPU, a thread that polls sleeps, and
+    otherwise it only lets others run. Yields take as long here as the test says. */
+#include <cuda_runtime.h>
+#include <sched.h>
+
+static int slow_yield(void);
+#define sched_yield slow_yield
+#include "streampipe.h"
+#undef sched_yield
+
+#include "tap.h"
+
+#if defined(SPIPE_NO_THREADS) || defined(_WIN32) || !defined(CLOCK_THREAD_CPUTIME_ID)
+int main(void) {
+    tap_skip("a thread that polls on a busy machine sleeps", "needs select and the thread's clock");
+    return tap_done();
+}
+#else
+enum {
+    POLLS = 50
+};
+
+static double yield_ms;
+static int num_yields;
+
+static double seconds_of(clockid_t clock) {
+    struct timespec now;
+    (void)clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* The machine is busy: the CPU is back after so many milliseconds. */
+static int slow_yield(void) {
+    const double until = seconds_of(CLOCK_MONOTONIC) + 1e-3 * yield_ms;
+    ++num_yields;
+    while (seconds_of(CLOCK_MONOTONIC) < until) {
+    }
+    return 0;
+}
+
+/* What so many polls do: yields, and seconds by the clock and of the CPU. */
+typedef struct polls {
+    int yields;
+    double wall, cpu;
+} polls_t;
+
+static polls_t poll_often(double *busy_until, int times) {
+    polls_t p;
+    const double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    num_yields = 0;
+    for (int k = 0; k < times; ++k) spipe_priv_yield(busy_until);
+    p.yields = num_yields;
+    p.wall = seconds_of(CLOCK_MONOTONIC) - wall;
+    p.cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    return p;
+}
+
+static void quiet_machine(void) {
+    double busy_until = 0.0;
+    yield_ms = 0.0;
+    const polls_t p = poll_often(&busy_until, POLLS);
+    tap_ok(p.yields == POLLS || busy_until > 0.0, "on a quiet machine each poll yields");
+    yield_ms = 2.0;
+    busy_until = 0.0;
+    (void)poll_often(&busy_until, 1);
+    yield_ms = 0.0;
+    tap_ok(poll_often(&busy_until, 1).yields == 1, "after one long yield, too");
+}
+
+static void busy_machine(void) {
+    double busy_until = 0.0;
+    int k;
+    yield_ms = 10.0;
+    /* Two, unless the test itself is held up for long between them. */
+    for (k = 0; k < 100 && busy_until < seconds_of(CLOCK_MONOTONIC); ++k) {
+        (void)poll_often(&busy_until, 1);
+    }
+    const double rest = busy_until - seconds_of(CLOCK_MONOTONIC);
+    tap_ok(k >= 2 && rest > 0.0, "after two long yields a thread that polls sleeps");
+    tap_ok(rest < 33e-3 * 10.0 + 1.0, "for 32 times as long as a yield took");
+    busy_until += 60.0; /* for as long as the test wants, however slow its machine is */
+    const polls_t p = poll_often(&busy_until, POLLS);
+    tap_note("%d polls: %.1f ms, %.1f of the CPU", POLLS, 1e3 * p.wall, 1e3 * p.cpu);
+    tap_ok(p.yields == 0 && p.wall > 20e-6 * POLLS, "each poll takes as long as a sleep");
+    tap_ok(p.cpu < 0.5 * p.wall, "and leaves the CPU to others");
+    busy_until = seconds_of(CLOCK_MONOTONIC) - 60.0;
+    yield_ms = 0.0;
+    tap_ok(poll_often(&busy_until, 1).yields == 1, "then it tries to yield again");
+}
+
+static int went_on;
+
+static void *cancelled(void *arg) {
+    double busy_until = seconds_of(CLOCK_MONOTONIC) + 60.0;
+    (void)pthread_cancel(pthread_self());
+    (void)poll_often(&busy_until, POLLS);
+    went_on = 1;
+    pthread_testcancel();
+    return arg;
+}
+
+static void cancelled_thread(void) {
+    pthread_t thread;
+    void *result = NULL;
+    if (!tap_ok(pthread_create(&thread, NULL, cancelled, NULL) == 0, "a thread starts")) return;
+    (void)pthread_join(thread, &result);
+    tap_ok(went_on && result == PTHREAD_CANCELED,
+           "a thread that is cancelled ends after its polls, not in them");
+}
+
+int main(void) {
+    quiet_machine();
+    busy_machine();
+    cancelled_thread();
+    return tap_done();
+}
+#endif
