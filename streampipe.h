@@ -4242,12 +4242,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
         return whole ? "the whole: without copies there is nothing to overlap"
                      : "without copies, a few parts side by side";
     }
-    if (whole && y->staging == SPIPE_STAGING_DIRECT)
-        return "the whole: CUDA would wait between chunks";
+    if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
     if (whole && !w->machine.beside)
         return "the whole: for so little, overlapping costs more than it saves";
     return w->machine.beside
-               ? "beside other runs, which overlap this one"
+               ? "beside other runs that overlap this one"
                : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 
@@ -5233,7 +5232,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
 SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *f) {
     if (e == cudaSuccess || (f && f->error == e)) return e;
     (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
+    return spipe_priv_refuse(f, e, "asking CUDA about the arrays failed: %s",
                              cudaGetErrorString(e));
 }
 

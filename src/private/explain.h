@@ -10,12 +10,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
         return whole ? "the whole: without copies there is nothing to overlap"
                      : "without copies, a few parts side by side";
     }
-    if (whole && y->staging == SPIPE_STAGING_DIRECT)
-        return "the whole: CUDA would wait between chunks";
+    if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
     if (whole && !w->machine.beside)
         return "the whole: for so little, overlapping costs more than it saves";
     return w->machine.beside
-               ? "beside other runs, which overlap this one"
+               ? "beside other runs that overlap this one"
                : "balances per-copy overhead (and halos) against pipeline fill and drain";
 }
 

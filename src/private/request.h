@@ -58,7 +58,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look_at_arrays(spipe_priv_request_t *r, s
 SPIPE_PRIV_RARE cudaError_t spipe_priv_answered(cudaError_t e, spipe_failure_t *f) {
     if (e == cudaSuccess || (f && f->error == e)) return e;
     (void)cudaGetLastError();
-    return spipe_priv_refuse(f, e, "asking about the device and the arrays failed: %s",
+    return spipe_priv_refuse(f, e, "asking CUDA about the arrays failed: %s",
                              cudaGetErrorString(e));
 }
 
