@@ -232,7 +232,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_plan_anew(spipe_priv_pipeline_t *p) {
     do {
         e = spipe_priv_plan_request(p);
         if (e != cudaSuccess) break;
-        p->trial.arranged = 0;
         e = spipe_priv_arrange_all(p);
     } while (e != cudaSuccess && spipe_priv_pin_less(p));
     return e;

@@ -133,9 +133,12 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pick_up(spipe_priv_pipeline_t *p) {
 
 /* Makes room for the candidates, which only a kept pipeline has, and arranges the best one. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_arrange_all(spipe_priv_pipeline_t *p) {
+    p->trial.arranged = 0;
     if (p->trial.num > 1) spipe_priv_reserve(p);
     if (p->trial.num > 0) spipe_priv_take_way(p, 0);
-    return spipe_priv_arrange(p);
+    SPIPE_TRY(spipe_priv_arrange(p));
+    p->trial.arranged = 1;
+    return cudaSuccess;
 }
 
 /* Captures a run. A stage that cannot be captured is no failure: then nothing is replayed. In
