@@ -221,8 +221,9 @@ static void attempt_one(const torture_case_t *c, const fault_t &f, long *fired) 
     spipe_desc_t d = fuzz_describe(&w);
     lend(&d, c->way == WAY_RUN || c->way == WAY_ENQUEUED ? 0 : OTHER_DEVICE);
     if (c->way == WAY_RUN) {
-        /* with resources the second call makes a pipeline, which the third one finds */
-        const int runs = d.resources ? 3 : 1;
+        /* with resources the second call makes a pipeline, which the third one finds; but for
+           single ones, such as checked ones */
+        const int runs = d.resources && !spipe_priv_is_single(&d) ? 3 : 1;
         int going = 1;
         arm(f);
         for (int k = 0; k < runs && going; ++k) {
