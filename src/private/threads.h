@@ -210,8 +210,8 @@ SPIPE_PRIV_RARE void spipe_priv_let_cancel(int before) {
 #endif
 }
 
-/* Sleeps for about 0.1 ms, the shortest that Linux does. select ends a thread that was cancelled,
-   which must not happen in a run. */
+/* Sleeps for 20 us, which Linux makes about 0.1 ms. select ends a thread that was cancelled, which
+   must not happen in a run. */
 SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #if defined(SPIPE_NO_THREADS) || defined(_WIN32)
     spipe_priv_give_up_cpu();

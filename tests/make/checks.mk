@@ -120,8 +120,6 @@ LEFT_OUT_address += $(addprefix tests/host/test_,model costs_failures) $(addpref
 LEFT_OUT_address += $(addprefix tests/test_,beside devices_resources)
 # Times on the modelled clock, of pipelines and kernels that the others have as well.
 LEFT_OUT_address += $(addprefix tests/host/test_,published_table closed_forms)
-# Which way calls end with: what they do to memory test_resources and test_soak do as well.
-LEFT_OUT_address += tests/host/test_known_work
 LEFT_OUT_address += tests/cli/scarce.sh
 # hcc builds hostcuda by itself for each sanitizer.
 LEFT_OUT_thread  += tests/cli/hcc.sh
