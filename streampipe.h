@@ -2688,15 +2688,15 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
-           2026-11-24. memory_uncached fits `make bench-sweep`; staged_s fits `make bench-versus`
-           and `make bench`. */
+           2026-11-24. The memory's rates fit kept pipelines of 256 MiB to 4 GiB in `make
+           bench-versus`, 2026-11-26; staged_s fits that and `make bench`. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   58.0,            22.0,   50.0,    30.0,
+            7.2,  7.2,   98.0,   65.0,            22.0,   50.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
@@ -2724,7 +2724,6 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
-    SPIPE_PRIV_BESIDE_CHUNK = 8 << 20,  /* the same beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -2750,6 +2749,8 @@ enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy; if more share its device memory,
+                                           each gets as much and the others wait for it */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
                                            ends in pages of 4 KiB instead */
@@ -3802,7 +3803,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
     if (!(w->flags & SPIPE_PRIV_SPLIT)) {
-        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_MOST_CHUNK) : SIZE_MAX;
     }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
@@ -10686,6 +10687,7 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const int later = r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
     size_t resident = 0, share, pinned, parts;
     int i;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -10696,7 +10698,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, later, parts);
+    share = spipe_priv_share_of(&s->device, later, parts < at_once ? parts : at_once);
     pinned = spipe_priv_share_of(&s->pinned, later, parts);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;
@@ -10770,7 +10772,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_count_one(&r->num_runs, one_more);
-    if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
+    if (r->most_runs < r->num_runs) SPIPE_PRIV_STORE(r->most_runs, r->num_runs);
     spipe_priv_count_one(&r->num_active[spipe_priv_rank(p->request.desc.priority)], one_more);
 }
 
@@ -10963,13 +10965,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r) {
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 
 /* Runs a function on an idle thread, else on one of an idle pipeline if there are enough threads
-   already, else on a new one; NULL: there is none. Beside other runs each will want a thread that
-   fills and one that drains, so where one has to be made, those of all are: then none is made
-   later. */
+   already, else on a new one; NULL: there is none. Each of as many runs as there were at once will
+   want a thread that fills and one that drains, so where one has to be made, those of all are: then
+   none is made later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t runs = SPIPE_PRIV_LOAD(r->most_runs);
     spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
     while (!t && spipe_priv_has_threads(l, spipe_priv_enough_threads(r)) &&
            spipe_priv_take_threads(r)) {

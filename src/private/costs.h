@@ -47,15 +47,15 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            link_both and copy_s fit a ring of slots. pageable_*, pin_s and setup_s are of arrays
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
-           2026-11-24. memory_uncached fits `make bench-sweep`; staged_s fits `make bench-versus`
-           and `make bench`. */
+           2026-11-24. The memory's rates fit kept pipelines of 256 MiB to 4 GiB in `make
+           bench-versus`, 2026-11-26; staged_s fits that and `make bench`. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   88.0,   58.0,            22.0,   50.0,    30.0,
+            7.2,  7.2,   98.0,   65.0,            22.0,   50.0,    30.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
         /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
@@ -83,7 +83,6 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
-    SPIPE_PRIV_BESIDE_CHUNK = 8 << 20,  /* the same beside other runs, which wait for it */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -109,6 +108,8 @@ enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy; if more share its device memory,
+                                           each gets as much and the others wait for it */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
                                            ends in pages of 4 KiB instead */

@@ -22,6 +22,7 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const int later = r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
     size_t resident = 0, share, pinned, parts;
     int i;
     for (i = 0; i < r->desc.num_buffers; ++i) {
@@ -32,7 +33,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, later, parts);
+    share = spipe_priv_share_of(&s->device, later, parts < at_once ? parts : at_once);
     pinned = spipe_priv_share_of(&s->pinned, later, parts);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;
@@ -106,7 +107,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_lent_free_arenas(spipe_priv_pipeline_t *p
 SPIPE_PRIV_RARE void spipe_priv_count_run(spipe_priv_pipeline_t *p, int one_more) {
     spipe_resources_t *r = spipe_priv_resources_of(&p->request.desc);
     spipe_priv_count_one(&r->num_runs, one_more);
-    if (r->most_runs < r->num_runs) r->most_runs = r->num_runs;
+    if (r->most_runs < r->num_runs) SPIPE_PRIV_STORE(r->most_runs, r->num_runs);
     spipe_priv_count_one(&r->num_active[spipe_priv_rank(p->request.desc.priority)], one_more);
 }
 
@@ -299,13 +300,13 @@ SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r) {
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 
 /* Runs a function on an idle thread, else on one of an idle pipeline if there are enough threads
-   already, else on a new one; NULL: there is none. Beside other runs each will want a thread that
-   fills and one that drains, so where one has to be made, those of all are: then none is made
-   later. */
+   already, else on a new one; NULL: there is none. Each of as many runs as there were at once will
+   want a thread that fills and one that drains, so where one has to be made, those of all are: then
+   none is made later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t runs = SPIPE_PRIV_LOAD(r->most_runs);
     spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
     while (!t && spipe_priv_has_threads(l, spipe_priv_enough_threads(r)) &&
            spipe_priv_take_threads(r)) {

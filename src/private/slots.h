@@ -121,7 +121,7 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_chunk(const spipe_desc_t *d, const spipe_
                                              const spipe_priv_way_t *y) {
     size_t threads = spipe_priv_most_threads(w, y);
     if (!(w->flags & SPIPE_PRIV_SPLIT)) {
-        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_BESIDE_CHUNK) : SIZE_MAX;
+        return w->machine.beside ? spipe_priv_chunk_of(w, SPIPE_PRIV_MOST_CHUNK) : SIZE_MAX;
     }
     if (d->threads != SPIPE_AUTO) threads = d->threads > 0 ? d->threads : 1;
     return spipe_priv_part_of(w, threads * SPIPE_PRIV_SPLIT_PARTS);
