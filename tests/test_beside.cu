@@ -286,6 +286,79 @@ static void test_parts(void) {
     free(y);
 }
 
+/* Seven runs keep the link busy, so beside eight others a run takes a seventh of the device memory, not a
+   ninth. */
+static void test_device_part(void) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
+    const size_t slack = (size_t)1 << 16;
+    spipe_desc_t d = spipe_desc_default();
+    spipe_resources_t *r;
+    unsigned *x, *y;
+    size_t i;
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
+    SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    limits.device_bytes = (size_t)24 << 20;
+    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
+    d.resources = r;
+    d.count = COUNT;
+    d.schedule = SPIPE_ENGINES;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    run_beside(r);
+    tap_ok(right(x, y) && ring_bytes(&beside.plan) <= limits.device_bytes / 7 + slack &&
+               ring_bytes(&beside.plan) > limits.device_bytes / (OTHERS + 1) + slack,
+           "beside %d runs a ring takes more than a ninth of the device memory, at most a seventh: "
+           "%zu of %zu KiB",
+           OTHERS, ring_bytes(&beside.plan) >> 10, limits.device_bytes >> 10);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    SPIPE_CHECK(spipe_pinned_free(x));
+    SPIPE_CHECK(spipe_pinned_free(y));
+}
+
+/* Each of as many runs as there were at once will need a thread that fills and one that drains. So the first run that
+   needs a thread, alone or not, has all of them made, and later runs make none. */
+static void test_threads_made(void) {
+    unsigned *x = (unsigned *)malloc(COUNT * sizeof *x), *y = (unsigned *)malloc(COUNT * sizeof *y);
+    spipe_desc_t d = spipe_desc_default();
+    spipe_resources_usage_t none, first, last;
+    spipe_resources_t *r;
+    size_t i;
+    if (!x || !y) exit(99);
+    for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    d.resources = r;
+    d.count = 1;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_output(&d, y, sizeof *y);
+    spipe_add_stage(&d, "add", add, NULL);
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    run_beside(r);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_usage(r, &none));
+    d.count = COUNT;
+    d.threads = 1;
+    d.staging = SPIPE_STAGING_COPY;
+    SPIPE_CHECK(spipe_run(&d, NULL));
+    SPIPE_CHECK(spipe_resources_usage(r, &first));
+    SPIPE_CHECK(spipe_pipeline_create(&beside.p, &d, NULL));
+    run_beside(r);
+    SPIPE_CHECK(spipe_pipeline_destroy(beside.p));
+    SPIPE_CHECK(spipe_resources_usage(r, &last));
+    tap_ok(
+        right(x, y) && none.threads == 0 && none.most_runs == OTHERS + 1 &&
+            first.threads == 2 * none.most_runs && last.threads == first.threads,
+        "after %zu runs at once without a thread, the first run that needs one has %zu made, and "
+        "later runs none: %zu",
+        none.most_runs, first.threads, last.threads);
+    SPIPE_CHECK(spipe_resources_destroy(r, NULL));
+    free(x);
+    free(y);
+}
+
 /* ---- Runs that wait -------------------------------------------------------------------------- */
 enum {
     WAITERS = 3,
@@ -367,6 +440,8 @@ int main(void) {
     test_priority();
     test_one_shot();
     test_parts();
+    test_device_part();
+    test_threads_made();
     test_waiting();
     return tap_done();
 }
