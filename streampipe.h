@@ -2749,8 +2749,8 @@ enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
-    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy; if more share its device memory,
-                                           each gets as much and the others wait for it */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy; of more, each plans for 1/7 of
+                                           the device memory, and some wait, if they may */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
                                            ends in pages of 4 KiB instead */
@@ -10687,6 +10687,7 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const int later = r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    const int may_wait = !r->desc.no_wait;
     const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
     size_t resident = 0, share, pinned, parts;
     int i;
@@ -10698,7 +10699,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, later, parts < at_once ? parts : at_once);
+    share = spipe_priv_share_of(&s->device, later, may_wait && parts > at_once ? at_once : parts);
     pinned = spipe_priv_share_of(&s->pinned, later, parts);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;

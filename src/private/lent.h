@@ -22,6 +22,7 @@ SPIPE_PRIV_RARE int spipe_priv_plans_alone(const spipe_priv_request_t *r) {
 SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     spipe_resources_t *s = spipe_priv_resources_of(&r->desc);
     const int later = r->kept == SPIPE_PRIV_KEPT_BY_USER;
+    const int may_wait = !r->desc.no_wait;
     const size_t at_once = SPIPE_PRIV_RUNS_AT_ONCE;
     size_t resident = 0, share, pinned, parts;
     int i;
@@ -33,7 +34,7 @@ SPIPE_PRIV_RARE void spipe_priv_limit(spipe_priv_request_t *r, size_t runs) {
     r->beside = spipe_priv_plans_alone(r) ? NULL : spipe_priv_beside;
     parts = r->beside ? runs : 1;
     spipe_priv_lock(s->lending.sync);
-    share = spipe_priv_share_of(&s->device, later, parts < at_once ? parts : at_once);
+    share = spipe_priv_share_of(&s->device, later, may_wait && parts > at_once ? at_once : parts);
     pinned = spipe_priv_share_of(&s->pinned, later, parts);
     spipe_priv_unlock(s->lending.sync);
     r->device_limit = share > resident ? share - resident : 1;
