@@ -286,8 +286,8 @@ static void test_parts(void) {
     free(y);
 }
 
-/* Seven runs keep the link busy, so beside eight others a run plans for a seventh of the device memory,
-   not a ninth, unless it may not wait for it. */
+/* Seven runs keep the link busy, so beside eight others a run plans for a seventh of the device
+   memory, not a ninth, unless it may not wait for it. */
 static void test_device_part(int no_wait) {
     spipe_resources_limits_t limits = spipe_resources_limits_default();
     const size_t slack = (size_t)1 << 16;
@@ -322,8 +322,9 @@ static void test_device_part(int no_wait) {
     SPIPE_CHECK(spipe_pinned_free(y));
 }
 
-/* Each of as many runs as there were at once will need a thread that fills and one that drains. So the first run that
-   needs a thread, alone or not, has all of them made, and later runs make none. */
+/* Each of as many runs as there were at once will need a thread that fills and one that drains. So
+   the first run that needs a thread, alone or not, has all of them made, and later runs make none.
+   */
 static void test_threads_made(void) {
     unsigned *x = (unsigned *)malloc(COUNT * sizeof *x), *y = (unsigned *)malloc(COUNT * sizeof *y);
     spipe_desc_t d = spipe_desc_default();
