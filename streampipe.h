@@ -1186,12 +1186,13 @@ typedef struct spipe_resources_in_use {
     Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
     pipeline has memory only while it runs.
 
-    Memory: a run plans with an equal share of the memory, but with at most half of what is free (a
-    kept pipeline: half of all), so that some is left for the next run, and with at least a
-    sixteenth of all. If there is no room for it, it waits until others have ended. Runs wait in the
-    order in which they came, but those of a higher desc.priority go first. With desc.no_wait a run
-    that would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and
-    plan until it is destroyed; no run waits for it.
+    Memory: a run plans with an equal share of the memory, of the device's never less than a
+    seventh unless it has desc.no_wait, but with at most half of what is free (a kept pipeline:
+    half of all), so that some is left for the next run, and with at least a sixteenth of all.
+    If there is no room for it, it waits until others have ended. Runs wait in the order in
+    which they came, but those of a higher desc.priority go first. With desc.no_wait a run that
+    would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan
+    until it is destroyed; no run waits for it.
 
     Sharing: host threads are shared equally by the runs that have work for them. Each plan knows
     how many runs are under way, and aims at the shortest time of all runs together; a run of
@@ -2749,8 +2750,9 @@ enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
-    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy; of more, each plans for 1/7 of
-                                           the device memory, and some wait, if they may */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy (`make bench-many`, H200,
+                                           2026-11-26); of more, each plans for 1/7 of the device
+                                           memory, and some wait, if they may */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
                                            ends in pages of 4 KiB instead */

@@ -108,8 +108,9 @@ enum {
     SPIPE_PRIV_LENT_DEVICE = 512 << 20, /* bytes of device memory that resources have by default */
     SPIPE_PRIV_LENT_PINNED = 128 << 20, /* bytes of pinned memory, likewise */
     SPIPE_PRIV_LEAST_SHARE = 16,        /* of what resources hold, a plan may always take 1/16 */
-    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy; of more, each plans for 1/7 of
-                                           the device memory, and some wait, if they may */
+    SPIPE_PRIV_RUNS_AT_ONCE = 7,        /* that keep a link busy (`make bench-many`, H200,
+                                           2026-11-26); of more, each plans for 1/7 of the device
+                                           memory, and some wait, if they may */
     SPIPE_PRIV_HUGE_PAGE = 2 << 20,     /* bytes: 512 times fewer pages to touch and to pin */
     SPIPE_PRIV_SMALL_REST = 8,          /* a ring that needs less than 1/8 of its last huge page
                                            ends in pages of 4 KiB instead */

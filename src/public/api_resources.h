@@ -32,12 +32,13 @@ typedef struct spipe_resources_in_use {
     Assign them to desc.resources: then spipe_run sets nothing up and frees nothing, and a kept
     pipeline has memory only while it runs.
 
-    Memory: a run plans with an equal share of the memory, but with at most half of what is free (a
-    kept pipeline: half of all), so that some is left for the next run, and with at least a
-    sixteenth of all. If there is no room for it, it waits until others have ended. Runs wait in the
-    order in which they came, but those of a higher desc.priority go first. With desc.no_wait a run
-    that would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and
-    plan until it is destroyed; no run waits for it.
+    Memory: a run plans with an equal share of the memory, of the device's never less than a
+    seventh unless it has desc.no_wait, but with at most half of what is free (a kept pipeline:
+    half of all), so that some is left for the next run, and with at least a sixteenth of all.
+    If there is no room for it, it waits until others have ended. Runs wait in the order in
+    which they came, but those of a higher desc.priority go first. With desc.no_wait a run that
+    would wait returns cudaErrorNotReady. A pipeline that was enqueued keeps its memory and plan
+    until it is destroyed; no run waits for it.
 
     Sharing: host threads are shared equally by the runs that have work for them. Each plan knows
     how many runs are under way, and aims at the shortest time of all runs together; a run of
