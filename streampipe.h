@@ -10035,6 +10035,14 @@ SPIPE_PRIV_RARE int spipe_priv_has_threads(spipe_priv_lending_t *l, size_t num) 
     return threads >= num;
 }
 
+SPIPE_PRIV_RARE int spipe_priv_has_idle_thread(const spipe_priv_lending_t *l) {
+    int idle;
+    spipe_priv_lock(l->sync);
+    idle = l->idle != NULL;
+    spipe_priv_unlock(l->sync);
+    return idle;
+}
+
 /* Starts a thread that was counted; NULL, and counted no more, if there is none. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_add_thread(spipe_priv_lending_t *l, int idle) {
     spipe_priv_lent_thread_t *t = spipe_priv_new_thread(l);
@@ -11345,6 +11353,15 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
     return spipe_priv_new_for_calls(&q->desc, p, f);
 }
 
+/* Whether a pipeline that becomes idle should give its threads back: other runs are under way, no
+   thread is idle, and none should be added. Otherwise it keeps them, because to start them again
+   takes a small call twice as long. */
+SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r) {
+    spipe_priv_lending_t *l = &r->lending;
+    return SPIPE_PRIV_LOAD(r->num_runs) > 0 && !spipe_priv_has_idle_thread(l) &&
+           spipe_priv_has_threads(l, 1 + spipe_priv_enough_threads(r));
+}
+
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
    functions threw. */
 SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e) {
@@ -11353,9 +11370,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
-        if (spipe_priv_has_threads(&r->lending, 1 + spipe_priv_enough_threads(r))) {
-            spipe_priv_end_workers(p); /* others may want them */
-        }
+        if (spipe_priv_threads_are_short(r)) spipe_priv_end_workers(p);
         spipe_priv_put_idle_pipeline(p);
     } else {
         (void)spipe_priv_free(p);

@@ -87,6 +87,14 @@ SPIPE_PRIV_RARE int spipe_priv_has_threads(spipe_priv_lending_t *l, size_t num) 
     return threads >= num;
 }
 
+SPIPE_PRIV_RARE int spipe_priv_has_idle_thread(const spipe_priv_lending_t *l) {
+    int idle;
+    spipe_priv_lock(l->sync);
+    idle = l->idle != NULL;
+    spipe_priv_unlock(l->sync);
+    return idle;
+}
+
 /* Starts a thread that was counted; NULL, and counted no more, if there is none. */
 SPIPE_PRIV_RARE spipe_priv_lent_thread_t *spipe_priv_add_thread(spipe_priv_lending_t *l, int idle) {
     spipe_priv_lent_thread_t *t = spipe_priv_new_thread(l);

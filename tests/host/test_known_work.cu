@@ -268,6 +268,10 @@ static void many_callers(void) {
     tap_ok(used[1].threads <= 3 * CALLERS && used[1].threads > 0,
            "%d callers share %zu threads, not four each way for each, %zu at first", (int)CALLERS,
            used[1].threads, used[0].threads);
+    (void)call_often(&d[0]); /* alone, with more threads made than are wanted */
+    const spipe_priv_pipeline_t *const last = r->calls.idle;
+    tap_ok(spipe_priv_threads_of(last) > 0 && spipe_priv_has_threads(&r->lending, CALLERS + 1),
+           "and one that calls alone keeps its %zu between calls", spipe_priv_threads_of(last));
     for (int k = 0; k < CALLERS; ++k) {
         const unsigned *const out = (const unsigned *)d[k].buffers[1].host;
         for (size_t i = 0; i < n; ++i) wrong += out[i] != 2 * in[i] + 1;
