@@ -22,6 +22,7 @@ enum {
     SHARED, /* resources */
     KEPT,   /* beside calls of one thread: a pipeline with the same resources and arrays */
     NUM_WAYS,
+    CHOICES = 5,      /* beside calls of one thread: how often both choose a plan anew */
     LATENCY_MS = 3000 /* the most that a row of latencies takes, from 20 runs on */
 };
 
@@ -154,10 +155,10 @@ static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, d
         hand_t *h = &(*hands)[k];
         double *mine = &rates[k];
         team.emplace_back([=, &ready, &counted, &go, &stop] {
-            const int trial = first && j.kept && j.way != HAND; /* until a plan is chosen */
+            const int trial = first && (j.kept || j.way == SHARED) && j.way != HAND;
             if (first) begin(h, &j);
             poison(h, &j);
-            for (int w = 0; w < (trial ? 24 : 2); ++w) run_once(h, &j);
+            for (int w = 0; w < (trial ? 32 : 2); ++w) run_once(h, &j); /* until one chose */
             ++ready;
             while (!go) std::this_thread::yield();
             for (int w = 0; w < 2; ++w) run_once(h, &j);
@@ -234,26 +235,34 @@ static job_t of_way(job_t j, int way) {
     return j;
 }
 
-static void rate_row(std::vector<hand_t> *hands, const options_t *o, job_t j, size_t threads) {
-    std::vector<double> rates[NUM_WAYS];
-    double is[NUM_WAYS];
+static void rate_row(std::vector<hand_t> *hands, const options_t *o, const job_t whole,
+                     size_t threads) {
+    double is[NUM_WAYS] = {0};
     char name[64];
     spipe_report_t last[NUM_WAYS];
     std::mt19937 rng(1);
+    job_t j = whole;
     const int ways = threads == 1 && !j.kept ? NUM_WAYS : KEPT;
+    const int choices = ways == NUM_WAYS ? CHOICES : 1;
     const int finer = threads == 1 ? 3 : 1; /* more turns, as other machines' work comes and goes */
-    for (int round = 0; round < finer * o->rounds; ++round) {
-        for (size_t way : bench_order((size_t)ways, &rng)) {
-            const job_t job = of_way(j, (int)way);
-            rates[way].push_back(rate(hands, job, threads, o->seconds / finer, round == 0));
-            last[way] = (*hands)[0].last;
+    const int turns = (finer * o->rounds + choices - 1) / choices;
+    for (int choice = 0; choice < choices; ++choice) {
+        std::vector<double> rates[NUM_WAYS];
+        j.n = whole.n - (size_t)choice * SPIPE_PRIV_ALIGN_ELEMS;
+        for (int turn = 0; turn < turns; ++turn) {
+            for (size_t way : bench_order((size_t)ways, &rng)) {
+                const job_t job = of_way(j, (int)way);
+                rates[way].push_back(rate(hands, job, threads, o->seconds / finer, turn == 0));
+                last[way] = (*hands)[0].last;
+            }
+        }
+        for (int way = 0; way < ways; ++way) {
+            const job_t job = of_way(j, way);
+            is[way] += bench_median(rates[way]) / choices;
+            for (size_t k = 0; k < threads; ++k) end(&(*hands)[k], &job);
         }
     }
-    for (int way = 0; way < ways; ++way) {
-        const job_t job = of_way(j, way);
-        is[way] = bench_median(rates[way]);
-        for (size_t k = 0; k < threads; ++k) end(&(*hands)[k], &job);
-    }
+    j = whole;
     printf("| %zu | %s, %s | %zu KiB | %.1f | %.1f | %.1f | %.2f |\n", threads, how[j.kept],
            memory[j.pinned], j.n * sizeof(float) / 1024, is[HAND], is[ALONE], is[SHARED],
            is[SHARED] / is[HAND]);
