@@ -1458,7 +1458,7 @@ SPIPE_API cudaError_t spipe_devices_resources_create(spipe_resources_t **resourc
                                                      const spipe_resources_limits_t *limits,
                                                      spipe_failure_t *failure) {
     spipe_priv_making_t all[SPIPE_MAX_DEVICES];
-    int every[SPIPE_MAX_DEVICES];
+    int every[SPIPE_MAX_DEVICES] = {0};
     cudaError_t e = cudaSuccess;
     int i, there = 0;
     if (failure) spipe_priv_failure_clear(failure);
