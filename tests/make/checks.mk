@@ -179,9 +179,14 @@ export TSAN_OPTIONS ?= exitcode=66 second_deadlock_stack=1
 export ASAN_OPTIONS ?= detect_leaks=1 detect_stack_use_after_return=1 max_uar_stack_size_log=17
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
-# On fewer than four processors each test program is kept on one: two run at once, so it has no more than that anyway,
-# and its threads and hostcuda's take half the time if they need not wake each other across processors. Not with
-# ThreadSanitizer, for which threads shall really run at once.
+# Without a GPU nothing real is timed, so a thread that wakes up need not interrupt another: as a batch job a test
+# program takes half to two thirds of the processors' time, most of which goes into switching threads.
+ifeq ($(BACKEND),host)
+export BATCH := $(shell chrt -b 0 true 2>/dev/null && echo chrt -b 0)
+endif
+# On fewer than four processors each test program is also kept on one: two run at once, so it has no more than that
+# anyway, and its threads need not wake each other across processors. Not with ThreadSanitizer, for which threads shall
+# really run at once.
 ifeq ($(BACKEND)$(SAN:address=),host)
 PIN := $(shell [ $(JOBS) -lt 4 ] && command -v flock >/dev/null && taskset -cp $$$$ 2>/dev/null | sed 's/.*: //' | tr , '\n' | \
     while IFS=- read -r from to; do seq $$from $${to:-$$from}; done)
