@@ -235,7 +235,11 @@ run/examples: | run/tests/test_async_failures
 endif
 
 .PHONY: $(RUNS)
-$(addprefix run/,$(RUN_TESTS)): run/%: ; @PIN="$(PIN)" $(call RUN,$*) $(BUILD)/$*
+# These look at how busy the processors are.
+UNTOUCHED := $(addprefix run/tests/test_,choices busy_machine)
+$(UNTOUCHED): BATCH :=
+$(UNTOUCHED): PIN :=
+$(addprefix run/,$(RUN_TESTS)): run/%: ; @BATCH="$(BATCH)" PIN="$(PIN)" $(call RUN,$*) $(BUILD)/$*
 $(addprefix run/,$(SCRIPTS)):   run/%: ; @$(call RUN,$*) sh $*
 run/examples:                        ; @$(call RUN,examples) tests/tools/examples --tap $(BACKEND) $(BUILD) $(EXAMPLES)
 run/tests/host/missing_event:        ; @$(call RUN,tests/host/missing_event) tests/tools/missing_event $(BUILD)/tests/host/missing_event
