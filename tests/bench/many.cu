@@ -158,7 +158,7 @@ static double rate(std::vector<hand_t> *hands, const job_t &j, size_t threads, d
             const int trial = first && (j.kept || j.way == SHARED) && j.way != HAND;
             if (first) begin(h, &j);
             poison(h, &j);
-            for (int w = 0; w < (trial ? 32 : 2); ++w) run_once(h, &j); /* until one chose */
+            for (int w = 0; w < (trial ? 32 : 2); ++w) run_once(h, &j); /* until a plan is chosen */
             ++ready;
             while (!go) std::this_thread::yield();
             for (int w = 0; w < 2; ++w) run_once(h, &j);
