@@ -1504,6 +1504,13 @@ SPIPE_PRIV_RARE void spipe_priv_nap(void) {
 #endif
 }
 
+/* Gives up the CPU if another thread wants it; returns the seconds until this one has it again. */
+SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
+    const double began = spipe_priv_seconds();
+    spipe_priv_give_up_cpu();
+    return spipe_priv_seconds() - began;
+}
+
 /* Lets other threads run, so that a thread that polls keeps no CPU from those that work. If yields
    take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
    yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
@@ -1517,9 +1524,18 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
         spipe_priv_nap();
         return;
     }
-    spipe_priv_give_up_cpu();
-    took = spipe_priv_seconds() - began;
+    took = spipe_priv_timed_yield();
     if (took > 1e-3) *busy_until = began - *busy_until < 0.1 ? began + 32.0 * took : began;
+}
+
+/* Waits awake until *woken is set, for 0.3 ms at most, because a thread that sleeps runs only 22 us
+   after it is woken. Ends early if a yield takes long: then another thread wants this CPU. */
+SPIPE_PRIV_RARE void spipe_priv_spin(const int *woken) {
+    double waited = 0.0, took = 0.0;
+    while (!SPIPE_PRIV_LOAD(*woken) && took < 20e-6 && waited < 300e-6) {
+        took = spipe_priv_timed_yield();
+        waited += took;
+    }
 }
 
 /* ---- src/private/errors.h ---- */
@@ -4584,7 +4600,7 @@ typedef struct spipe_priv_task {
    condition for all, the thread that signals would at times wait for threads signalled before. */
 typedef struct spipe_priv_worker {
     spipe_priv_cond_t work;
-    int woken;
+    int woken, asleep;              /* flags of a parked worker */
     int asked;                      /* 1 = it has called CUDA */
     struct spipe_priv_worker *next; /* next in a list of parked workers */
 } spipe_priv_worker_t;
@@ -5373,16 +5389,17 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
 /* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
    later one at an earlier batch only moves failed_batch. note: a user's function's, or NULL. If
    such a function failed, the batches before its batch are completed; if several failed, on several
-   threads, the one at the earliest batch is reported, with its exception. Called with the lock
-   held. */
-SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
-                                       cudaError_t e, int stage, size_t batch, const char *format,
-                                       va_list args) {
+   threads, the one at the earliest batch is reported, with its exception; other exceptions are
+   freed. Returns e. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                            cudaError_t e, int stage, size_t batch,
+                                            const char *format, ...) {
     const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
-    const int earlier = how == p->run.failed && batch < p->run.failed_batch;
-    void *thrown = p->thrown;
-    if (!p->run.failed || (note && earlier)) {
+    spipe_priv_lock(p->sync);
+    if (!p->run.failed || (note && how == p->run.failed && batch < p->run.failed_batch)) {
+        va_list args;
         if (note && (note->thrown || p->run.failed)) {
+            void *thrown = p->thrown;
             p->thrown = note->thrown;
             note->thrown = thrown;
         }
@@ -5391,34 +5408,14 @@ SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note
         p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
+        va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
+        va_end(args);
     }
     if (batch < p->run.failed_batch) SPIPE_PRIV_STORE(p->run.failed_batch, batch);
     spipe_priv_wake(p->sync);
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *format, ...) {
-    va_list args;
-    spipe_priv_lock(p->sync);
-    va_start(args, format);
-    spipe_priv_record(p, NULL, e, stage, batch, format, args);
-    va_end(args);
     spipe_priv_unlock(p->sync);
-    return e;
-}
-
-/* Records the failure of a user's function; frees the exception in the note if not reported. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
-                                                 cudaError_t e, int stage, size_t batch,
-                                                 const char *format, ...) {
-    va_list args;
-    spipe_priv_lock(p->sync);
-    va_start(args, format);
-    spipe_priv_record(p, note, e, stage, batch, format, args);
-    va_end(args);
-    spipe_priv_unlock(p->sync);
-    spipe_priv_drop_thrown(&note->thrown);
+    if (note) spipe_priv_drop_thrown(&note->thrown);
     return e;
 }
 
@@ -5450,7 +5447,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     size_t after = batch + 2 * p->plan.depth;
     if (after > end) after = end;
     if (p->run.positions) after = spipe_priv_after_given(p, first);
-    return spipe_priv_fail(p, e, -1, first,
+    return spipe_priv_fail(p, NULL, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
                            spipe_priv_chunk_index(p, first), spipe_priv_chunks(p, after) - 1,
@@ -5478,10 +5475,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
     }
     chunk = spipe_priv_chunk_index(p, batch);
     if (stage < 0) {
-        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+        return spipe_priv_fail(p, NULL, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
                                cudaGetErrorString(e));
     }
-    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+    return spipe_priv_fail(p, NULL, e, stage, batch, "%s%s' failed at chunk %zu: %s",
                            what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
                            cudaGetErrorString(e));
 }
@@ -6345,8 +6342,12 @@ SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, in
     op->out = out;
     op->elem_bytes = bytes;
     op->more = window ? (b->halo_before + b->halo_after) * bytes : 0;
-    op->to = (out ? host : dev) - before;
-    op->from = (out ? dev : host) - before;
+    op->to = out ? host : dev;
+    op->from = out ? dev : host;
+    if (before > 0) { /* else one may be NULL, from which C subtracts nothing, not even 0 */
+        op->to -= before;
+        op->from -= before;
+    }
     op->to_elem = out ? host_moves : dev_moves;
     op->from_elem = out ? dev_moves : host_moves;
 }
@@ -6578,6 +6579,52 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
            p->program.watched == (p->request.desc.timeline != NULL);
 }
 
+/* ---- src/private/parking.h ---- */
+/* ---- 13 execute: parked workers -------------------------------------------------------------
+   Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
+
+/* The calling worker waits until it is woken: first awake, then asleep. Called with the lock
+   held. */
+SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
+                                     spipe_priv_worker_t *w) {
+    w->woken = w->asleep = 0;
+    w->next = *list;
+    *list = w;
+    spipe_priv_unlock(s);
+    spipe_priv_spin(&w->woken);
+    spipe_priv_lock(s);
+    w->asleep = !w->woken;
+    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
+}
+
+/* Takes the worker that parked last off a list. Returns it for spipe_priv_unlock_and_wake if it is
+   asleep; NULL if it is not, or if there is none. Called with the lock held. */
+SPIPE_PRIV_RARE spipe_priv_worker_t *spipe_priv_unpark(spipe_priv_worker_t **list) {
+    spipe_priv_worker_t *w = *list;
+    if (!w) return NULL;
+    *list = w->next;
+    SPIPE_PRIV_STORE(w->woken, 1);
+    return w->asleep ? w : NULL;
+}
+
+/* Wakes a worker, or none (NULL), after giving back the lock, for which the worker would else have
+   to wait. */
+SPIPE_PRIV_RARE void spipe_priv_unlock_and_wake(spipe_priv_sync_t *s, spipe_priv_worker_t *w) {
+    spipe_priv_unlock(s);
+    if (w) spipe_priv_cond_signal(&w->work);
+}
+
+/* Wakes the worker that parked last; called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
+    spipe_priv_worker_t *w = spipe_priv_unpark(list);
+    if (w) spipe_priv_cond_signal(&w->work);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
+    while (q->parked) spipe_priv_wake_one(&q->parked);
+    while (q->barred) spipe_priv_wake_one(&q->barred);
+}
+
 /* ---- src/private/workers.h ---- */
 /* ---- 13 execute: workers -------------------------------------------------------------------
    The threads that fill slots, drain them and run host stages; posting tasks to them. Knows tasks
@@ -6585,29 +6632,6 @@ SPIPE_PRIV_RARE int spipe_priv_program_fits(const spipe_priv_pipeline_t *p) {
 
 /* Does a task; in hostwork.h. */
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
-
-/* The calling worker sleeps until it is woken; called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
-                                     spipe_priv_worker_t *w) {
-    w->woken = 0;
-    w->next = *list;
-    *list = w;
-    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
-}
-
-/* Wakes the worker that parked last; called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
-    spipe_priv_worker_t *w = *list;
-    if (!w) return;
-    *list = w->next;
-    w->woken = 1;
-    spipe_priv_cond_signal(&w->work);
-}
-
-SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
-    while (q->parked) spipe_priv_wake_one(&q->parked);
-    while (q->barred) spipe_priv_wake_one(&q->barred);
-}
 
 /* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
    ended, and drained once its copy out has. Called with the lock held. */
@@ -6644,23 +6668,18 @@ SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
            (t->what == SPIPE_PRIV_DRAIN && t->batch + 1 == p->run.num_batches);
 }
 
-/* Wakes a worker for the oldest task of a queue, if it can be done now. Called with the lock
-   held. */
-SPIPE_PRIV_RARE void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p,
-                                              spipe_priv_queue_t *q) {
-    if (!spipe_priv_is_ready(p, q) || spipe_priv_is_callers(p, &q->tasks[q->head])) return;
-    spipe_priv_wake_one(&q->parked);
-}
-
 /* Counts batches whose copies have ended, for which tasks of a kind wait. A worker that asked does
    the task that may follow itself, so no other is woken. */
 SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
+    spipe_priv_worker_t *w = NULL;
     spipe_priv_lock(p->sync);
     if (*polled < batches) SPIPE_PRIV_STORE(*polled, batches);
-    if (!q->polling) spipe_priv_wake_if_ready(p, q);
-    spipe_priv_unlock(p->sync);
+    if (!q->polling && spipe_priv_is_ready(p, q) && !spipe_priv_is_callers(p, &q->tasks[q->head])) {
+        w = spipe_priv_unpark(&q->parked);
+    }
+    spipe_priv_unlock_and_wake(p->sync, w);
 }
 
 /* Asks whether these copies of one more batch have ended; after an error, too, because then nothing
@@ -6690,9 +6709,36 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
     return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_LONG_RUN * SPIPE_PRIV_LOAD(q->num_threads);
 }
 
+/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
+   Then its workers end. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
+                                       const spipe_priv_queue_t *q) {
+    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
+    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
+    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
+}
+
+/* Does the oldest task of a queue, and wakes a worker, or none (NULL), to ask for the next one;
+   called and returns with the lock held. With the last task, the parked workers are woken: they end
+   while it is done, so the run need not wait for them. */
+SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                        spipe_priv_worker_t *next) {
+    const spipe_priv_task_t t = q->tasks[q->head];
+    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
+    --q->num_tasks;
+    ++q->num_busy;
+    q->num_taken += t.what != SPIPE_PRIV_TOUCH;
+    if (spipe_priv_is_over(p, q)) spipe_priv_wake_all(q);
+    spipe_priv_unlock_and_wake(p->sync, next);
+    spipe_priv_do_task(p, t);
+    spipe_priv_lock(p->sync);
+    --q->num_busy;
+}
+
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
-   ask and the others can sleep. Before it does that task, it wakes the next worker to ask. *asked:
-   whether this worker has called CUDA before. Called, and returns, with the lock held. */
+   ask and the others can sleep. If the copy has ended, it wakes the next worker to ask, and does
+   that task. *asked: whether this worker has called CUDA before. Called, and returns, with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
@@ -6703,31 +6749,8 @@ SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_q
     if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
     SPIPE_PRIV_STORE(q->polling, 0);
-    if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
-}
-
-/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
-   Then its workers end. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_queue_t *q) {
-    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
-    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
-    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
-}
-
-/* Does the oldest task of a queue; called and returns with the lock held. With the last one, the
-   parked workers are woken: they end while it is done, so the run need not wait for them. */
-SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
-    const spipe_priv_task_t t = q->tasks[q->head];
-    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
-    --q->num_tasks;
-    ++q->num_busy;
-    q->num_taken += t.what != SPIPE_PRIV_TOUCH;
-    if (spipe_priv_is_over(p, q)) spipe_priv_wake_all(q);
-    spipe_priv_unlock(p->sync);
-    spipe_priv_do_task(p, t);
-    spipe_priv_lock(p->sync);
-    --q->num_busy;
+    if (!spipe_priv_is_ready(p, q)) return;
+    spipe_priv_do_next(p, q, q->num_tasks > 1 ? spipe_priv_unpark(&q->parked) : NULL);
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
@@ -6746,7 +6769,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     while (!p->workers.quit && !spipe_priv_is_over(p, q)) {
         const int barred = number >= q->limit;
         if (!barred && spipe_priv_is_ready(p, q))
-            spipe_priv_do_next(p, q);
+            spipe_priv_do_next(p, q, NULL);
         else if (!barred && q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
             spipe_priv_poll_copy(p, q, &w->asked);
         else {
@@ -6756,17 +6779,20 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     }
     spipe_priv_wake_one(&q->parked);
     spipe_priv_unlock(p->sync);
-    spipe_priv_cond_destroy(&w->work);
-    return NULL;
+    return NULL; /* its condition stays: a thread may be about to signal it */
 }
 
-/* Posts a task. If it has to wait for a copy, a worker is woken only to ask about that copy. */
-SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+/* Posts a task. *issued, unless it is NULL, counts one more batch whose copies are in the streams.
+   If the task has to wait for a copy, a worker is woken only to ask about that copy. */
+SPIPE_PRIV_RARE void spipe_priv_post_after(spipe_priv_pipeline_t *p, int what, int stage,
+                                           size_t batch, size_t *issued) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
     spipe_priv_queue_t *q = &p->workers.queues[number];
+    spipe_priv_worker_t *w = NULL;
     spipe_priv_task_t *t;
     int ask;
     spipe_priv_lock(p->sync);
+    if (issued) SPIPE_PRIV_STORE(*issued, *issued + 1);
     if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
         if (what != SPIPE_PRIV_HOST) spipe_priv_model_post(p, what, stage, batch);
         t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
@@ -6776,16 +6802,19 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         t->began = 0.0;
         ask = !q->polling && spipe_priv_workers_ask(p, q);
         if ((ask || spipe_priv_is_ready(p, q)) && !spipe_priv_is_callers(p, t)) {
-            spipe_priv_wake_one(&q->parked);
+            w = spipe_priv_unpark(&q->parked);
         }
     }
-    spipe_priv_unlock(p->sync);
+    spipe_priv_unlock_and_wake(p->sync, w);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+    spipe_priv_post_after(p, what, stage, batch, NULL);
 }
 
 /* Posts the draining of a batch, once its copies out are issued. */
 SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_set(p, &p->run.at.issued_out, batch + 1);
-    spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
+    spipe_priv_post_after(p, SPIPE_PRIV_DRAIN, -1, batch, &p->run.at.issued_out);
 }
 
 /* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
@@ -6901,7 +6930,8 @@ SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
             else
                 spipe_priv_thread_join(thread);
         }
-        q->num_threads = q->num_begun = 0;
+        while (q->num_begun > 0) spipe_priv_cond_destroy(&q->workers[--q->num_begun].work);
+        q->num_threads = 0;
     }
     p->workers.quit = 0;
 }
@@ -6942,7 +6972,7 @@ SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
         if (!spipe_priv_may_help(p, i)) continue;
         spipe_priv_lock(p->sync);
         ready = spipe_priv_is_ready(p, q);
-        if (ready) spipe_priv_do_next(p, q);
+        if (ready) spipe_priv_do_next(p, q, NULL);
         spipe_priv_unlock(p->sync);
     }
     return ready;
@@ -7064,11 +7094,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         return e;
     }
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(
-        p, &note, e, -1, at->batch,
-        "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
-        "%s",
-        i, at->position, n, low, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
+                           "%s",
+                           i, at->position, n, low, why);
 }
 
 /* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
@@ -7086,10 +7115,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
-                                "the work of split source %d failed at chunk %zu (%zu elements "
-                                "from %zu): %s",
-                                i, at->position, at->count, at->first, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the work of split source %d failed at chunk %zu (%zu elements "
+                           "from %zu): %s",
+                           i, at->position, at->count, at->first, why);
 }
 
 /* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
@@ -7108,23 +7137,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
             const char *why = spipe_priv_reason(b, &note, &e);
-            return spipe_priv_fail_call(
-                p, &note, e, -1, batch,
-                "the source of buffer %d failed at chunk %zu (element %zu): %s", i,
-                spipe_priv_position(p, batch), *got, why);
+            return spipe_priv_fail(p, &note, e, -1, batch,
+                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
+                                   i, spipe_priv_position(p, batch), *got, why);
         }
         if (n == SIZE_MAX) {
-            return spipe_priv_fail_call(p, &note, cudaErrorInvalidValue, -1, batch,
-                                        "the source of buffer %d did not set *count; set it to the "
-                                        "number of elements it gave, 0 at the end",
-                                        i);
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d did not set *count; set it to the "
+                                   "number of elements it gave, 0 at the end",
+                                   i);
         }
         if (n > want) {
-            return spipe_priv_fail_call(
-                p, &note, cudaErrorInvalidValue, -1, batch,
-                "the source of buffer %d said that it gave %zu elements where "
-                "there was room for %zu",
-                i, n, want);
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d said that it gave %zu elements where "
+                                   "there was room for %zu",
+                                   i, n, want);
         }
         if (n == 0) p->run.sources[i].ended = 1;
         SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
@@ -7133,11 +7160,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
-    return spipe_priv_fail_call(
-        p, &note, cudaErrorInvalidValue, -1, batch,
-        "the source of buffer %d ended after %zu of %zu elements; leave count "
-        "SPIPE_AUTO to run until the end",
-        i, *got, p->request.desc.count);
+    return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                           "the source of buffer %d ended after %zu of %zu elements; leave count "
+                           "SPIPE_AUTO to run until the end",
+                           i, *got, p->request.desc.count);
 }
 
 /* Fills a source's window; elements that the window before has, too, are copied from there. */
@@ -7171,11 +7197,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
         const size_t got = p->run.sources[i].got;
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
-        return spipe_priv_fail_call(
-            p, &note, cudaErrorInvalidValue, -1, batch,
-            "the sources disagree: one ended after %zu elements, buffer %d gave "
-            "%zu",
-            total, i, got);
+        return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                               "the sources disagree: one ended after %zu elements, buffer %d gave "
+                               "%zu",
+                               total, i, got);
     }
     return cudaSuccess;
 }
@@ -7313,9 +7338,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
-                                "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                                at->position, at->first, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                           at->position, at->first, why);
 }
 
 /* The same for a positioned sink, which may be called by several threads at once. */
@@ -7332,10 +7357,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(
-        p, &note, e, -1, at->batch,
-        "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s", i, at->position,
-        at->count, at->first, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
+                           i, at->position, at->count, at->first, why);
 }
 
 /* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
@@ -7404,9 +7428,8 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     spipe_priv_free_scratch(&note);
     if (e == cudaSuccess && note.error == cudaSuccess) return;
     why = spipe_priv_why(&note, &e);
-    (void)spipe_priv_fail_call(p, &note, e, t->stage, t->batch,
-                               "host stage '%s' failed at chunk %zu: %s", s->name, at.position,
-                               why);
+    (void)spipe_priv_fail(p, &note, e, t->stage, t->batch,
+                          "host stage '%s' failed at chunk %zu: %s", s->name, at.position, why);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
@@ -7629,8 +7652,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
-    (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                               p->request.desc.stages[s].name, c->index, why);
+    (void)spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                          p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;
@@ -7736,7 +7759,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
         SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' wrote into buffer %d, an input, at chunk %zu; zero-copy "
                                "would change your array: make it in/out",
                                p->request.desc.stages[op->stage].name, i, at->slot->view.index);
@@ -7772,7 +7795,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
             }
             SPIPE_TRY(spipe_priv_look(from, bytes, NULL, look, op->stream, &whole));
             if (whole) continue;
-            return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+            return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                    "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
                                    "%zu elements; does it compare its index with count?",
                                    stage->name, k ? "past the end of" : "before the beginning of",
@@ -7795,7 +7818,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
         SPIPE_TRY(spipe_priv_look(at->slot->dev[i], bytes, at->slot->mirror[op->stage][i], 1,
                                   op->stream, &same));
         if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                "host stage '%s' wrote into buffer %d at chunk %zu; add "
                                "SPIPE_BIT(%d) to what it writes",
                                s->name, i, at->position, i);
@@ -7877,7 +7900,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
     p->trial.work[stage] = hash;
     if (before == 0 || before == hash) return e;
-    return spipe_priv_fail(p, cudaErrorInvalidValue, stage, batch,
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, batch,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
                            "the run before, and a replay would repeat the old; do not promise it, "
                            "or let the kernel read from device memory what changes",
@@ -7892,7 +7915,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     size_t nodes = 0;
     cudaError_t e = cudaGraphGetNodes(graph, NULL, &nodes);
     if (e == cudaSuccess && nodes == 0) {
-        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
                                "not on another",
                                p->request.desc.stages[op->stage].name);
@@ -8113,10 +8136,10 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
         return e;
     default: /* IN_END */
-        spipe_priv_set(p, &p->run.at.issued_in, at->batch + 1);
         if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
+        spipe_priv_post_after(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth,
+                              &p->run.at.issued_in);
         return cudaSuccess;
     }
 }
@@ -8422,7 +8445,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
         e = spipe_priv_fork(&p->streams, base);
     }
     if (e == cudaSuccess) return e;
-    return spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    return spipe_priv_fail(p, NULL, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
 }
 
 SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
@@ -8442,7 +8465,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
             spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
     } else if (p->run.stop_asked) {
-        (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
+        (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);
     }
@@ -8455,7 +8478,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
             spipe_priv_sync_streams(&p->streams, &again); /* a copy may be under way */
-            (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
+            (void)spipe_priv_fail(p, NULL, e, -1, p->run.at.completed,
                                   "copying a resident buffer out failed: %s",
                                   cudaGetErrorString(e));
         }
@@ -9077,7 +9100,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
         return;
     }
     (void)cudaGetLastError();
-    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+    (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO,
                           "the GPU reported an error in a replayed run: %s; set checked to learn "
                           "which stage",
                           cudaGetErrorString(e));
@@ -9211,7 +9234,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
     e = spipe_priv_enqueue_run(p, stream);
     if (e == cudaSuccess) return e;
     if (run->mode == SPIPE_PRIV_ENQUEUED) run->ran_now = 1; /* so that wait reports it */
-    return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
+    return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "enqueuing failed: %s",
+                           cudaGetErrorString(e));
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
@@ -9254,7 +9278,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+        (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO,
                               "the GPU reported an error in an enqueued run: %s; set checked to "
                               "learn which stage",
                               cudaGetErrorString(e));
@@ -9392,8 +9416,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
     if (e == cudaSuccess || !p->pull.active) return e;
     if (!SPIPE_PRIV_LOAD(p->run.failed)) {
-        (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
-                              cudaGetErrorString(e));
+        (void)spipe_priv_fail(p, NULL, e, -1, p->pull.taken, "taking chunk %zu failed: %s",
+                              p->pull.taken, cudaGetErrorString(e));
     }
     spipe_priv_pull_end(p);
     return p->failure.error;

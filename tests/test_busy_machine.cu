@@ -1,5 +1,6 @@
 /*  test_busy_machine.cu -- where other programs want every CPU, a thread that polls sleeps, and
-    otherwise it only lets others run. Yields take as long here as the test says. */
+    otherwise it only lets others run; a worker without a task waits awake, but not for long. Yields
+    take as long here as the test says. */
 #include <cuda_runtime.h>
 #include <sched.h>
 
@@ -22,6 +23,7 @@ enum {
 
 static double yield_ms;
 static int num_yields;
+static int flag, set_after; /* the yield of that number sets the flag; 0 = none does */
 
 static double seconds_of(clockid_t clock) {
     struct timespec now;
@@ -32,7 +34,7 @@ static double seconds_of(clockid_t clock) {
 /* The machine is busy: the CPU is back after so many milliseconds. */
 static int slow_yield(void) {
     const double until = seconds_of(CLOCK_MONOTONIC) + 1e-3 * yield_ms;
-    ++num_yields;
+    if (++num_yields == set_after) __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
     while (seconds_of(CLOCK_MONOTONIC) < until) {
     }
     return 0;
@@ -108,10 +110,77 @@ static void cancelled_thread(void) {
            "a thread that is cancelled ends after its polls, not in them");
 }
 
+/* Waits awake for the flag, which that yield sets; returns the number of yields. */
+static int spin(int set_by) {
+    flag = 0;
+    set_after = set_by;
+    num_yields = 0;
+    spipe_priv_spin(&flag);
+    set_after = 0;
+    return num_yields;
+}
+
+static void waiting_awake(void) {
+    const double most = 60.0;
+    const double began = seconds_of(CLOCK_MONOTONIC);
+    int k, yields;
+    yield_ms = 0.1;
+    tap_ok(spin(0) == 1, "a thread that waits awake stops after a long yield");
+    yield_ms = 0.0;
+    flag = 1;
+    num_yields = 0;
+    spipe_priv_spin(&flag);
+    tap_ok(num_yields == 0, "it does not wait for a flag that is set");
+    /* Again if the test was held up: that is a long yield, too. */
+    for (k = 0; k < 100 && spin(5) < 5; ++k) continue;
+    tap_ok(num_yields == 5, "it sees the flag as soon as it is set");
+    for (k = 0; k < 100 && spin(0) <= 5; ++k) continue;
+    yields = num_yields;
+    tap_note("%d yields, then it would sleep", yields);
+    tap_ok(yields > 5 && seconds_of(CLOCK_MONOTONIC) - began < most, "it does not wait for ever");
+}
+
+static cudaError_t nothing(const spipe_chunk_t *c, void *user) {
+    (void)c;
+    (void)user;
+    return cudaSuccess;
+}
+
+/* Workers of a kept pipeline between its runs. */
+static void idle_workers(void) {
+    enum {
+        ELEMENTS = 1 << 20
+    };
+
+    static float x[ELEMENTS];
+    const struct timespec rest = {0, 300 * 1000 * 1000};
+    spipe_desc_t d = spipe_desc_default();
+    spipe_pipeline_t *p = NULL;
+    double cpu;
+    d.count = ELEMENTS;
+    d.chunk = ELEMENTS / 32;
+    d.threads = 4;
+    d.staging = SPIPE_STAGING_COPY;
+    spipe_add_input(&d, x, sizeof *x);
+    spipe_add_stage(&d, "nothing", nothing, NULL);
+    cudaError_t e = spipe_pipeline_create(&p, &d, NULL);
+    if (e == cudaSuccess) e = spipe_pipeline_run(p, NULL);
+    if (!tap_ok(e == cudaSuccess, "a run with four threads")) return;
+    (void)nanosleep(&rest, NULL); /* CUDA's own threads come to rest, too */
+    cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    (void)nanosleep(&rest, NULL);
+    cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    tap_note("in 300 ms without a run: %.2f ms of the CPU", 1e3 * cpu);
+    tap_ok(cpu < 0.03, "between runs its workers leave the CPUs to others");
+    (void)spipe_pipeline_destroy(p);
+}
+
 int main(void) {
     quiet_machine();
     busy_machine();
     cancelled_thread();
+    waiting_awake();
+    idle_workers();
     return tap_done();
 }
 #endif

@@ -8,8 +8,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_stage_failed(spipe_priv_pipeline_t *p, cu
     if (p->note.error == cudaSuccess && spipe_priv_stays(p, e)) {
         return spipe_priv_check_step(p, e, s, batch, NULL);
     }
-    (void)spipe_priv_fail_call(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
-                               p->request.desc.stages[s].name, c->index, why);
+    (void)spipe_priv_fail(p, &p->note, e, s, batch, "stage '%s' failed at chunk %zu: %s",
+                          p->request.desc.stages[s].name, c->index, why);
     p->note.error = cudaSuccess;                        /* stages of earlier chunks may follow */
     if (p->plan.batch > 1) p->failure.chunk = c->index; /* then no other thread runs */
     return e;

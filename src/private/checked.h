@@ -46,7 +46,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
         SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
                                   at->count * b->elem_bytes, host, 1, op->stream, &same));
         if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' wrote into buffer %d, an input, at chunk %zu; zero-copy "
                                "would change your array: make it in/out",
                                p->request.desc.stages[op->stage].name, i, at->slot->view.index);
@@ -82,7 +82,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
             }
             SPIPE_TRY(spipe_priv_look(from, bytes, NULL, look, op->stream, &whole));
             if (whole) continue;
-            return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+            return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                    "stage '%s' wrote %s buffer %d (%s) at chunk %zu, which has "
                                    "%zu elements; does it compare its index with count?",
                                    stage->name, k ? "past the end of" : "before the beginning of",
@@ -105,7 +105,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
         SPIPE_TRY(spipe_priv_look(at->slot->dev[i], bytes, at->slot->mirror[op->stage][i], 1,
                                   op->stream, &same));
         if (same) continue;
-        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                "host stage '%s' wrote into buffer %d at chunk %zu; add "
                                "SPIPE_BIT(%d) to what it writes",
                                s->name, i, at->position, i);
@@ -187,7 +187,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_work(spipe_priv_pipeline_t *p, in
     if (e != cudaSuccess || !p->request.desc.stages[stage].replayable) return e;
     p->trial.work[stage] = hash;
     if (before == 0 || before == hash) return e;
-    return spipe_priv_fail(p, cudaErrorInvalidValue, stage, batch,
+    return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, stage, batch,
                            "stage '%s' promised to be replayable, but enqueues other work than in "
                            "the run before, and a replay would repeat the old; do not promise it, "
                            "or let the kernel read from device memory what changes",
@@ -202,7 +202,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_captured(spipe_priv_pipeline_t *p,
     size_t nodes = 0;
     cudaError_t e = cudaGraphGetNodes(graph, NULL, &nodes);
     if (e == cudaSuccess && nodes == 0) {
-        return spipe_priv_fail(p, cudaErrorInvalidValue, op->stage, at->batch,
+        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
                                "stage '%s' put nothing on its stream; enqueue on chunk->stream, "
                                "not on another",
                                p->request.desc.stages[op->stage].name);

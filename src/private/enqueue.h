@@ -45,7 +45,7 @@ SPIPE_PRIV_RARE void spipe_priv_run_graph(spipe_priv_pipeline_t *p) {
         return;
     }
     (void)cudaGetLastError();
-    (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+    (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO,
                           "the GPU reported an error in a replayed run: %s; set checked to learn "
                           "which stage",
                           cudaGetErrorString(e));
@@ -179,7 +179,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_later(spipe_priv_pipeline_t *p, cudaS
     e = spipe_priv_enqueue_run(p, stream);
     if (e == cudaSuccess) return e;
     if (run->mode == SPIPE_PRIV_ENQUEUED) run->ran_now = 1; /* so that wait reports it */
-    return spipe_priv_fail(p, e, -1, SPIPE_AUTO, "enqueuing failed: %s", cudaGetErrorString(e));
+    return spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO, "enqueuing failed: %s",
+                           cudaGetErrorString(e));
 }
 
 SPIPE_PRIV_RARE cudaError_t spipe_priv_enqueue(spipe_priv_pipeline_t *p, cudaStream_t stream) {
@@ -222,7 +223,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_wait_enqueued(spipe_priv_pipeline_t *p,
     if (run->running_enqueued) e = cudaEventSynchronize(p->streams.end);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        (void)spipe_priv_fail(p, e, -1, SPIPE_AUTO,
+        (void)spipe_priv_fail(p, NULL, e, -1, SPIPE_AUTO,
                               "the GPU reported an error in an enqueued run: %s; set checked to "
                               "learn which stage",
                               cudaGetErrorString(e));

@@ -23,16 +23,17 @@ SPIPE_PRIV_RARE size_t spipe_priv_chunks(const spipe_priv_pipeline_t *p, size_t 
 /* Records a failure; every thread checks run.failed and stops. The first failure is reported; a
    later one at an earlier batch only moves failed_batch. note: a user's function's, or NULL. If
    such a function failed, the batches before its batch are completed; if several failed, on several
-   threads, the one at the earliest batch is reported, with its exception. Called with the lock
-   held. */
-SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
-                                       cudaError_t e, int stage, size_t batch, const char *format,
-                                       va_list args) {
+   threads, the one at the earliest batch is reported, with its exception; other exceptions are
+   freed. Returns e. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
+                                            cudaError_t e, int stage, size_t batch,
+                                            const char *format, ...) {
     const size_t how = note ? SPIPE_PRIV_FAILED_IN_CALL : SPIPE_PRIV_FAILED;
-    const int earlier = how == p->run.failed && batch < p->run.failed_batch;
-    void *thrown = p->thrown;
-    if (!p->run.failed || (note && earlier)) {
+    spipe_priv_lock(p->sync);
+    if (!p->run.failed || (note && how == p->run.failed && batch < p->run.failed_batch)) {
+        va_list args;
         if (note && (note->thrown || p->run.failed)) {
+            void *thrown = p->thrown;
             p->thrown = note->thrown;
             note->thrown = thrown;
         }
@@ -41,34 +42,14 @@ SPIPE_PRIV_RARE void spipe_priv_record(spipe_priv_pipeline_t *p, spipe_priv_note
         p->failure.error = e;
         p->failure.stage = stage;
         p->failure.chunk = batch == SPIPE_AUTO ? batch : spipe_priv_chunk_index(p, batch);
+        va_start(args, format);
         spipe_priv_say(&p->failure, format, args);
+        va_end(args);
     }
     if (batch < p->run.failed_batch) SPIPE_PRIV_STORE(p->run.failed_batch, batch);
     spipe_priv_wake(p->sync);
-}
-
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail(spipe_priv_pipeline_t *p, cudaError_t e, int stage,
-                                            size_t batch, const char *format, ...) {
-    va_list args;
-    spipe_priv_lock(p->sync);
-    va_start(args, format);
-    spipe_priv_record(p, NULL, e, stage, batch, format, args);
-    va_end(args);
     spipe_priv_unlock(p->sync);
-    return e;
-}
-
-/* Records the failure of a user's function; frees the exception in the note if not reported. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_call(spipe_priv_pipeline_t *p, spipe_priv_note_t *note,
-                                                 cudaError_t e, int stage, size_t batch,
-                                                 const char *format, ...) {
-    va_list args;
-    spipe_priv_lock(p->sync);
-    va_start(args, format);
-    spipe_priv_record(p, note, e, stage, batch, format, args);
-    va_end(args);
-    spipe_priv_unlock(p->sync);
-    spipe_priv_drop_thrown(&note->thrown);
+    if (note) spipe_priv_drop_thrown(&note->thrown);
     return e;
 }
 
@@ -100,7 +81,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fail_between(spipe_priv_pipeline_t *p, cu
     size_t after = batch + 2 * p->plan.depth;
     if (after > end) after = end;
     if (p->run.positions) after = spipe_priv_after_given(p, first);
-    return spipe_priv_fail(p, e, -1, first,
+    return spipe_priv_fail(p, NULL, e, -1, first,
                            "the GPU reported an error in one of the chunks %zu to %zu (a checked "
                            "run tells which stage): %s",
                            spipe_priv_chunk_index(p, first), spipe_priv_chunks(p, after) - 1,
@@ -128,10 +109,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_step(spipe_priv_pipeline_t *p, cuda
     }
     chunk = spipe_priv_chunk_index(p, batch);
     if (stage < 0) {
-        return spipe_priv_fail(p, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
+        return spipe_priv_fail(p, NULL, e, stage, batch, "%s failed at chunk %zu: %s", what, chunk,
                                cudaGetErrorString(e));
     }
-    return spipe_priv_fail(p, e, stage, batch, "%s%s' failed at chunk %zu: %s",
+    return spipe_priv_fail(p, NULL, e, stage, batch, "%s%s' failed at chunk %zu: %s",
                            what ? what : "stage '", p->request.desc.stages[stage].name, chunk,
                            cudaGetErrorString(e));
 }

@@ -102,11 +102,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i
         return e;
     }
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(
-        p, &note, e, -1, at->batch,
-        "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
-        "%s",
-        i, at->position, n, low, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
+                           "%s",
+                           i, at->position, n, low, why);
 }
 
 /* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
@@ -124,10 +123,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
-                                "the work of split source %d failed at chunk %zu (%zu elements "
-                                "from %zu): %s",
-                                i, at->position, at->count, at->first, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the work of split source %d failed at chunk %zu (%zu elements "
+                           "from %zu): %s",
+                           i, at->position, at->count, at->first, why);
 }
 
 /* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
@@ -146,23 +145,21 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
             const char *why = spipe_priv_reason(b, &note, &e);
-            return spipe_priv_fail_call(
-                p, &note, e, -1, batch,
-                "the source of buffer %d failed at chunk %zu (element %zu): %s", i,
-                spipe_priv_position(p, batch), *got, why);
+            return spipe_priv_fail(p, &note, e, -1, batch,
+                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
+                                   i, spipe_priv_position(p, batch), *got, why);
         }
         if (n == SIZE_MAX) {
-            return spipe_priv_fail_call(p, &note, cudaErrorInvalidValue, -1, batch,
-                                        "the source of buffer %d did not set *count; set it to the "
-                                        "number of elements it gave, 0 at the end",
-                                        i);
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d did not set *count; set it to the "
+                                   "number of elements it gave, 0 at the end",
+                                   i);
         }
         if (n > want) {
-            return spipe_priv_fail_call(
-                p, &note, cudaErrorInvalidValue, -1, batch,
-                "the source of buffer %d said that it gave %zu elements where "
-                "there was room for %zu",
-                i, n, want);
+            return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                                   "the source of buffer %d said that it gave %zu elements where "
+                                   "there was room for %zu",
+                                   i, n, want);
         }
         if (n == 0) p->run.sources[i].ended = 1;
         SPIPE_PRIV_COPIED(n * spipe_priv_given_bytes(b), 0);
@@ -171,11 +168,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         want -= n;
     }
     if (want == 0 || endless) return cudaSuccess;
-    return spipe_priv_fail_call(
-        p, &note, cudaErrorInvalidValue, -1, batch,
-        "the source of buffer %d ended after %zu of %zu elements; leave count "
-        "SPIPE_AUTO to run until the end",
-        i, *got, p->request.desc.count);
+    return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                           "the source of buffer %d ended after %zu of %zu elements; leave count "
+                           "SPIPE_AUTO to run until the end",
+                           i, *got, p->request.desc.count);
 }
 
 /* Fills a source's window; elements that the window before has, too, are copied from there. */
@@ -209,11 +205,10 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_compare_sources(spipe_priv_pipeline_t *p,
         const size_t got = p->run.sources[i].got;
         if (p->request.desc.buffers[i].kind != SPIPE_SOURCE || got == total) continue;
         if (got < total && !p->run.sources[i].ended) continue;
-        return spipe_priv_fail_call(
-            p, &note, cudaErrorInvalidValue, -1, batch,
-            "the sources disagree: one ended after %zu elements, buffer %d gave "
-            "%zu",
-            total, i, got);
+        return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
+                               "the sources disagree: one ended after %zu elements, buffer %d gave "
+                               "%zu",
+                               total, i, got);
     }
     return cudaSuccess;
 }

@@ -15,9 +15,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(p, &note, e, -1, at->batch,
-                                "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                                at->position, at->first, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
+                           at->position, at->first, why);
 }
 
 /* The same for a positioned sink, which may be called by several threads at once. */
@@ -34,10 +34,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int 
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
     why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail_call(
-        p, &note, e, -1, at->batch,
-        "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s", i, at->position,
-        at->count, at->first, why);
+    return spipe_priv_fail(p, &note, e, -1, at->batch,
+                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
+                           i, at->position, at->count, at->first, why);
 }
 
 /* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
@@ -106,9 +105,8 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
     spipe_priv_free_scratch(&note);
     if (e == cudaSuccess && note.error == cudaSuccess) return;
     why = spipe_priv_why(&note, &e);
-    (void)spipe_priv_fail_call(p, &note, e, t->stage, t->batch,
-                               "host stage '%s' failed at chunk %zu: %s", s->name, at.position,
-                               why);
+    (void)spipe_priv_fail(p, &note, e, t->stage, t->batch,
+                          "host stage '%s' failed at chunk %zu: %s", s->name, at.position, why);
 }
 
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {

@@ -145,10 +145,10 @@ SPIPE_API cudaError_t spipe_priv_issue_other(spipe_priv_pipeline_t *p, const spi
         spipe_priv_model_await(p, SPIPE_PRIV_HOST, op->stage, at->batch);
         return e;
     default: /* IN_END */
-        spipe_priv_set(p, &p->run.at.issued_in, at->batch + 1);
         if (op->counts) spipe_priv_count_polled(p, SPIPE_PRIV_FILL, at->batch + 1);
         if (p->route.refill != SPIPE_PRIV_REFILL_COPIED_IN) return cudaSuccess;
-        spipe_priv_post(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth);
+        spipe_priv_post_after(p, SPIPE_PRIV_FILL, -1, at->batch + p->plan.depth,
+                              &p->run.at.issued_in);
         return cudaSuccess;
     }
 }

@@ -230,7 +230,7 @@ typedef struct spipe_priv_task {
    condition for all, the thread that signals would at times wait for threads signalled before. */
 typedef struct spipe_priv_worker {
     spipe_priv_cond_t work;
-    int woken;
+    int woken, asleep;              /* flags of a parked worker */
     int asked;                      /* 1 = it has called CUDA */
     struct spipe_priv_worker *next; /* next in a list of parked workers */
 } spipe_priv_worker_t;

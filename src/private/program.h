@@ -94,8 +94,12 @@ SPIPE_PRIV_RARE void spipe_priv_write_copy(spipe_priv_writer_t *w, int stage, in
     op->out = out;
     op->elem_bytes = bytes;
     op->more = window ? (b->halo_before + b->halo_after) * bytes : 0;
-    op->to = (out ? host : dev) - before;
-    op->from = (out ? dev : host) - before;
+    op->to = out ? host : dev;
+    op->from = out ? dev : host;
+    if (before > 0) { /* else one may be NULL, from which C subtracts nothing, not even 0 */
+        op->to -= before;
+        op->from -= before;
+    }
     op->to_elem = out ? host_moves : dev_moves;
     op->from_elem = out ? dev_moves : host_moves;
 }

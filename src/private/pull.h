@@ -112,8 +112,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_release(spipe_priv_pipeline_t *p, cu
 SPIPE_PRIV_RARE cudaError_t spipe_priv_pull_failed(spipe_priv_pipeline_t *p, cudaError_t e) {
     if (e == cudaSuccess || !p->pull.active) return e;
     if (!SPIPE_PRIV_LOAD(p->run.failed)) {
-        (void)spipe_priv_fail(p, e, -1, p->pull.taken, "taking chunk %zu failed: %s", p->pull.taken,
-                              cudaGetErrorString(e));
+        (void)spipe_priv_fail(p, NULL, e, -1, p->pull.taken, "taking chunk %zu failed: %s",
+                              p->pull.taken, cudaGetErrorString(e));
     }
     spipe_priv_pull_end(p);
     return p->failure.error;

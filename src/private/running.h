@@ -208,7 +208,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_start_streams(spipe_priv_pipeline_t *p) {
         e = spipe_priv_fork(&p->streams, base);
     }
     if (e == cudaSuccess) return e;
-    return spipe_priv_fail(p, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
+    return spipe_priv_fail(p, NULL, e, -1, 0, "starting the run failed: %s", cudaGetErrorString(e));
 }
 
 SPIPE_PRIV_RARE void spipe_priv_run_streams(spipe_priv_pipeline_t *p) {
@@ -228,7 +228,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
             spipe_priv_set(p, &p->run.num_batches, p->run.cut_from);
         }
     } else if (p->run.stop_asked) {
-        (void)spipe_priv_fail(p, SPIPE_STOPPED, -1, p->run.at.completed,
+        (void)spipe_priv_fail(p, NULL, SPIPE_STOPPED, -1, p->run.at.completed,
                               "stopped by the progress callback after %zu chunks",
                               p->run.at.completed);
     }
@@ -241,7 +241,7 @@ SPIPE_PRIV_RARE void spipe_priv_finish(spipe_priv_pipeline_t *p) {
         if (e != cudaSuccess) {
             cudaError_t again = cudaSuccess;
             spipe_priv_sync_streams(&p->streams, &again); /* a copy may be under way */
-            (void)spipe_priv_fail(p, e, -1, p->run.at.completed,
+            (void)spipe_priv_fail(p, NULL, e, -1, p->run.at.completed,
                                   "copying a resident buffer out failed: %s",
                                   cudaGetErrorString(e));
         }

@@ -5,29 +5,6 @@
 /* Does a task; in hostwork.h. */
 SPIPE_PRIV_RARE void spipe_priv_do_task(spipe_priv_pipeline_t *p, spipe_priv_task_t t);
 
-/* The calling worker sleeps until it is woken; called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
-                                     spipe_priv_worker_t *w) {
-    w->woken = 0;
-    w->next = *list;
-    *list = w;
-    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
-}
-
-/* Wakes the worker that parked last; called with the lock held. */
-SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
-    spipe_priv_worker_t *w = *list;
-    if (!w) return;
-    *list = w->next;
-    w->woken = 1;
-    spipe_priv_cond_signal(&w->work);
-}
-
-SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
-    while (q->parked) spipe_priv_wake_one(&q->parked);
-    while (q->barred) spipe_priv_wake_one(&q->barred);
-}
-
 /* Whether the oldest task of a queue can be done now: a slot is filled again once its copy in has
    ended, and drained once its copy out has. Called with the lock held. */
 SPIPE_PRIV_RARE int spipe_priv_is_ready(const spipe_priv_pipeline_t *p,
@@ -63,23 +40,18 @@ SPIPE_PRIV_RARE int spipe_priv_is_callers(const spipe_priv_pipeline_t *p,
            (t->what == SPIPE_PRIV_DRAIN && t->batch + 1 == p->run.num_batches);
 }
 
-/* Wakes a worker for the oldest task of a queue, if it can be done now. Called with the lock
-   held. */
-SPIPE_PRIV_RARE void spipe_priv_wake_if_ready(const spipe_priv_pipeline_t *p,
-                                              spipe_priv_queue_t *q) {
-    if (!spipe_priv_is_ready(p, q) || spipe_priv_is_callers(p, &q->tasks[q->head])) return;
-    spipe_priv_wake_one(&q->parked);
-}
-
 /* Counts batches whose copies have ended, for which tasks of a kind wait. A worker that asked does
    the task that may follow itself, so no other is woken. */
 SPIPE_PRIV_RARE void spipe_priv_count_polled(spipe_priv_pipeline_t *p, int what, size_t batches) {
     size_t *polled = what == SPIPE_PRIV_FILL ? &p->run.at.polled_in : &p->run.at.polled_out;
     spipe_priv_queue_t *q = &p->workers.queues[what];
+    spipe_priv_worker_t *w = NULL;
     spipe_priv_lock(p->sync);
     if (*polled < batches) SPIPE_PRIV_STORE(*polled, batches);
-    if (!q->polling) spipe_priv_wake_if_ready(p, q);
-    spipe_priv_unlock(p->sync);
+    if (!q->polling && spipe_priv_is_ready(p, q) && !spipe_priv_is_callers(p, &q->tasks[q->head])) {
+        w = spipe_priv_unpark(&q->parked);
+    }
+    spipe_priv_unlock_and_wake(p->sync, w);
 }
 
 /* Asks whether these copies of one more batch have ended; after an error, too, because then nothing
@@ -109,9 +81,36 @@ SPIPE_PRIV_RARE int spipe_priv_workers_ask(const spipe_priv_pipeline_t *p,
     return SPIPE_PRIV_LOAD(*polled) >= SPIPE_PRIV_LONG_RUN * SPIPE_PRIV_LOAD(q->num_threads);
 }
 
+/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
+   Then its workers end. Called with the lock held. */
+SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
+                                       const spipe_priv_queue_t *q) {
+    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
+    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
+    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
+}
+
+/* Does the oldest task of a queue, and wakes a worker, or none (NULL), to ask for the next one;
+   called and returns with the lock held. With the last task, the parked workers are woken: they end
+   while it is done, so the run need not wait for them. */
+SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
+                                        spipe_priv_worker_t *next) {
+    const spipe_priv_task_t t = q->tasks[q->head];
+    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
+    --q->num_tasks;
+    ++q->num_busy;
+    q->num_taken += t.what != SPIPE_PRIV_TOUCH;
+    if (spipe_priv_is_over(p, q)) spipe_priv_wake_all(q);
+    spipe_priv_unlock_and_wake(p->sync, next);
+    spipe_priv_do_task(p, t);
+    spipe_priv_lock(p->sync);
+    --q->num_busy;
+}
+
 /* One worker at a time asks for the oldest task of its queue, so that the calling thread need not
-   ask and the others can sleep. Before it does that task, it wakes the next worker to ask. *asked:
-   whether this worker has called CUDA before. Called, and returns, with the lock held. */
+   ask and the others can sleep. If the copy has ended, it wakes the next worker to ask, and does
+   that task. *asked: whether this worker has called CUDA before. Called, and returns, with the lock
+   held. */
 SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q,
                                           int *asked) {
     const int what = q->tasks[q->head].what;
@@ -122,31 +121,8 @@ SPIPE_PRIV_RARE void spipe_priv_poll_copy(spipe_priv_pipeline_t *p, spipe_priv_q
     if (!spipe_priv_ask(p, what)) spipe_priv_yield(&q->busy_until);
     spipe_priv_lock(p->sync);
     SPIPE_PRIV_STORE(q->polling, 0);
-    if (spipe_priv_is_ready(p, q) && q->num_tasks > 1) spipe_priv_wake_one(&q->parked);
-}
-
-/* Whether no task will follow in a queue: all batches of a one-shot run are filled, or drained.
-   Then its workers end. Called with the lock held. */
-SPIPE_PRIV_RARE int spipe_priv_is_over(const spipe_priv_pipeline_t *p,
-                                       const spipe_priv_queue_t *q) {
-    if (p->request.kept || p->run.positions) return 0; /* they may begin again */
-    if (q->num_tasks > 0 || q->num_taken == 0) return 0;
-    return q->num_taken >= p->run.num_batches && q != &p->workers.queues[SPIPE_PRIV_HOST];
-}
-
-/* Does the oldest task of a queue; called and returns with the lock held. With the last one, the
-   parked workers are woken: they end while it is done, so the run need not wait for them. */
-SPIPE_PRIV_RARE void spipe_priv_do_next(spipe_priv_pipeline_t *p, spipe_priv_queue_t *q) {
-    const spipe_priv_task_t t = q->tasks[q->head];
-    q->head = (q->head + 1) % SPIPE_PRIV_QUEUE;
-    --q->num_tasks;
-    ++q->num_busy;
-    q->num_taken += t.what != SPIPE_PRIV_TOUCH;
-    if (spipe_priv_is_over(p, q)) spipe_priv_wake_all(q);
-    spipe_priv_unlock(p->sync);
-    spipe_priv_do_task(p, t);
-    spipe_priv_lock(p->sync);
-    --q->num_busy;
+    if (!spipe_priv_is_ready(p, q)) return;
+    spipe_priv_do_next(p, q, q->num_tasks > 1 ? spipe_priv_unpark(&q->parked) : NULL);
 }
 
 SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
@@ -165,7 +141,7 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     while (!p->workers.quit && !spipe_priv_is_over(p, q)) {
         const int barred = number >= q->limit;
         if (!barred && spipe_priv_is_ready(p, q))
-            spipe_priv_do_next(p, q);
+            spipe_priv_do_next(p, q, NULL);
         else if (!barred && q->num_tasks > 0 && !q->polling && spipe_priv_workers_ask(p, q))
             spipe_priv_poll_copy(p, q, &w->asked);
         else {
@@ -175,17 +151,20 @@ SPIPE_PRIV_RARE void *spipe_priv_worker_thread(void *arg) {
     }
     spipe_priv_wake_one(&q->parked);
     spipe_priv_unlock(p->sync);
-    spipe_priv_cond_destroy(&w->work);
-    return NULL;
+    return NULL; /* its condition stays: a thread may be about to signal it */
 }
 
-/* Posts a task. If it has to wait for a copy, a worker is woken only to ask about that copy. */
-SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+/* Posts a task. *issued, unless it is NULL, counts one more batch whose copies are in the streams.
+   If the task has to wait for a copy, a worker is woken only to ask about that copy. */
+SPIPE_PRIV_RARE void spipe_priv_post_after(spipe_priv_pipeline_t *p, int what, int stage,
+                                           size_t batch, size_t *issued) {
     const int number = what == SPIPE_PRIV_TOUCH ? (int)(batch % 2) : what;
     spipe_priv_queue_t *q = &p->workers.queues[number];
+    spipe_priv_worker_t *w = NULL;
     spipe_priv_task_t *t;
     int ask;
     spipe_priv_lock(p->sync);
+    if (issued) SPIPE_PRIV_STORE(*issued, *issued + 1);
     if (what != SPIPE_PRIV_FILL || batch < p->run.num_batches) {
         if (what != SPIPE_PRIV_HOST) spipe_priv_model_post(p, what, stage, batch);
         t = &q->tasks[(q->head + q->num_tasks++) % SPIPE_PRIV_QUEUE];
@@ -195,16 +174,19 @@ SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int sta
         t->began = 0.0;
         ask = !q->polling && spipe_priv_workers_ask(p, q);
         if ((ask || spipe_priv_is_ready(p, q)) && !spipe_priv_is_callers(p, t)) {
-            spipe_priv_wake_one(&q->parked);
+            w = spipe_priv_unpark(&q->parked);
         }
     }
-    spipe_priv_unlock(p->sync);
+    spipe_priv_unlock_and_wake(p->sync, w);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_post(spipe_priv_pipeline_t *p, int what, int stage, size_t batch) {
+    spipe_priv_post_after(p, what, stage, batch, NULL);
 }
 
 /* Posts the draining of a batch, once its copies out are issued. */
 SPIPE_PRIV_RARE void spipe_priv_post_drain(spipe_priv_pipeline_t *p, size_t batch) {
-    spipe_priv_set(p, &p->run.at.issued_out, batch + 1);
-    spipe_priv_post(p, SPIPE_PRIV_DRAIN, -1, batch);
+    spipe_priv_post_after(p, SPIPE_PRIV_DRAIN, -1, batch, &p->run.at.issued_out);
 }
 
 /* Posts a host stage for a batch. An ordered one is posted when the batch before has left it, so no
@@ -320,7 +302,8 @@ SPIPE_PRIV_RARE void spipe_priv_end_workers(spipe_priv_pipeline_t *p) {
             else
                 spipe_priv_thread_join(thread);
         }
-        q->num_threads = q->num_begun = 0;
+        while (q->num_begun > 0) spipe_priv_cond_destroy(&q->workers[--q->num_begun].work);
+        q->num_threads = 0;
     }
     p->workers.quit = 0;
 }
@@ -361,7 +344,7 @@ SPIPE_PRIV_RARE int spipe_priv_help(spipe_priv_pipeline_t *p) {
         if (!spipe_priv_may_help(p, i)) continue;
         spipe_priv_lock(p->sync);
         ready = spipe_priv_is_ready(p, q);
-        if (ready) spipe_priv_do_next(p, q);
+        if (ready) spipe_priv_do_next(p, q, NULL);
         spipe_priv_unlock(p->sync);
     }
     return ready;

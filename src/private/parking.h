@@ -1,0 +1,44 @@
+/* ---- 13 execute: parked workers -------------------------------------------------------------
+   Workers without a task: how they wait, and how other threads wake them. Knows no tasks. */
+
+/* The calling worker waits until it is woken: first awake, then asleep. Called with the lock
+   held. */
+SPIPE_PRIV_RARE void spipe_priv_park(spipe_priv_sync_t *s, spipe_priv_worker_t **list,
+                                     spipe_priv_worker_t *w) {
+    w->woken = w->asleep = 0;
+    w->next = *list;
+    *list = w;
+    spipe_priv_unlock(s);
+    spipe_priv_spin(&w->woken);
+    spipe_priv_lock(s);
+    w->asleep = !w->woken;
+    while (!w->woken) spipe_priv_cond_wait(&w->work, &s->lock);
+}
+
+/* Takes the worker that parked last off a list. Returns it for spipe_priv_unlock_and_wake if it is
+   asleep; NULL if it is not, or if there is none. Called with the lock held. */
+SPIPE_PRIV_RARE spipe_priv_worker_t *spipe_priv_unpark(spipe_priv_worker_t **list) {
+    spipe_priv_worker_t *w = *list;
+    if (!w) return NULL;
+    *list = w->next;
+    SPIPE_PRIV_STORE(w->woken, 1);
+    return w->asleep ? w : NULL;
+}
+
+/* Wakes a worker, or none (NULL), after giving back the lock, for which the worker would else have
+   to wait. */
+SPIPE_PRIV_RARE void spipe_priv_unlock_and_wake(spipe_priv_sync_t *s, spipe_priv_worker_t *w) {
+    spipe_priv_unlock(s);
+    if (w) spipe_priv_cond_signal(&w->work);
+}
+
+/* Wakes the worker that parked last; called with the lock held. */
+SPIPE_PRIV_RARE void spipe_priv_wake_one(spipe_priv_worker_t **list) {
+    spipe_priv_worker_t *w = spipe_priv_unpark(list);
+    if (w) spipe_priv_cond_signal(&w->work);
+}
+
+SPIPE_PRIV_RARE void spipe_priv_wake_all(spipe_priv_queue_t *q) {
+    while (q->parked) spipe_priv_wake_one(&q->parked);
+    while (q->barred) spipe_priv_wake_one(&q->barred);
+}
