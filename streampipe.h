@@ -1515,8 +1515,8 @@ SPIPE_PRIV_RARE double spipe_priv_timed_yield(void) {
    take more than a millisecond, two within 0.1 s, other programs want every CPU. Runs that went on
    yielding then took 60 times as long (Linux 6.18); runs that polled without a pause kept CPUs from
    their own threads and took more than twice as long. So this sleeps instead, for 32 times as long
-   as the second yield took. *busy_until is 0 at first, then the end of that time, or the time of
-   the last long yield. */
+   as the second yield took. *busy_until is 0 at first, then the end of that time, or of the last
+   long yield. */
 SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
     const double began = spipe_priv_seconds();
     double took;
@@ -1525,7 +1525,7 @@ SPIPE_PRIV_RARE void spipe_priv_yield(double *busy_until) {
         return;
     }
     took = spipe_priv_timed_yield();
-    if (took > 1e-3) *busy_until = began - *busy_until < 0.1 ? began + 32.0 * took : began;
+    if (took > 1e-3) *busy_until = began + (began - *busy_until < 0.1 ? 32.0 : 1.0) * took;
 }
 
 /* Waits awake until *woken is set, for 0.3 ms at most, because a thread that sleeps runs only 22 us

@@ -88,6 +88,12 @@ static void busy_machine(void) {
     busy_until = seconds_of(CLOCK_MONOTONIC) - 60.0;
     yield_ms = 0.0;
     tap_ok(poll_often(&busy_until, 1).yields == 1, "then it tries to yield again");
+    busy_until = 0.0;
+    yield_ms = 150.0;
+    for (k = 0; k < 10 && busy_until < seconds_of(CLOCK_MONOTONIC); ++k) {
+        (void)poll_often(&busy_until, 1);
+    }
+    tap_ok(k < 10, "a thread whose yields take longer than 0.1 s sleeps, too");
 }
 
 static int went_on;
