@@ -297,14 +297,10 @@ static double plain(world_t *w, hand_t kept, std::vector<char> *pageable, int fr
     return bench_now_ms() - began;
 }
 
-/* A call whose memory of 64 KiB and more is new from the system. Afterwards the heap keeps what is
-   freed, as it does by itself once it has freed such arrays. */
+/* A call whose memory is new from the system: the heap has given back what was freed. */
 static double with_new_memory(const std::function<double(void)> &call) {
-    (void)mallopt(M_MMAP_THRESHOLD, 64 << 10);
-    const double took = call();
-    (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
-    return took;
+    (void)malloc_trim(0);
+    return call();
 }
 
 /* The least that one call can do with a stream that it may hand on: made for the call, as is the
