@@ -10002,7 +10002,8 @@ typedef struct spipe_priv_lending {
     spipe_priv_sync_t *sync; /* the resources' lock */
     spipe_priv_lent_thread_t *idle, *all;
     size_t num_threads;
-    int numa_node; /* that the threads stay on; -1 = any */
+    size_t returning; /* pipelines whose threads will be idle in a moment */
+    int numa_node;    /* that the threads stay on; -1 = any */
     int quit;
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;
@@ -10991,26 +10992,32 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     }
 }
 
-/* Threads that are enough: two for each CPU, or for each run where those are more. */
-SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r) {
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+/* Threads that are enough for so many runs: two for each CPU, or for each run where those are
+   more. */
+SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r, size_t runs) {
     return 2 * (runs > r->limit_threads ? runs : r->limit_threads);
 }
 
 /* Takes back the threads of an idle pipeline. In calls.h. */
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 
-/* Runs a function on an idle thread, else on one of an idle pipeline if there are enough threads
-   already, else on a new one; NULL: there is none. Each of as many runs as there were at once will
+/* Runs a function on an idle thread; if there are enough threads already, on one of an idle
+   pipeline, or on one that is about to be idle; else on a new one. NULL: there is none. Each of as many runs as there were at once will
    want a thread that fills and one that drains, so where one has to be made, those of all are: then
    none is made later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
+    const size_t enough = spipe_priv_enough_threads(r, SPIPE_PRIV_LOAD(r->num_runs));
     const size_t runs = SPIPE_PRIV_LOAD(r->most_runs);
     spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
-    while (!t && spipe_priv_has_threads(l, spipe_priv_enough_threads(r)) &&
-           spipe_priv_take_threads(r)) {
+    int more = 1;
+    while (!t && more && spipe_priv_has_threads(l, enough)) {
+        more = SPIPE_PRIV_LOAD(l->returning) > 0;
+        if (spipe_priv_take_threads(r))
+            more = 1;
+        else if (more)
+            spipe_priv_give_up_cpu();
         t = spipe_priv_idle_thread(l);
     }
     if (!t) {
@@ -11222,6 +11229,13 @@ SPIPE_PRIV_RARE int spipe_priv_was_met(const spipe_priv_request_t *q) {
     return met;
 }
 
+/* Takes back the threads of a pipeline between two calls. */
+SPIPE_PRIV_RARE void spipe_priv_return_threads(spipe_resources_t *r, spipe_priv_pipeline_t *p) {
+    spipe_priv_count_one(&r->lending.returning, 1);
+    spipe_priv_end_workers(p);
+    spipe_priv_count_one(&r->lending.returning, 0);
+}
+
 /* Takes back the threads of the idle pipeline that ran least recently and has some. 0: there is
    none. */
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
@@ -11234,7 +11248,7 @@ SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
     if (found) p = spipe_priv_unlink_idle(c, found);
     spipe_priv_unlock(r->lending.sync);
     if (!p) return 0;
-    spipe_priv_end_workers(p);
+    spipe_priv_return_threads(r, p);
     spipe_priv_lock(r->lending.sync);
     for (at = &c->idle; *at;) at = &(*at)->lent.next_idle;
     p->lent.next_idle = NULL;
@@ -11379,12 +11393,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 }
 
 /* Whether a pipeline that becomes idle should give its threads back: other runs are under way, no
-   thread is idle, and none should be added. Otherwise it keeps them, because to start them again
-   takes a small call twice as long. */
-SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r) {
+   thread is idle, and it has more than its share of those that are enough, or there are more than
+   that. Otherwise it keeps them, because to start them again takes a small call twice as long. */
+SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
+                                                 const spipe_priv_pipeline_t *p) {
     spipe_priv_lending_t *l = &r->lending;
-    return SPIPE_PRIV_LOAD(r->num_runs) > 0 && !spipe_priv_has_idle_thread(l) &&
-           spipe_priv_has_threads(l, 1 + spipe_priv_enough_threads(r));
+    const size_t others = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t enough = spipe_priv_enough_threads(r, others + 1);
+    const int many = spipe_priv_threads_of(p) * (others + 1) > enough;
+    return others > 0 && !spipe_priv_has_idle_thread(l) &&
+           spipe_priv_has_threads(l, many ? enough : 1 + enough);
 }
 
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
@@ -11395,7 +11413,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
-        if (spipe_priv_threads_are_short(r)) spipe_priv_end_workers(p);
+        if (spipe_priv_threads_are_short(r, p)) spipe_priv_return_threads(r, p);
         spipe_priv_put_idle_pipeline(p);
     } else {
         (void)spipe_priv_free(p);

@@ -131,6 +131,13 @@ SPIPE_PRIV_RARE int spipe_priv_was_met(const spipe_priv_request_t *q) {
     return met;
 }
 
+/* Takes back the threads of a pipeline between two calls. */
+SPIPE_PRIV_RARE void spipe_priv_return_threads(spipe_resources_t *r, spipe_priv_pipeline_t *p) {
+    spipe_priv_count_one(&r->lending.returning, 1);
+    spipe_priv_end_workers(p);
+    spipe_priv_count_one(&r->lending.returning, 0);
+}
+
 /* Takes back the threads of the idle pipeline that ran least recently and has some. 0: there is
    none. */
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
@@ -143,7 +150,7 @@ SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r) {
     if (found) p = spipe_priv_unlink_idle(c, found);
     spipe_priv_unlock(r->lending.sync);
     if (!p) return 0;
-    spipe_priv_end_workers(p);
+    spipe_priv_return_threads(r, p);
     spipe_priv_lock(r->lending.sync);
     for (at = &c->idle; *at;) at = &(*at)->lent.next_idle;
     p->lent.next_idle = NULL;
@@ -288,12 +295,16 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 }
 
 /* Whether a pipeline that becomes idle should give its threads back: other runs are under way, no
-   thread is idle, and none should be added. Otherwise it keeps them, because to start them again
-   takes a small call twice as long. */
-SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r) {
+   thread is idle, and it has more than its share of those that are enough, or there are more than
+   that. Otherwise it keeps them, because to start them again takes a small call twice as long. */
+SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
+                                                 const spipe_priv_pipeline_t *p) {
     spipe_priv_lending_t *l = &r->lending;
-    return SPIPE_PRIV_LOAD(r->num_runs) > 0 && !spipe_priv_has_idle_thread(l) &&
-           spipe_priv_has_threads(l, 1 + spipe_priv_enough_threads(r));
+    const size_t others = SPIPE_PRIV_LOAD(r->num_runs);
+    const size_t enough = spipe_priv_enough_threads(r, others + 1);
+    const int many = spipe_priv_threads_of(p) * (others + 1) > enough;
+    return others > 0 && !spipe_priv_has_idle_thread(l) &&
+           spipe_priv_has_threads(l, many ? enough : 1 + enough);
 }
 
 /* After a call: an idle pipeline again, or freed if the run failed. Throws what the user's
@@ -304,7 +315,7 @@ SPIPE_PRIV_RARE void spipe_priv_end_call(spipe_priv_pipeline_t *p, cudaError_t e
     p->thrown = NULL;
     (void)cudaSetDevice(p->request.device); /* a stage may have made another device current */
     if (e == cudaSuccess) {
-        if (spipe_priv_threads_are_short(r)) spipe_priv_end_workers(p);
+        if (spipe_priv_threads_are_short(r, p)) spipe_priv_return_threads(r, p);
         spipe_priv_put_idle_pipeline(p);
     } else {
         (void)spipe_priv_free(p);

@@ -29,7 +29,8 @@ typedef struct spipe_priv_lending {
     spipe_priv_sync_t *sync; /* the resources' lock */
     spipe_priv_lent_thread_t *idle, *all;
     size_t num_threads;
-    int numa_node; /* that the threads stay on; -1 = any */
+    size_t returning; /* pipelines whose threads will be idle in a moment */
+    int numa_node;    /* that the threads stay on; -1 = any */
     int quit;
     spipe_priv_idle_t streams[SPIPE_PRIV_NUM_PRIORITIES], events;
 } spipe_priv_lending_t;

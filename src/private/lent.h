@@ -291,26 +291,32 @@ SPIPE_PRIV_RARE void spipe_priv_lent_end_streams(spipe_priv_pipeline_t *p, cudaE
     }
 }
 
-/* Threads that are enough: two for each CPU, or for each run where those are more. */
-SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r) {
-    const size_t runs = SPIPE_PRIV_LOAD(r->num_runs);
+/* Threads that are enough for so many runs: two for each CPU, or for each run where those are
+   more. */
+SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r, size_t runs) {
     return 2 * (runs > r->limit_threads ? runs : r->limit_threads);
 }
 
 /* Takes back the threads of an idle pipeline. In calls.h. */
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 
-/* Runs a function on an idle thread, else on one of an idle pipeline if there are enough threads
-   already, else on a new one; NULL: there is none. Each of as many runs as there were at once will
-   want a thread that fills and one that drains, so where one has to be made, those of all are: then
-   none is made later. */
+/* Runs a function on an idle thread; if there are enough threads already, on one of an idle
+   pipeline, or on one that is about to be idle; else on a new one. NULL: there is none. Each of as
+   many runs as there were at once will want a thread that fills and one that drains, so where one
+   has to be made, those of all are: then few are made later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
+    const size_t enough = spipe_priv_enough_threads(r, SPIPE_PRIV_LOAD(r->num_runs));
     const size_t runs = SPIPE_PRIV_LOAD(r->most_runs);
     spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
-    while (!t && spipe_priv_has_threads(l, spipe_priv_enough_threads(r)) &&
-           spipe_priv_take_threads(r)) {
+    int more = 1;
+    while (!t && more && spipe_priv_has_threads(l, enough)) {
+        more = SPIPE_PRIV_LOAD(l->returning) > 0;
+        if (spipe_priv_take_threads(r))
+            more = 1;
+        else if (more)
+            spipe_priv_give_up_cpu();
         t = spipe_priv_idle_thread(l);
     }
     if (!t) {

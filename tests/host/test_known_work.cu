@@ -229,6 +229,54 @@ static void makes_nothing(void) {
     SPIPE_CHECK(spipe_resources_destroy(r, NULL));
 }
 
+/* A run that lacks a thread waits for one that is about to become idle. */
+typedef struct giving {
+    spipe_resources_t *r;
+    void *thread;
+} giving_t;
+
+static void *give_back(void *arg) {
+    const giving_t *const g = (const giving_t *)arg;
+    const struct timespec pause = {0, 20 * 1000 * 1000};
+    (void)nanosleep(&pause, NULL);
+    spipe_priv_take_thread_back(&g->r->lending, g->thread);
+    spipe_priv_count_one(&g->r->lending.returning, 0);
+    return NULL;
+}
+
+static void *do_nothing(void *arg) { return arg; }
+
+static void about_to_be_idle(spipe_resources_t *r, const spipe_priv_pipeline_t *last) {
+    enum {
+        MOST = 256
+    };
+
+    spipe_priv_lending_t *const l = &r->lending;
+    void *held[MOST];
+    giving_t g = {r, NULL};
+    pthread_t giver;
+    size_t num = 0;
+    while (num < MOST && (held[num] = spipe_priv_idle_thread(l)) != NULL) ++num;
+    r->num_runs = l->num_threads / 2 - 1; /* the others: then these threads are just enough */
+    tap_ok(spipe_priv_threads_of(last) > 3 && spipe_priv_threads_are_short(r, last),
+           "beside others a pipeline gives back more threads than its share, where none is idle");
+    r->num_runs = l->num_threads;
+    tap_ok(!spipe_priv_threads_are_short(r, last), "but not where more should be made");
+    r->num_runs = 0;
+    while (spipe_priv_take_threads(r)) continue;
+    while (num < MOST && (held[num] = spipe_priv_idle_thread(l)) != NULL) ++num;
+    if (!tap_ok(num > 0 && num == l->num_threads, "all %zu threads can be taken", num)) return;
+    g.thread = held[0];
+    spipe_priv_count_one(&l->returning, 1);
+    SPIPE_CHECK((cudaError_t)pthread_create(&giver, NULL, give_back, &g));
+    void *const got = spipe_priv_lent_start(r, do_nothing, NULL);
+    (void)pthread_join(giver, NULL);
+    tap_ok(got == g.thread && l->num_threads == num,
+           "a run that lacks a thread waits for one that is about to become idle");
+    spipe_priv_lent_join(r, got);
+    for (size_t k = 1; k < num; ++k) spipe_priv_take_thread_back(l, held[k]);
+}
+
 /* Many threads that call all the time: threads, streams and events are made at first only. */
 static void *call_often(void *arg) {
     const spipe_desc_t *d = (const spipe_desc_t *)arg;
@@ -272,6 +320,7 @@ static void many_callers(void) {
     const spipe_priv_pipeline_t *const last = r->calls.idle;
     tap_ok(spipe_priv_threads_of(last) > 0 && spipe_priv_has_threads(&r->lending, CALLERS + 1),
            "and one that calls alone keeps its %zu between calls", spipe_priv_threads_of(last));
+    about_to_be_idle(r, last);
     for (int k = 0; k < CALLERS; ++k) {
         const unsigned *const out = (const unsigned *)d[k].buffers[1].host;
         for (size_t i = 0; i < n; ++i) wrong += out[i] != 2 * in[i] + 1;
