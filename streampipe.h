@@ -11002,9 +11002,9 @@ SPIPE_PRIV_RARE size_t spipe_priv_enough_threads(const spipe_resources_t *r, siz
 SPIPE_PRIV_RARE int spipe_priv_take_threads(spipe_resources_t *r);
 
 /* Runs a function on an idle thread; if there are enough threads already, on one of an idle
-   pipeline, or on one that is about to be idle; else on a new one. NULL: there is none. Each of as many runs as there were at once will
-   want a thread that fills and one that drains, so where one has to be made, those of all are: then
-   none is made later. */
+   pipeline, or on one that is about to be idle; else on a new one. NULL: there is none. Each of as
+   many runs as there were at once will want a thread that fills and one that drains, so where one
+   has to be made, those of all are: then few are made later. */
 SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(void *arg),
                                             void *arg) {
     spipe_priv_lending_t *l = &r->lending;
