@@ -34,7 +34,9 @@ static double seconds_of(clockid_t clock) {
 /* The machine is busy: the CPU is back after so many milliseconds. */
 static int slow_yield(void) {
     const double until = seconds_of(CLOCK_MONOTONIC) + 1e-3 * yield_ms;
-    if (++num_yields == set_after) __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+    if (__atomic_add_fetch(&num_yields, 1, __ATOMIC_RELAXED) == set_after) {
+        __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+    }
     while (seconds_of(CLOCK_MONOTONIC) < until) {
     }
     return 0;

@@ -140,9 +140,9 @@ build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 # Many programs are compiled as one where all are wanted (JOIN=yes): most of what each compiles is
 # streampipe.h. Plain, 110 programs take 40 CPU seconds instead of 150, with AddressSanitizer 70 instead of 270.
 # Groups are large, because each compiles streampipe.h once more: 2 CPU seconds plain, 5 with AddressSanitizer.
-# APART: with flags of their own, or a file that takes functions out of the headers behind it.
+# APART: with flags of their own, a limit on their memory, or a file that takes functions out of the headers behind it.
 JOIN  ?=
-APART := $(PER_THREAD) $(addprefix examples/,mpi_stream $(if $(SAN),,13_picture)) tests/host/test_hostcuda_per_thread tests/test_kernels_%
+APART := $(PER_THREAD) $(addprefix examples/,mpi_stream $(if $(SAN),,13_picture 18_y4m_filter)) tests/host/test_hostcuda_per_thread tests/test_kernels_%
 APART += tests/fuzz/% tests/torture/test_races tests/torture/test_torture_files
 ifeq ($(BACKEND)-$(JOIN),host-yes)
 JOINED := $(shell AWK=$(AWK) tests/tools/join --groups 40 $(wildcard $(addsuffix .cu,$(filter-out $(APART),$(RUN_TESTS) $(EXAMPLES)))))
