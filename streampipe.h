@@ -11011,12 +11011,12 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(vo
     const size_t enough = spipe_priv_enough_threads(r, SPIPE_PRIV_LOAD(r->num_runs));
     const size_t runs = SPIPE_PRIV_LOAD(r->most_runs);
     spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
-    int more = 1;
-    while (!t && more && spipe_priv_has_threads(l, enough)) {
-        more = SPIPE_PRIV_LOAD(l->returning) > 0;
+    int may_come = 1; /* a thread that is not idle yet may become so */
+    while (!t && may_come && spipe_priv_has_threads(l, enough)) {
+        may_come = SPIPE_PRIV_LOAD(l->returning) > 0;
         if (spipe_priv_take_threads(r))
-            more = 1;
-        else if (more)
+            may_come = 1;
+        else if (may_come)
             spipe_priv_give_up_cpu();
         t = spipe_priv_idle_thread(l);
     }
@@ -11393,8 +11393,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 }
 
 /* Whether a pipeline that becomes idle should give its threads back: other runs are under way, no
-   thread is idle, and it has more than its share of those that are enough, or there are more than
-   that. Otherwise it keeps them, because to start them again takes a small call twice as long. */
+   thread is idle, and either there are more threads than enough, or there are enough and it has
+   more than its share of them. Otherwise it keeps them, because to start them again takes a small
+   call twice as long. */
 SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
                                                  const spipe_priv_pipeline_t *p) {
     spipe_priv_lending_t *l = &r->lending;

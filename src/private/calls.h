@@ -295,8 +295,9 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_find_other(spipe_priv_request_t *q,
 }
 
 /* Whether a pipeline that becomes idle should give its threads back: other runs are under way, no
-   thread is idle, and it has more than its share of those that are enough, or there are more than
-   that. Otherwise it keeps them, because to start them again takes a small call twice as long. */
+   thread is idle, and either there are more threads than enough, or there are enough and it has
+   more than its share of them. Otherwise it keeps them, because to start them again takes a small
+   call twice as long. */
 SPIPE_PRIV_RARE int spipe_priv_threads_are_short(spipe_resources_t *r,
                                                  const spipe_priv_pipeline_t *p) {
     spipe_priv_lending_t *l = &r->lending;

@@ -310,12 +310,12 @@ SPIPE_PRIV_RARE void *spipe_priv_lent_start(spipe_resources_t *r, void *(*fn)(vo
     const size_t enough = spipe_priv_enough_threads(r, SPIPE_PRIV_LOAD(r->num_runs));
     const size_t runs = SPIPE_PRIV_LOAD(r->most_runs);
     spipe_priv_lent_thread_t *t = spipe_priv_idle_thread(l);
-    int more = 1;
-    while (!t && more && spipe_priv_has_threads(l, enough)) {
-        more = SPIPE_PRIV_LOAD(l->returning) > 0;
+    int may_come = 1; /* a thread that is not idle yet may become so */
+    while (!t && may_come && spipe_priv_has_threads(l, enough)) {
+        may_come = SPIPE_PRIV_LOAD(l->returning) > 0;
         if (spipe_priv_take_threads(r))
-            more = 1;
-        else if (more)
+            may_come = 1;
+        else if (may_come)
             spipe_priv_give_up_cpu();
         t = spipe_priv_idle_thread(l);
     }
