@@ -2280,6 +2280,12 @@ struct spipe_priv_pipeline;
 /* Takes the memory of all parts of a run from resources, or none. */
 typedef cudaError_t (*spipe_priv_take_fn)(struct spipe_priv_pipeline *const *parts, size_t num);
 
+/* In buffers[i].on_device of a pipeline's own description: the calling thread reads a piece after
+   the other into host memory and copies it. */
+enum {
+    SPIPE_PRIV_IN_PIECES = 2
+};
+
 /* What became of reading the sources for a batch. */
 typedef enum spipe_priv_reading {
     SPIPE_PRIV_READ_OK,
@@ -2411,7 +2417,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, 
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(struct spipe_priv_pipeline *p, int buffer,
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
@@ -2449,7 +2455,7 @@ SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void 
     if (i < 0) return i;
     d->buffers[i].sink_at = sink_at;
     d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_drain_part;
+    d->buffers[i].caller = spipe_priv_drain_sink;
     return i;
 }
 
@@ -2742,6 +2748,10 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
+    SPIPE_PRIV_PIECE = 256 << 10,       /* bytes that the calling thread reads and copies at once: 1
+                                           and 2 MiB are fastest so (H100, 2026-11-26) */
+    SPIPE_PRIV_BLOCK = 1280 << 10,      /* bytes of device memory that are allocated fast: what is
+                                           larger takes whole blocks of CUDA's, of 2 MiB each */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -2790,8 +2800,11 @@ enum {
 #define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
 #define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.50                              /* of the fill rate, where sources write a ring that the cache
+    0.50 /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_BLOCK_S                                                                         \
+    60e-6                             /* to allocate a further block of device memory, where slots
+                                         are pageable (`make bench-files`, H100, 2026-11-26) */
 #define SPIPE_PRIV_HELD_SLOT     1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
 #define SPIPE_PRIV_ALONE_SHARE   0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE  0.25 /* of the device's memory that slots may take */
@@ -3606,22 +3619,35 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
    their copies find them in the cache, and each of them costs no more than a step of a ring; but to
-   touch a slot for the first time takes half the time of pinning it. */
+   touch a slot for the first time takes half the time of pinning it. Positioned sources are read
+   and copied in pieces. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
-    const int slots = y->pageable_slots;
-    const double held_in = (slots ? SPIPE_PRIV_HELD_SLOT : 1.0) * c->pageable_in;
-    const double in = w->pageable_in > 0.0 || slots ? held_in : c->link_in;
-    const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
-    const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
-    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
-    const double copy = slots ? c->copy_s + c->latency_s : c->pageable_s;
-    double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (slots) once += 0.5 * spipe_priv_ring_bytes(w, y) / c->pin;
+    const double chunk = spipe_priv_real(y->chunk), held = w->held * chunk;
+    const double piece = (double)SPIPE_PRIV_PIECE, read = w->hosted_in * chunk;
+    double in = c->pageable_in, out = c->pageable_out, copy = c->pageable_s;
+    double copies = w->copies[0], touched = chunk * (w->hosted_in + w->hosted_out);
+    double batch = c->launch_s * w->num_stages, once = SPIPE_PRIV_ONE_STREAM * c->setup_s;
+    once += c->malloc_s + spipe_priv_real(y->depth) * held / c->malloc_bytes;
+    if (y->pageable_slots) {
+        in *= SPIPE_PRIV_HELD_SLOT;
+        copy = c->copy_s;
+        batch += c->latency_s * (copies + w->copies[1]);
+        if ((w->flags & SPIPE_PRIV_POSITIONED) && read > piece) {
+            copies *= read / piece;
+            touched -= read - piece;
+        }
+        once += 0.5 * touched / c->pin;
+        once += SPIPE_PRIV_BLOCK_S * spipe_priv_real(spipe_priv_whole(held) / SPIPE_PRIV_BLOCK);
+    } else {
+        if (w->pageable_in <= 0.0) in = c->link_in;
+        if (w->pageable_out <= 0.0) out = c->link_out;
+    }
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
-    return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
-           n * (copy * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
+    return once + count * (w->hosted_in / c->fill + w->hosted_out / c->drain) +
+           count * (w->in / in + w->out / out) + w->kernel_s +
+           n * (batch + copy * (copies + w->copies[1]));
 }
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one
@@ -5329,6 +5355,22 @@ SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
     return num;
 }
 
+/* If the calling thread fills pageable slots from positioned sources, and everything is in one
+   stream, it reads and copies piece by piece: fewer launches will do, and little host memory is
+   touched for the first time. Not with a host stage: it fills while it waits for that. */
+SPIPE_PRIV_RARE void spipe_priv_read_in_pieces(spipe_priv_pipeline_t *p) {
+    spipe_desc_t *d = &p->request.desc;
+    int i;
+    if (!p->plan.pageable_slots || !p->run.one_stream || p->plan.fill_threads > 0) return;
+    if (p->request.kept || p->route.num_segments > 1) return;
+    if (d->timeline || p->request.facts.pageable_access) return; /* the GPU would read the block */
+    for (i = 0; i < d->num_buffers; ++i) {
+        spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->kind != SPIPE_SOURCE_AT || b->on_device || b->halo_before || b->halo_after) continue;
+        b->on_device = SPIPE_PRIV_IN_PIECES;
+    }
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
                                                         spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;
@@ -5627,7 +5669,7 @@ SPIPE_PRIV_RARE void spipe_priv_route_refill(spipe_priv_route_t *t, const spipe_
     if (t->refill == SPIPE_PRIV_REFILL_NEVER) return;
     for (i = 0; i < r->desc.num_buffers; ++i) {
         until_done |= shared && r->desc.buffers[i].kind == SPIPE_SOURCE;
-        until_done |= r->desc.buffers[i].on_device;
+        until_done |= r->desc.buffers[i].on_device == 1; /* what is in pieces is copied in order */
     }
     if (plan->schedule != SPIPE_ZERO_COPY && !until_done) return;
     t->refill = t->drains ? SPIPE_PRIV_REFILL_DRAINED : SPIPE_PRIV_REFILL_CHUNK_DONE;
@@ -7072,32 +7114,55 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
     return why ? why : spipe_priv_why(note, e);
 }
 
+/* Records that the function of a source or sink failed for n elements from number first on. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p, int i,
+                                                       spipe_priv_note_t *note, cudaError_t e,
+                                                       size_t batch, const char *what, size_t first,
+                                                       size_t n) {
+    const char *why = spipe_priv_reason(&p->request.desc.buffers[i], note, &e);
+    return spipe_priv_fail(p, note, e, -1, batch,
+                           "the %s %d failed at chunk %zu (%zu elements from %zu): %s", what, i,
+                           spipe_priv_position(p, batch), n, first, why);
+}
+
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
-   fills memory on the device has none. */
+   fills memory on the device has none, and may do so in pieces: each is read into a block of host
+   memory and copied from there; see spipe_priv_read_in_pieces. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t total = SPIPE_PRIV_LOAD(p->run.total);
+    const size_t total = SPIPE_PRIV_LOAD(p->run.total), size = b->elem_bytes;
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
-    size_t low, n;
+    unsigned char *to, *block = NULL;
+    size_t low, left, n;
     spipe_priv_note_t note;
-    const char *why;
-    cudaError_t e;
+    cudaError_t e = cudaSuccess, copied = cudaSuccess;
     memset(&note, 0, sizeof note);
-    spipe_priv_inside(b, at, total, &low, &n);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
-                    cudaErrorUnknown);
-    SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
+    spipe_priv_inside(b, at, total, &low, &left);
+    to = data - (at->first - low) * size;
+    n = left;
+    if (b->on_device == SPIPE_PRIV_IN_PIECES) {
+        n = 1 + (SPIPE_PRIV_PIECE - 1) / size;
+        block = (unsigned char *)malloc(n * size);
+        if (!block) copied = cudaErrorMemoryAllocation;
+    }
+    for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
+        if (n > left) n = left;
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
+                        b->source_at(block ? block : to, low, n, b->user), cudaErrorUnknown);
+        SPIPE_PRIV_COPIED(n * size, 0);
+        if (e != cudaSuccess) break;
+        if (!block) continue;
+        copied =
+            cudaMemcpyAsync(to, block, n * size, cudaMemcpyHostToDevice, p->streams.streams[0]);
+        p->run.moved[0] += n * size;
+    }
+    free(block);
     if (e == cudaSuccess) {
         spipe_priv_fill_edges(b, data, at->first, at->count, total);
-        return e;
+        return spipe_priv_check_step(p, copied, -1, at->batch, "copying in");
     }
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
-                           "%s",
-                           i, at->position, n, low, why);
+    return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
 }
 
 /* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
@@ -7105,7 +7170,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     spipe_priv_note_t note;
-    const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
@@ -7114,11 +7178,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
                     cudaErrorUnknown);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the work of split source %d failed at chunk %zu (%zu elements "
-                           "from %zu): %s",
-                           i, at->position, at->count, at->first, why);
+    return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
+                                      at->count);
 }
 
 /* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
@@ -7136,10 +7197,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
-            const char *why = spipe_priv_reason(b, &note, &e);
-            return spipe_priv_fail(p, &note, e, -1, batch,
-                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
-                                   i, spipe_priv_position(p, batch), *got, why);
+            return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
+                                              want);
         }
         if (n == SIZE_MAX) {
             return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,
@@ -7325,41 +7384,23 @@ SPIPE_PRIV_RARE void spipe_priv_fill(spipe_priv_pipeline_t *p, size_t batch) {
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-/* Hands a batch to a sink, in turn. */
+/* Hands a batch to a sink, in turn, or to a positioned one, which several threads may call at once.
+ */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
                                                   const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const unsigned char *from = at->slot->pin_out[i];
     spipe_priv_note_t note;
-    const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
-    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
-    if (e == cudaSuccess) return e;
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                           at->position, at->first, why);
-}
-
-/* The same for a positioned sink, which may be called by several threads at once. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int i,
-                                                  const spipe_priv_at_t *at) {
-    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    spipe_priv_note_t note;
-    const char *why;
-    cudaError_t e;
-    memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
+                    b->sink ? b->sink(from, at->count, at->first, b->user)
+                            : b->sink_at(from, at->first, at->count, b->user),
                     cudaErrorUnknown);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
-                           i, at->position, at->count, at->first, why);
+    return spipe_priv_function_failed(p, i, &note, e, at->batch, "sink of buffer", at->first,
+                                      at->count);
 }
 
 /* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
@@ -7432,10 +7473,18 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
                           "host stage '%s' failed at chunk %zu: %s", s->name, at.position, why);
 }
 
+/* Waits for the work before a host stage. In a checked run the calling thread does so, before it
+   issues anything else whose error would be taken for that of this work; else the worker. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await_work(spipe_priv_pipeline_t *p, int stage, size_t batch,
+                                                  int caller) {
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    if (caller != (p->request.desc.checked != 0)) return cudaSuccess;
+    return spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[stage]), stage, batch,
+                                 "work before host stage '");
+}
+
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
-    spipe_priv_slot_t *slot = &p->memory.slots[t->batch % p->plan.depth];
-    const cudaError_t e = spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[t->stage]),
-                                                t->stage, t->batch, "work before host stage '");
+    const cudaError_t e = spipe_priv_await_work(p, t->stage, t->batch, 0);
     if (p->watcher) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
     spipe_priv_left_host(p, t->stage, t->batch);
@@ -7742,27 +7791,36 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     return e;
 }
 
-/* With zero-copy inputs are the user's own arrays and must not change. A stage that promised to be
-   elementwise may get zero-copy in other runs, so it must not change any input either. Inputs in
-   device memory are not compared, because the CPU cannot read them. */
+/* What a stage must not change. With zero-copy inputs are the user's own arrays; a stage that
+   promised to be elementwise may get zero-copy in other runs, so it must not change any input
+   either. Inputs in device memory are not compared, because the CPU cannot read them. What a host
+   stage declared only to read is not brought back to the device, so it must be as it is there. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
-    const int promised = p->request.desc.stages[op->stage].elementwise;
+    const spipe_stage_desc_t *s = &p->request.desc.stages[op->stage];
     int i, same;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const unsigned char *host = (const unsigned char *)b->host;
-        if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
-        if (!promised && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
-        host += at->first * b->elem_bytes;
-        SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
-                                  at->count * b->elem_bytes, host, 1, op->stream, &same));
+        const unsigned char *with;
+        if (s->host) {
+            if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
+            with = at->slot->mirror[op->stage][i];
+        } else {
+            if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
+            if (!s->elementwise && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
+            with = (const unsigned char *)b->host + at->first * b->elem_bytes;
+        }
+        SPIPE_TRY(
+            spipe_priv_look(s->host ? at->slot->dev[i] : (unsigned char *)at->slot->view.data[i],
+                            at->count * b->elem_bytes, with, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; zero-copy "
-                               "would change your array: make it in/out",
-                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
+                               s->host ? "host stage '%s' wrote into buffer %d at chunk %zu; add "
+                                         "SPIPE_BIT(%d) to what it writes"
+                                       : "stage '%s' wrote into buffer %d, an input, at chunk %zu; "
+                                         "zero-copy would change your array: make it in/out",
+                               s->name, i, at->position, i);
     }
     return cudaSuccess;
 }
@@ -7805,27 +7863,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
-/* What a host stage declared only to read is not brought back to the device, so it must be as it is
-   there. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
-                                                       const spipe_priv_op_t *op,
-                                                       const spipe_priv_at_t *at) {
-    const spipe_stage_desc_t *s = &p->request.desc.stages[op->stage];
-    int i, same;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const size_t bytes = at->count * p->request.desc.buffers[i].elem_bytes;
-        if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
-        SPIPE_TRY(spipe_priv_look(at->slot->dev[i], bytes, at->slot->mirror[op->stage][i], 1,
-                                  op->stream, &same));
-        if (same) continue;
-        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
-                               "host stage '%s' wrote into buffer %d at chunk %zu; add "
-                               "SPIPE_BIT(%d) to what it writes",
-                               s->name, i, at->position, i);
-    }
-    return cudaSuccess;
-}
-
 /* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
@@ -7834,7 +7871,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
         return cudaSuccess;
     }
     SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
-    SPIPE_TRY(spipe_priv_check_only_read(p, op, at));
     return spipe_priv_check_inputs(p, op, at);
 }
 
@@ -8100,6 +8136,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p
                                                         const spipe_priv_at_t *at) {
     SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
+    SPIPE_TRY(spipe_priv_await_work(p, op->stage, at->batch, 1));
     spipe_priv_post_host(p, op->stage, at->batch);
     return cudaSuccess;
 }
@@ -9569,6 +9606,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_set_up(spipe_priv_pipeline_t *p, const sp
     spipe_priv_route_stages(&p->route, d);
     spipe_priv_route_plan(&p->route, &p->request, &p->plan);
     spipe_priv_measure(p);
+    spipe_priv_read_in_pieces(p);
     if (shared) {
         p->run.positions = (size_t *)calloc(SPIPE_PRIV_POSITIONS, sizeof *p->run.positions);
         if (!p->run.positions) return cudaErrorMemoryAllocation;

@@ -304,7 +304,7 @@ static void test_sources(void) {
                 "disagree");
     run_sources("the other way round, too", shorter, good_one, cudaErrorInvalidValue, "disagree");
     run_sources("a source that fails is named, with the element", broken, good_one,
-                cudaErrorOperatingSystem, "buffer 0 failed at chunk 1 (element 20)");
+                cudaErrorOperatingSystem, "buffer 0 failed at chunk 1 (12 elements from 20)");
     run_sources("a source that says it gave more than it had room for", good_one, boasts,
                 cudaErrorInvalidValue, "buffer 1 said that it gave 17 elements");
 }

@@ -156,7 +156,8 @@ static void test_runs(spipe_schedule_t schedule) {
 /* ---- One call over so little that nothing is pinned ------------------------------------------ */
 typedef struct little {
     unsigned *in, *out;
-    size_t count;
+    size_t count, most; /* elements of the whole, and of the largest call */
+    size_t bad;         /* element at which the source fails; NEVER: none */
     std::atomic<size_t> given;
 } little_t;
 
@@ -164,7 +165,8 @@ static cudaError_t little_give(void *dst, size_t first, size_t count, void *user
     little_t *w = (little_t *)user;
     memcpy(dst, w->in + first, count * sizeof *w->in);
     w->given += count;
-    return cudaSuccess;
+    if (count > w->most) w->most = count;
+    return first <= w->bad && w->bad < first + count ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
 static cudaError_t little_take(const void *src, size_t first, size_t count, void *user) {
@@ -184,19 +186,33 @@ static cudaError_t little_stage(const spipe_chunk_t *c, void *user) {
                         *(const int *)user);
 }
 
-/* The source's slots are pageable; large totals go through them in parts. sink: the output, too. */
+static void little_new(little_t *w, size_t count) {
+    size_t i;
+    w->count = count;
+    w->given = w->most = 0;
+    w->bad = SIZE_MAX;
+    w->in = (unsigned *)malloc(2 * count * sizeof *w->in);
+    if (!w->in) exit(99);
+    w->out = w->in + count;
+    for (i = 0; i < count; ++i) w->in[i] = (unsigned)(i * 2654435761u);
+    memset(w->out, 0xEE, count * sizeof *w->out);
+}
+
+/* Whether a call of this description takes pageable slots. */
+static int little_pageable(const spipe_desc_t *d) {
+    spipe_plan_t plan;
+    return spipe_plan(d, 0, &plan, NULL) == cudaSuccess && plan.pageable_slots;
+}
+
+/* The source's slots are pageable; large totals go through them in parts, and without a halo the
+   source is read in pieces. sink: the output, too. */
 static void test_little(size_t count, int halo, int sink) {
     little_t w;
     spipe_report_t r;
     spipe_desc_t d = spipe_desc_default();
     size_t i, wrong = 0;
-    w.count = d.count = count;
-    w.given = 0;
-    w.in = (unsigned *)malloc(2 * count * sizeof *w.in);
-    if (!w.in) exit(99);
-    w.out = w.in + count;
-    for (i = 0; i < count; ++i) w.in[i] = (unsigned)(i * 2654435761u);
-    memset(w.out, 0xEE, count * sizeof *w.out);
+    little_new(&w, count);
+    d.count = count;
     spipe_add_source_at(&d, little_give, &w, sizeof *w.in);
     if (sink)
         spipe_add_sink_at(&d, little_take, &w, sizeof *w.out);
@@ -210,10 +226,90 @@ static void test_little(size_t count, int halo, int sink) {
         if (halo) want += w.in[i - (i > 0)] + w.in[i + (i + 1 < count)];
         wrong += w.out[i] != want;
     }
-    tap_ok(e == cudaSuccess && wrong == 0 && (halo || w.given == count),
-           "one call, %zu KiB, %s%s: %zu chunks, %zu wrong", count / 256, halo ? "halo, " : "",
-           sink ? "sink" : "array", r.num_chunks, wrong);
+    const char *how = halo ? "halo, " : "", *into = sink ? "sink" : "array";
+    tap_ok(e == cudaSuccess && wrong == 0 && (halo || w.given == count) &&
+               (halo || r.bytes_in == count * sizeof *w.in),
+           "one call, %zu KiB, %s%s: %zu chunks, %zu wrong, at most %zu elements at once",
+           count / 256, how, into, r.num_chunks, wrong, w.most);
+    tap_ok(halo || !little_pageable(&d) || w.most * sizeof *w.in <= SPIPE_PRIV_PIECE,
+           "and a source without a halo is read in pieces");
     free(w.in);
+}
+
+/* A source that fails in the middle of a chunk: the piece with the bad element is named, and
+   nothing from its chunk on is called whole. */
+static void test_piece_fails(void) {
+    const size_t piece = SPIPE_PRIV_PIECE / sizeof(unsigned), count = 4 * piece - 100;
+    size_t k;
+    for (k = 0; k < 4; ++k) {
+        size_t n = 0, from = 0;
+        const char *where;
+        little_t w;
+        int halo = 0, named;
+        spipe_report_t r;
+        spipe_desc_t d = spipe_desc_default();
+        little_new(&w, count);
+        w.bad = k < 3 ? k * piece + k : count - 1;
+        d.count = count;
+        spipe_add_source_at(&d, little_give, &w, sizeof *w.in);
+        spipe_add_sink_at(&d, little_take, &w, sizeof *w.out);
+        spipe_add_stage(&d, "thrice", little_stage, &halo);
+        const cudaError_t e = spipe_run(&d, &r);
+        where = strchr(r.failure.message, '(');
+        named = where && sscanf(where, "(%zu elements from %zu)", &n, &from) == 2;
+        named = named && from <= w.bad && w.bad < from + n;
+        if (little_pageable(&d)) named = named && n <= piece;
+        tap_ok(e == cudaErrorOperatingSystem && named &&
+                   r.failure.chunks_whole * r.chunk <= w.bad && w.out[count - 1] == 0xEEEEEEEE,
+               "piece %zu fails: %s", k, r.failure.message);
+        free(w.in);
+    }
+}
+
+/* An element that is larger than a piece is read alone. */
+typedef struct large_element {
+    unsigned char bytes[SPIPE_PRIV_PIECE + 4096];
+} large_element_t;
+
+static cudaError_t large_take(const void *src, size_t first, size_t count, void *user) {
+    memcpy((unsigned char *)user + first, src, count);
+    return cudaSuccess;
+}
+
+static cudaError_t large_give(void *dst, size_t first, size_t count, void *user) {
+    size_t *most = (size_t *)user, i;
+    for (i = 0; i < count; ++i) {
+        memset((unsigned char *)dst + i * sizeof(large_element_t), (int)(first + i + 1),
+               sizeof(large_element_t));
+    }
+    if (count > *most) *most = count;
+    return cudaSuccess;
+}
+
+static __global__ void last_byte_kernel(const large_element_t *x, unsigned char *y, size_t n) {
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i].bytes[sizeof x->bytes - 1];
+}
+
+static cudaError_t last_byte_stage(const spipe_chunk_t *c, void *) {
+    return SPIPE_LAUNCH(last_byte_kernel, spipe_blocks(c->count, 64), 64, 0, c->stream,
+                        SPIPE_BUF(c, 0, const large_element_t), SPIPE_BUF(c, 1, unsigned char),
+                        c->count);
+}
+
+static void test_large_elements(void) {
+    unsigned char out[5] = {0};
+    size_t most = 0;
+    spipe_report_t r;
+    spipe_desc_t d = spipe_desc_default();
+    d.count = 5;
+    spipe_add_source_at(&d, large_give, &most, sizeof(large_element_t));
+    spipe_add_sink_at(&d, large_take, out, 1);
+    spipe_add_stage(&d, "last byte", last_byte_stage, NULL);
+    const cudaError_t e = spipe_run(&d, &r);
+    tap_ok(e == cudaSuccess && memcmp(out, "\1\2\3\4\5", 5) == 0 &&
+               (!little_pageable(&d) || most == 1),
+           "elements that are larger than a piece: at most %zu at once", most);
 }
 
 /* ---- The calling thread fills, too ---------------------------------------------------------- */
@@ -526,6 +622,8 @@ int main(void) {
     for (s = 200; s < 700000; s = s * 5 + 3) {
         for (threads = 0; threads < 4; ++threads) test_little(s, threads & 1, threads & 2);
     }
+    test_piece_fails();
+    test_large_elements();
     test_kept();
     for (s = 0; s < 4; ++s) test_mixed(s & 1, s & 2);
     test_caller_fills();

@@ -29,27 +29,36 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_look(unsigned char *at, size_t bytes,
     return e;
 }
 
-/* With zero-copy inputs are the user's own arrays and must not change. A stage that promised to be
-   elementwise may get zero-copy in other runs, so it must not change any input either. Inputs in
-   device memory are not compared, because the CPU cannot read them. */
+/* What a stage must not change. With zero-copy inputs are the user's own arrays; a stage that
+   promised to be elementwise may get zero-copy in other runs, so it must not change any input
+   either. Inputs in device memory are not compared, because the CPU cannot read them. What a host
+   stage declared only to read is not brought back to the device, so it must be as it is there. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_inputs(spipe_priv_pipeline_t *p,
                                                     const spipe_priv_op_t *op,
                                                     const spipe_priv_at_t *at) {
-    const int promised = p->request.desc.stages[op->stage].elementwise;
+    const spipe_stage_desc_t *s = &p->request.desc.stages[op->stage];
     int i, same;
     for (i = 0; i < p->request.desc.num_buffers; ++i) {
         const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-        const unsigned char *host = (const unsigned char *)b->host;
-        if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
-        if (!promised && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
-        host += at->first * b->elem_bytes;
-        SPIPE_TRY(spipe_priv_look((unsigned char *)at->slot->view.data[i],
-                                  at->count * b->elem_bytes, host, 1, op->stream, &same));
+        const unsigned char *with;
+        if (s->host) {
+            if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
+            with = at->slot->mirror[op->stage][i];
+        } else {
+            if (b->kind != SPIPE_INPUT || p->request.arrays[i].type == SPIPE_PRIV_DEVICE) continue;
+            if (!s->elementwise && !spipe_priv_used_in_place(&p->request, &p->plan, i)) continue;
+            with = (const unsigned char *)b->host + at->first * b->elem_bytes;
+        }
+        SPIPE_TRY(
+            spipe_priv_look(s->host ? at->slot->dev[i] : (unsigned char *)at->slot->view.data[i],
+                            at->count * b->elem_bytes, with, 1, op->stream, &same));
         if (same) continue;
         return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
-                               "stage '%s' wrote into buffer %d, an input, at chunk %zu; zero-copy "
-                               "would change your array: make it in/out",
-                               p->request.desc.stages[op->stage].name, i, at->slot->view.index);
+                               s->host ? "host stage '%s' wrote into buffer %d at chunk %zu; add "
+                                         "SPIPE_BIT(%d) to what it writes"
+                                       : "stage '%s' wrote into buffer %d, an input, at chunk %zu; "
+                                         "zero-copy would change your array: make it in/out",
+                               s->name, i, at->position, i);
     }
     return cudaSuccess;
 }
@@ -92,27 +101,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_guards(spipe_priv_pipeline_t *p, const sp
     return cudaSuccess;
 }
 
-/* What a host stage declared only to read is not brought back to the device, so it must be as it is
-   there. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_check_only_read(spipe_priv_pipeline_t *p,
-                                                       const spipe_priv_op_t *op,
-                                                       const spipe_priv_at_t *at) {
-    const spipe_stage_desc_t *s = &p->request.desc.stages[op->stage];
-    int i, same;
-    for (i = 0; i < p->request.desc.num_buffers; ++i) {
-        const size_t bytes = at->count * p->request.desc.buffers[i].elem_bytes;
-        if (!at->slot->dev[i] || !(s->reads & ~s->writes & SPIPE_BIT(i))) continue;
-        SPIPE_TRY(spipe_priv_look(at->slot->dev[i], bytes, at->slot->mirror[op->stage][i], 1,
-                                  op->stream, &same));
-        if (same) continue;
-        return spipe_priv_fail(p, NULL, cudaErrorInvalidValue, op->stage, at->batch,
-                               "host stage '%s' wrote into buffer %d at chunk %zu; add "
-                               "SPIPE_BIT(%d) to what it writes",
-                               s->name, i, at->position, i);
-    }
-    return cudaSuccess;
-}
-
 /* Checks what a step did, after it was waited for. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
                                                    const spipe_priv_op_t *op,
@@ -121,7 +109,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_after(spipe_priv_pipeline_t *p,
         return cudaSuccess;
     }
     SPIPE_TRY(spipe_priv_guards(p, op, at, 1));
-    SPIPE_TRY(spipe_priv_check_only_read(p, op, at));
     return spipe_priv_check_inputs(p, op, at);
 }
 

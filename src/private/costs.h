@@ -83,6 +83,10 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
 enum {
     SPIPE_PRIV_LEAST_CHUNK = 128 << 10, /* bytes of the smallest chunk it proposes */
     SPIPE_PRIV_MOST_CHUNK = 16 << 20,   /* bytes of the largest chunk */
+    SPIPE_PRIV_PIECE = 256 << 10,       /* bytes that the calling thread reads and copies at once: 1
+                                           and 2 MiB are fastest so (H100, 2026-11-26) */
+    SPIPE_PRIV_BLOCK = 1280 << 10,      /* bytes of device memory that are allocated fast: what is
+                                           larger takes whole blocks of CUDA's, of 2 MiB each */
     SPIPE_PRIV_ALIGN_ELEMS = 32,        /* chunks are multiples of so many elements, so that each
                                            begins as aligned as the array ... */
     SPIPE_PRIV_ALIGN_FROM = 64,         /* ... from so many times that on: rounding costs 1.6 % */
@@ -131,8 +135,11 @@ enum {
 #define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
 #define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
 #define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.50                              /* of the fill rate, where sources write a ring that the cache
+    0.50 /* of the fill rate, where sources write a ring that the cache
                                         does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_BLOCK_S                                                                         \
+    60e-6                             /* to allocate a further block of device memory, where slots
+                                         are pageable (`make bench-files`, H100, 2026-11-26) */
 #define SPIPE_PRIV_HELD_SLOT     1.60 /* of pageable_in, if just filled (files, H100, 2026-11-25) */
 #define SPIPE_PRIV_ALONE_SHARE   0.05 /* of its time alone, added to a way's time beside others */
 #define SPIPE_PRIV_MEMORY_SHARE  0.25 /* of the device's memory that slots may take */

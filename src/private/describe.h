@@ -64,7 +64,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, 
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(struct spipe_priv_pipeline *p, int buffer,
+SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
@@ -102,7 +102,7 @@ SPIPE_API int spipe_add_sink_at(spipe_desc_t *d, spipe_sink_at_fn sink_at, void 
     if (i < 0) return i;
     d->buffers[i].sink_at = sink_at;
     d->buffers[i].user = user;
-    d->buffers[i].caller = spipe_priv_drain_part;
+    d->buffers[i].caller = spipe_priv_drain_sink;
     return i;
 }
 

@@ -80,32 +80,55 @@ SPIPE_PRIV_RARE const char *spipe_priv_reason(const spipe_buffer_desc_t *b,
     return why ? why : spipe_priv_why(note, e);
 }
 
+/* Records that the function of a source or sink failed for n elements from number first on. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_function_failed(spipe_priv_pipeline_t *p, int i,
+                                                       spipe_priv_note_t *note, cudaError_t e,
+                                                       size_t batch, const char *what, size_t first,
+                                                       size_t n) {
+    const char *why = spipe_priv_reason(&p->request.desc.buffers[i], note, &e);
+    return spipe_priv_fail(p, note, e, -1, batch,
+                           "the %s %d failed at chunk %zu (%zu elements from %zu): %s", what, i,
+                           spipe_priv_position(p, batch), n, first, why);
+}
+
 /* Calls a positioned source for a chunk and its halo, as far as they lie in the whole. One that
-   fills memory on the device has none. */
+   fills memory on the device has none, and may do so in pieces: each is read into a block of host
+   memory and copied from there; see spipe_priv_read_in_pieces. */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_part(spipe_priv_pipeline_t *p, int i,
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    const size_t total = SPIPE_PRIV_LOAD(p->run.total);
+    const size_t total = SPIPE_PRIV_LOAD(p->run.total), size = b->elem_bytes;
     unsigned char *data = b->on_device ? at->slot->dev[i] : at->slot->pin_in[i];
-    size_t low, n;
+    unsigned char *to, *block = NULL;
+    size_t low, left, n;
     spipe_priv_note_t note;
-    const char *why;
-    cudaError_t e;
+    cudaError_t e = cudaSuccess, copied = cudaSuccess;
     memset(&note, 0, sizeof note);
-    spipe_priv_inside(b, at, total, &low, &n);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->source_at(data - (at->first - low) * b->elem_bytes, low, n, b->user),
-                    cudaErrorUnknown);
-    SPIPE_PRIV_COPIED(n * b->elem_bytes, 0);
+    spipe_priv_inside(b, at, total, &low, &left);
+    to = data - (at->first - low) * size;
+    n = left;
+    if (b->on_device == SPIPE_PRIV_IN_PIECES) {
+        n = 1 + (SPIPE_PRIV_PIECE - 1) / size;
+        block = (unsigned char *)malloc(n * size);
+        if (!block) copied = cudaErrorMemoryAllocation;
+    }
+    for (; left > 0 && copied == cudaSuccess; left -= n, low += n, to += n * size) {
+        if (n > left) n = left;
+        SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
+                        b->source_at(block ? block : to, low, n, b->user), cudaErrorUnknown);
+        SPIPE_PRIV_COPIED(n * size, 0);
+        if (e != cudaSuccess) break;
+        if (!block) continue;
+        copied =
+            cudaMemcpyAsync(to, block, n * size, cudaMemcpyHostToDevice, p->streams.streams[0]);
+        p->run.moved[0] += n * size;
+    }
+    free(block);
     if (e == cudaSuccess) {
         spipe_priv_fill_edges(b, data, at->first, at->count, total);
-        return e;
+        return spipe_priv_check_step(p, copied, -1, at->batch, "copying in");
     }
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the source of buffer %d failed at chunk %zu (%zu elements from %zu): "
-                           "%s",
-                           i, at->position, n, low, why);
+    return spipe_priv_function_failed(p, i, &note, e, at->batch, "source of buffer", low, n);
 }
 
 /* Calls a split source's work for the elements of a chunk, whose tickets were read in turn. */
@@ -113,7 +136,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
                                                  const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
     spipe_priv_note_t note;
-    const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
@@ -122,11 +144,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(spipe_priv_pipeline_t *p, int i
                     cudaErrorUnknown);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 0);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the work of split source %d failed at chunk %zu (%zu elements "
-                           "from %zu): %s",
-                           i, at->position, at->count, at->first, why);
+    return spipe_priv_function_failed(p, i, &note, e, at->batch, "work of split source", at->first,
+                                      at->count);
 }
 
 /* Reads up to want elements of a source, or tickets of a split one; fewer only at its end. */
@@ -144,10 +163,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_read(spipe_priv_pipeline_t *p, int i, uns
         SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e, b->source(dst, want, &n, b->user),
                         cudaErrorUnknown);
         if (e != cudaSuccess) {
-            const char *why = spipe_priv_reason(b, &note, &e);
-            return spipe_priv_fail(p, &note, e, -1, batch,
-                                   "the source of buffer %d failed at chunk %zu (element %zu): %s",
-                                   i, spipe_priv_position(p, batch), *got, why);
+            return spipe_priv_function_failed(p, i, &note, e, batch, "source of buffer", *got,
+                                              want);
         }
         if (n == SIZE_MAX) {
             return spipe_priv_fail(p, &note, cudaErrorInvalidValue, -1, batch,

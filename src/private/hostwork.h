@@ -2,41 +2,23 @@
    Pinned slots into host arrays and sinks; host stages; touching fresh memory. None of it knows
    which thread it is on. */
 
-/* Hands a batch to a sink, in turn. */
+/* Hands a batch to a sink, in turn, or to a positioned one, which several threads may call at once.
+ */
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(spipe_priv_pipeline_t *p, int i,
                                                   const spipe_priv_at_t *at) {
     const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
+    const unsigned char *from = at->slot->pin_out[i];
     spipe_priv_note_t note;
-    const char *why;
     cudaError_t e;
     memset(&note, 0, sizeof note);
     SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink(at->slot->pin_out[i], at->count, at->first, b->user), cudaErrorUnknown);
-    SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
-    if (e == cudaSuccess) return e;
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (element %zu): %s", i,
-                           at->position, at->first, why);
-}
-
-/* The same for a positioned sink, which may be called by several threads at once. */
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_part(spipe_priv_pipeline_t *p, int i,
-                                                  const spipe_priv_at_t *at) {
-    const spipe_buffer_desc_t *b = &p->request.desc.buffers[i];
-    spipe_priv_note_t note;
-    const char *why;
-    cudaError_t e;
-    memset(&note, 0, sizeof note);
-    SPIPE_PRIV_CALL(NULL, &note.thrown, &note, e,
-                    b->sink_at(at->slot->pin_out[i], at->first, at->count, b->user),
+                    b->sink ? b->sink(from, at->count, at->first, b->user)
+                            : b->sink_at(from, at->first, at->count, b->user),
                     cudaErrorUnknown);
     SPIPE_PRIV_COPIED(at->count * b->elem_bytes, 1);
     if (e == cudaSuccess) return e;
-    why = spipe_priv_reason(b, &note, &e);
-    return spipe_priv_fail(p, &note, e, -1, at->batch,
-                           "the sink of buffer %d failed at chunk %zu (%zu elements from %zu): %s",
-                           i, at->position, at->count, at->first, why);
+    return spipe_priv_function_failed(p, i, &note, e, at->batch, "sink of buffer", at->first,
+                                      at->count);
 }
 
 /* Drains all outputs of a batch except those that sinks get in turn (in_turn = 0), or only those
@@ -109,10 +91,18 @@ SPIPE_PRIV_RARE void spipe_priv_call_host_stage(spipe_priv_pipeline_t *p,
                           "host stage '%s' failed at chunk %zu: %s", s->name, at.position, why);
 }
 
+/* Waits for the work before a host stage. In a checked run the calling thread does so, before it
+   issues anything else whose error would be taken for that of this work; else the worker. */
+SPIPE_PRIV_RARE cudaError_t spipe_priv_await_work(spipe_priv_pipeline_t *p, int stage, size_t batch,
+                                                  int caller) {
+    const spipe_priv_slot_t *slot = &p->memory.slots[batch % p->plan.depth];
+    if (caller != (p->request.desc.checked != 0)) return cudaSuccess;
+    return spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[stage]), stage, batch,
+                                 "work before host stage '");
+}
+
 SPIPE_PRIV_RARE void spipe_priv_host_stage(spipe_priv_pipeline_t *p, spipe_priv_task_t *t) {
-    spipe_priv_slot_t *slot = &p->memory.slots[t->batch % p->plan.depth];
-    const cudaError_t e = spipe_priv_check_step(p, cudaEventSynchronize(slot->stage_done[t->stage]),
-                                                t->stage, t->batch, "work before host stage '");
+    const cudaError_t e = spipe_priv_await_work(p, t->stage, t->batch, 0);
     if (p->watcher) t->began = spipe_priv_seconds();
     if (e == cudaSuccess && !spipe_priv_is_lost(p, t->batch)) spipe_priv_call_host_stage(p, t);
     spipe_priv_left_host(p, t->stage, t->batch);

@@ -109,6 +109,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_issue_host_begin(spipe_priv_pipeline_t *p
                                                         const spipe_priv_at_t *at) {
     SPIPE_TRY(spipe_priv_guards(p, op, at, 0));
     SPIPE_TRY(cudaEventRecord(at->slot->stage_done[op->stage], op->stream));
+    SPIPE_TRY(spipe_priv_await_work(p, op->stage, at->batch, 1));
     spipe_priv_post_host(p, op->stage, at->batch);
     return cudaSuccess;
 }

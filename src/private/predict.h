@@ -208,22 +208,35 @@ SPIPE_PRIV_RARE double spipe_priv_setup(const spipe_costs_t *c, const spipe_priv
 
 /* CUDA's own copies of pageable memory: they block, so nothing overlaps. Slots were just filled, so
    their copies find them in the cache, and each of them costs no more than a step of a ring; but to
-   touch a slot for the first time takes half the time of pinning it. */
+   touch a slot for the first time takes half the time of pinning it. Positioned sources are read
+   and copied in pieces. */
 SPIPE_PRIV_RARE double spipe_priv_predict_direct(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                                  const spipe_priv_way_t *y) {
     const double n = spipe_priv_num_batches(w, y), count = spipe_priv_real(w->count);
-    const int slots = y->pageable_slots;
-    const double held_in = (slots ? SPIPE_PRIV_HELD_SLOT : 1.0) * c->pageable_in;
-    const double in = w->pageable_in > 0.0 || slots ? held_in : c->link_in;
-    const double out = w->pageable_out > 0.0 || slots ? c->pageable_out : c->link_out;
-    const double staged = count * w->hosted_in / c->fill + count * w->hosted_out / c->drain;
-    const double held = w->held * spipe_priv_real(y->depth) * spipe_priv_real(y->chunk);
-    const double copy = slots ? c->copy_s + c->latency_s : c->pageable_s;
-    double once = SPIPE_PRIV_ONE_STREAM * c->setup_s + c->malloc_s + held / c->malloc_bytes;
-    if (slots) once += 0.5 * spipe_priv_ring_bytes(w, y) / c->pin;
+    const double chunk = spipe_priv_real(y->chunk), held = w->held * chunk;
+    const double piece = (double)SPIPE_PRIV_PIECE, read = w->hosted_in * chunk;
+    double in = c->pageable_in, out = c->pageable_out, copy = c->pageable_s;
+    double copies = w->copies[0], touched = chunk * (w->hosted_in + w->hosted_out);
+    double batch = c->launch_s * w->num_stages, once = SPIPE_PRIV_ONE_STREAM * c->setup_s;
+    once += c->malloc_s + spipe_priv_real(y->depth) * held / c->malloc_bytes;
+    if (y->pageable_slots) {
+        in *= SPIPE_PRIV_HELD_SLOT;
+        copy = c->copy_s;
+        batch += c->latency_s * (copies + w->copies[1]);
+        if ((w->flags & SPIPE_PRIV_POSITIONED) && read > piece) {
+            copies *= read / piece;
+            touched -= read - piece;
+        }
+        once += 0.5 * touched / c->pin;
+        once += SPIPE_PRIV_BLOCK_S * spipe_priv_real(spipe_priv_whole(held) / SPIPE_PRIV_BLOCK);
+    } else {
+        if (w->pageable_in <= 0.0) in = c->link_in;
+        if (w->pageable_out <= 0.0) out = c->link_out;
+    }
     if (w->flags & SPIPE_PRIV_PAID) once = 0.0;
-    return once + staged + count * w->in / in + count * w->out / out + w->kernel_s +
-           n * (copy * (w->copies[0] + w->copies[1]) + c->launch_s * w->num_stages);
+    return once + count * (w->hosted_in / c->fill + w->hosted_out / c->drain) +
+           count * (w->in / in + w->out / out) + w->kernel_s +
+           n * (batch + copy * (copies + w->copies[1]));
 }
 
 /* Kernels that cross the link themselves. With temporaries the first stage reads and the last one

@@ -135,6 +135,22 @@ SPIPE_PRIV_RARE size_t spipe_priv_request_plan(const spipe_priv_request_t *r,
     return num;
 }
 
+/* If the calling thread fills pageable slots from positioned sources, and everything is in one
+   stream, it reads and copies piece by piece: fewer launches will do, and little host memory is
+   touched for the first time. Not with a host stage: it fills while it waits for that. */
+SPIPE_PRIV_RARE void spipe_priv_read_in_pieces(spipe_priv_pipeline_t *p) {
+    spipe_desc_t *d = &p->request.desc;
+    int i;
+    if (!p->plan.pageable_slots || !p->run.one_stream || p->plan.fill_threads > 0) return;
+    if (p->request.kept || p->route.num_segments > 1) return;
+    if (d->timeline || p->request.facts.pageable_access) return; /* the GPU would read the block */
+    for (i = 0; i < d->num_buffers; ++i) {
+        spipe_buffer_desc_t *b = &d->buffers[i];
+        if (b->kind != SPIPE_SOURCE_AT || b->on_device || b->halo_before || b->halo_after) continue;
+        b->on_device = SPIPE_PRIV_IN_PIECES;
+    }
+}
+
 SPIPE_PRIV_RARE cudaError_t spipe_priv_refuse_zero_copy(const spipe_priv_request_t *r,
                                                         spipe_failure_t *f) {
     if (r->desc.schedule != SPIPE_ZERO_COPY || r->facts.map_host_memory) return cudaSuccess;

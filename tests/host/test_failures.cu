@@ -310,6 +310,44 @@ static void test_gpu_error(int what, int memory, const char *op, int prompt, int
     (void)cudaDeviceReset();
 }
 
+/* In place of a timeline's watcher: the worker of a host stage begins with chunk BAD - 1 only when
+   the GPU has failed at the next one, and before the calling thread has said so. */
+static void hold_up(struct spipe_timeline *, struct spipe_priv_pipeline *, int what,
+                    const void *about, size_t batch, int after) {
+    int k;
+    if (what == SPIPE_PRIV_WATCH_OP && after && batch == BAD && hostcuda_fail_fired() > 0) {
+        usleep(50000);
+    }
+    if (what != SPIPE_PRIV_WATCH_TASK || after || batch != BAD - 1) return;
+    if (((const spipe_priv_task_t *)about)->what != SPIPE_PRIV_HOST) return;
+    for (k = 0; k < 2000 && hostcuda_fail_fired() == 0; ++k) usleep(1000);
+    usleep(5000);
+}
+
+/* In a checked run the chunk that is named is the one that failed, however late the host stages of
+   the chunks before it begin. */
+static void test_late_host_stage(void) {
+    spipe_priv_watcher_t watcher = {SPIPE_PRIV_STAMP, hold_up};
+    world_t w = {
+        pipe_array_new(LONG, PIPE_PAGEABLE), pipe_array_new(LONG, PIPE_PAGEABLE), {0, 1, 1}, 0, 0};
+    spipe_desc_t d = describe(&w, 3);
+    spipe_report_t r;
+    cudaError_t e;
+    pipe_randomise(w.x);
+    start(&w);
+    d.checked = 1;
+    d.timeline = (struct spipe_timeline *)(void *)&watcher;
+    hostcuda_fail_async("kernel", BAD + 1, cudaErrorIllegalAddress);
+    e = spipe_run(&d, &r);
+    tap_ok(hostcuda_fail_fired() > 0 && e == cudaErrorIllegalAddress && names(&r.failure, 1, 0),
+           "a host stage that begins late does not take the error of a later chunk for its own: %s",
+           r.failure.message);
+    hostcuda_fail_clear();
+    pipe_free(&w.x);
+    pipe_free(&w.y);
+    (void)cudaDeviceReset();
+}
+
 static void test_gpu_errors(void) {
     int what, prompt, checked;
     for (checked = 0; checked < 2; ++checked) {
@@ -340,6 +378,7 @@ int main(void) {
         cudaDeviceReset(); /* arrays that a failed unpinning left pinned, their memory given back */
     test_no_room();
     test_gpu_errors();
+    test_late_host_stage();
     (void)tap_done();
     fflush(stdout);
     _exit(tap_failed != 0); /* what failed frees kept is no leak of ours */
