@@ -5,17 +5,21 @@
 #include "hostcuda.h"
 #include "pipe_common.h"
 
-/* Elements of the smallest and of the largest work. A sanitizer takes minutes for kernels of
-   8 MiB, and 1 MiB goes the same ways. */
+/* Elements of the smallest and of the largest work, and of each of many callers; how often each of
+   these calls. A sanitizer takes minutes for kernels of 8 MiB; 512 KiB go the same ways. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
-    LEAST = 256 << 10,
-    MOST = 256 << 10
+    LEAST = 128 << 10,
+    MOST = 256 << 10,
+    CALLED = 16 << 10,
+    CALLS = 20
 };
 #else
 enum {
     LEAST = 128 << 10,
-    MOST = 2 << 20
+    MOST = 2 << 20,
+    CALLED = 64 << 10,
+    CALLS = 60
 };
 #endif
 enum {
@@ -59,7 +63,7 @@ static spipe_desc_t work(size_t count, spipe_stage_fn stage, spipe_resources_t *
 
 static spipe_report_t once(const spipe_desc_t *d, unsigned factor) {
     spipe_report_t report;
-    memset(y, 0xA5, MOST * sizeof *y);
+    memset(y, 0xA5, d->count * sizeof *y);
     SPIPE_CHECK(spipe_run(d, &report));
     for (size_t i = 0; i < d->count; ++i) wrong += y[i] != factor * x[i] + 1;
     return report;
@@ -280,7 +284,7 @@ static void about_to_be_idle(spipe_resources_t *r, const spipe_priv_pipeline_t *
 /* Many threads that call all the time: threads, streams and events are made at first only. */
 static void *call_often(void *arg) {
     const spipe_desc_t *d = (const spipe_desc_t *)arg;
-    for (int k = 0; k < 60; ++k) SPIPE_CHECK(spipe_run(d, NULL));
+    for (int k = 0; k < CALLS; ++k) SPIPE_CHECK(spipe_run(d, NULL));
     return NULL;
 }
 
@@ -294,7 +298,7 @@ static void many_callers(void) {
     spipe_resources_usage_t used[2];
     spipe_desc_t d[CALLERS];
     pthread_t threads[CALLERS];
-    const size_t n = 64 << 10;
+    const size_t n = CALLED;
     unsigned *const in = (unsigned *)malloc(n * sizeof *in);
     l.threads = CALLERS / 2;
     SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
