@@ -226,7 +226,8 @@ static void test_little(size_t count, int halo, int sink) {
         if (halo) want += w.in[i - (i > 0)] + w.in[i + (i + 1 < count)];
         wrong += w.out[i] != want;
     }
-    const char *how = halo ? "halo, " : "", *into = sink ? "sink" : "array";
+    const char *how = halo ? "halo, " : "";
+    const char *into = sink ? "sink" : "array";
     tap_ok(e == cudaSuccess && wrong == 0 && (halo || w.given == count) &&
                (halo || r.bytes_in == count * sizeof *w.in),
            "one call, %zu KiB, %s%s: %zu chunks, %zu wrong, at most %zu elements at once",
