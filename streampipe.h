@@ -2792,6 +2792,9 @@ enum {
 #define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
+#define SPIPE_PRIV_READ_SHARE                                                                      \
+    0.3 /* of staged_s, if threads call positioned sources and sinks,
+                                       such as files (entropy_map, H200, 2026-11-26) */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
@@ -3162,7 +3165,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
-                         "schedule, staging or priority is none of its enumeration's values");
+                         "schedule, staging or priority is out of range");
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");
@@ -3537,7 +3540,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
-    double fill, drain;
+    double fill, drain, staged;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
@@ -3547,7 +3550,9 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     }
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
-    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
+    staged = 1.0 + SPIPE_PRIV_THREAD_COST * threads;
+    if (w->flags & SPIPE_PRIV_POSITIONED) staged *= SPIPE_PRIV_READ_SHARE;
+    e->issue += c->staged_s * staged;
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }
@@ -4289,8 +4294,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
                      : "without copies, a few parts side by side";
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
-    if (whole && !w->machine.beside)
-        return "the whole: for so little, overlapping costs more than it saves";
+    if (whole && !w->machine.beside) return "the whole: so small that overlapping gains nothing";
     return w->machine.beside
                ? "beside other runs that overlap this one"
                : "balances per-copy overhead (and halos) against pipeline fill and drain";

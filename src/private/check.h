@@ -182,7 +182,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF((int)d->schedule < 0 || d->schedule > SPIPE_ZERO_COPY ||
                              (int)d->staging < 0 || d->staging > SPIPE_STAGING_DIRECT ||
                              (int)d->priority < 0 || d->priority > SPIPE_PRIORITY_HIGH,
-                         "schedule, staging or priority is none of its enumeration's values");
+                         "schedule, staging or priority is out of range");
     SPIPE_PRIV_REFUSE_IF(
         d->timeline && !spipe_priv_watches(d->timeline),
         "the timeline is not ready to be filled; begin with spipe_timeline_default()");

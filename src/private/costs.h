@@ -127,6 +127,9 @@ enum {
 #define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
+#define SPIPE_PRIV_READ_SHARE                                                                      \
+    0.3 /* of staged_s, if threads call positioned sources and sinks,
+                                       such as files (entropy_map, H200, 2026-11-26) */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */

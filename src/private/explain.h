@@ -11,8 +11,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
                      : "without copies, a few parts side by side";
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
-    if (whole && !w->machine.beside)
-        return "the whole: for so little, overlapping costs more than it saves";
+    if (whole && !w->machine.beside) return "the whole: so small that overlapping gains nothing";
     return w->machine.beside
                ? "beside other runs that overlap this one"
                : "balances per-copy overhead (and halos) against pipeline fill and drain";

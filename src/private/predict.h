@@ -126,7 +126,7 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
-    double fill, drain;
+    double fill, drain, staged;
     e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
@@ -136,7 +136,9 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     }
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
-    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
+    staged = 1.0 + SPIPE_PRIV_THREAD_COST * threads;
+    if (w->flags & SPIPE_PRIV_POSITIONED) staged *= SPIPE_PRIV_READ_SHARE;
+    e->issue += c->staged_s * staged;
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }
