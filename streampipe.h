@@ -2417,8 +2417,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, 
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
-                                                  const struct spipe_priv_at *at);
 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
@@ -4291,7 +4289,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
     if (spipe_priv_endless(d)) return "no total is known, so for a long run";
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
         return whole ? "the whole: without copies there is nothing to overlap"
-                     : "without copies, a few parts side by side";
+                     : "without copies, some parts side by side";
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
     if (whole && !w->machine.beside) return "the whole: so small that overlapping gains nothing";
@@ -4305,7 +4303,7 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_schedule(const spipe_desc_t *d,
                                                     const spipe_priv_way_t *y) {
     if (d->schedule != SPIPE_SCHEDULE_AUTO) return "as asked";
     if (y->schedule == SPIPE_ZERO_COPY) {
-        return "elementwise stages on pinned memory: copies would take longer";
+        return "elementwise, on pinned memory: copies take longer";
     }
     return NULL;
 }
@@ -4330,12 +4328,12 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_staging(const spipe_desc_t *d,
         return d->staging == y->staging ? "as asked"
                                         : "the system refused to pin the arrays in place";
     }
-    if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads the host's pages at full speed";
+    if (w->flags & SPIPE_PRIV_PAGE_TABLES) return "the GPU reads host pages at full speed";
     switch (y->staging) {
     case SPIPE_STAGING_DIRECT:
         return few ? "CUDA copies by itself: no room to pin a ring"
                    : "plain cudaMemcpy: too little data for staging to pay";
-    case SPIPE_STAGING_REGISTER: return "pinned in place: setting up staging would take longer";
+    case SPIPE_STAGING_REGISTER: return "pinned in place: setting staging up takes longer";
     default:
         return few ? "through pinned slots by host threads: no room to pin more of them"
                    : "through pinned slots by host threads: CUDA's own copies block";
@@ -5371,6 +5369,7 @@ SPIPE_PRIV_RARE void spipe_priv_read_in_pieces(spipe_priv_pipeline_t *p) {
     for (i = 0; i < d->num_buffers; ++i) {
         spipe_buffer_desc_t *b = &d->buffers[i];
         if (b->kind != SPIPE_SOURCE_AT || b->on_device || b->halo_before || b->halo_after) continue;
+        if (p->run.batch_elems * b->elem_bytes <= SPIPE_PRIV_PIECE) continue;
         b->on_device = SPIPE_PRIV_IN_PIECES;
     }
 }

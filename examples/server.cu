@@ -14,8 +14,8 @@
                   urgent  p50 0.512 ms, p95 0.645, p99 0.816
                   others  p50 1.199 ms, p95 2.467, p99 2.608
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.241 ms, p95 0.523, p99 0.568
-                  others  p50 0.346 ms, p95 0.586, p99 0.639
+                  urgent  p50 0.230 ms, p95 0.523, p99 0.568
+                  others  p50 0.339 ms, p95 0.568, p99 0.601
                 at most 2432 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */

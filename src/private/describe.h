@@ -64,8 +64,6 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_fill_work(struct spipe_priv_pipeline *p, 
                                                  const struct spipe_priv_at *at);
 SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
                                                   const struct spipe_priv_at *at);
-SPIPE_PRIV_RARE cudaError_t spipe_priv_drain_sink(struct spipe_priv_pipeline *p, int buffer,
-                                                  const struct spipe_priv_at *at);
 
 SPIPE_API int spipe_add_source(spipe_desc_t *d, spipe_source_fn source, void *user,
                                size_t elem_bytes) {
