@@ -156,16 +156,17 @@ static void test_runs(spipe_schedule_t schedule) {
 /* ---- One call over so little that nothing is pinned ------------------------------------------ */
 typedef struct little {
     unsigned *in, *out;
-    size_t count, most; /* elements of the whole, and of the largest call */
-    size_t bad;         /* element at which the source fails; NEVER: none */
-    std::atomic<size_t> given;
+    size_t count;                    /* elements of the whole */
+    size_t bad;                      /* element at which the source fails; SIZE_MAX: none */
+    std::atomic<size_t> given, most; /* elements of all calls, and of the largest one */
 } little_t;
 
 static cudaError_t little_give(void *dst, size_t first, size_t count, void *user) {
     little_t *w = (little_t *)user;
     memcpy(dst, w->in + first, count * sizeof *w->in);
     w->given += count;
-    if (count > w->most) w->most = count;
+    size_t most = w->most;
+    while (count > most && !w->most.compare_exchange_weak(most, count)) continue;
     return first <= w->bad && w->bad < first + count ? cudaErrorOperatingSystem : cudaSuccess;
 }
 
@@ -231,7 +232,7 @@ static void test_little(size_t count, int halo, int sink) {
     tap_ok(e == cudaSuccess && wrong == 0 && (halo || w.given == count) &&
                (halo || r.bytes_in == count * sizeof *w.in),
            "one call, %zu KiB, %s%s: %zu chunks, %zu wrong, at most %zu elements at once",
-           count / 256, how, into, r.num_chunks, wrong, w.most);
+           count / 256, how, into, r.num_chunks, wrong, w.most.load());
     tap_ok(halo || !little_pageable(&d) || w.most * sizeof *w.in <= SPIPE_PRIV_PIECE,
            "and a source without a halo is read in pieces");
     free(w.in);
