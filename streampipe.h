@@ -2711,30 +2711,30 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
            2026-11-24. The memory's rates fit kept pipelines of 256 MiB to 4 GiB in `make
-           bench-versus`, 2026-11-26; staged_s fits that and `make bench`. */
+           bench-versus`, and staged_s 84 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   98.0,   65.0,            22.0,   50.0,    30.0,
+            7.8,  7.8,   98.0,   65.0,            22.0,   50.0,    12.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
-           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
-           `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep BENCH_ARGS="--only
-           chunks"`, and staged_s and pin_arrays fit `make bench-versus`, 2026-11-25. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. pin and start_s fit
+           one-shot runs of `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep
+           BENCH_ARGS="--only chunks"`, and pin_arrays `make bench-versus`, 2026-11-25; fill, drain,
+           the memory's rates and staged_s 168 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    20.0,
+            7.2,  7.2,   80.0,   65.0,            22.0,   60.0,    8.0,
             10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
-            5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   30.0,
+            5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   10.0,
             9.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
@@ -2790,19 +2790,18 @@ enum {
 #define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
-#define SPIPE_PRIV_READ_SHARE                                                                      \
-    0.3 /* of staged_s, if threads call positioned sources and sinks,
-                                       such as files (entropy_map, H200, 2026-11-26) */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
-#define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
-#define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
-#define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.50 /* of the fill rate, where sources write a ring that the cache
-                                        does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_CACHE_SHARE                                                                     \
+    0.125                           /* of the cache: sources that write a larger ring take twice
+                                        the time to fill it (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_HELD_RING   0.10 /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING 0.60 /* ... and from this share on none of them does */
+#define SPIPE_PRIV_MISSED_ARRAY                                                                    \
+    0.5 /* of the time to fill from arrays, added for what it misses
+                                       (kept runs, 16 MiB to 4 GiB, H100 and H200, 2026-11-26) */
 #define SPIPE_PRIV_BLOCK_S                                                                         \
     60e-6                             /* to allocate a further block of device memory, where slots
                                          are pageable (`make bench-files`, H100, 2026-11-26) */
@@ -3024,7 +3023,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
                          "buffer %d (resident): SPIPE_ZERO alone does not use its host array; "
-                         "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
+                         "pass NULL, or add SPIPE_UPLOAD",
                          i);
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
@@ -3152,8 +3151,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
             d->num_stages > SPIPE_MAX_STAGES,
         "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
         d->num_buffers, d->num_stages);
-    SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
-                                        "chooses, or give 1 or more");
+    SPIPE_PRIV_REFUSE_IF(d->chunk == 0,
+                         "chunk is 0 elements; leave it SPIPE_AUTO, or give 1 or more");
     SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
                          "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth,
                          SPIPE_MAX_DEPTH);
@@ -3170,8 +3169,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
                          "the resources are not made, were destroyed, or are another process's");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
-                         "costs: %s is not a positive number; begin with spipe_costs_get or "
-                         "spipe_costs_measure",
+                         "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
@@ -3183,7 +3181,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
     SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
                          "some stages wait for "
-                         "each other in a circle; look at the names given to spipe_stage_after");
+                         "each other in a circle; look at spipe_stage_after");
     return cudaSuccess;
 }
 
@@ -3516,13 +3514,17 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->alone += c->copy_s * (w->copies[0] + w->copies[1]);
 }
 
-/* Seconds for which a staged byte occupies the host memory. The part of the rings that the cache
-   does not hold is written to memory and read again; the larger the rings, the larger that part. */
-SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           double rings) {
+/* The share of what is written into rings of so many bytes that the cache does not hold until it is
+   copied: the larger the rings, the larger that share. */
+SPIPE_PRIV_RARE double spipe_priv_missed(const spipe_priv_work_t *w, double rings) {
     const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* no cache: all */
-    missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
+    const double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span;
+    return spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0); /* no cache: 1 */
+}
+
+/* Seconds for which a staged byte occupies the host memory. What the cache does not hold is written
+   to memory and read again. */
+SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, double missed) {
     return (1.0 - missed) / c->memory + missed / c->memory_uncached;
 }
 
@@ -3534,23 +3536,22 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
+    const double missed = spipe_priv_missed(w, ring);
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
-    const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
-    double fill, drain, staged;
-    e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
+    const double hosted = elements * w->hosted_in;
+    double fill, drain, slower = SPIPE_PRIV_MISSED_ARRAY * missed * (in - hosted);
+    if (ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache) slower += hosted;
+    e->fill = in > 0.0 ? (in + slower) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
+    e->staging = (in + out) * spipe_priv_memory_s(c, missed);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
     }
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
-    staged = 1.0 + SPIPE_PRIV_THREAD_COST * threads;
-    if (w->flags & SPIPE_PRIV_POSITIONED) staged *= SPIPE_PRIV_READ_SHARE;
-    e->issue += c->staged_s * staged;
+    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }
@@ -3812,21 +3813,24 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int 
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               spipe_priv_way_t *y, size_t threads) {
-    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch), wake = c->wake_s;
-    const double in = elements * spipe_priv_filled(w, y);
-    const double out = elements * spipe_priv_drained(w, y);
-    const double fill = in > 0.0 ? in / c->fill + wake : 0.0;
-    const double drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    const double share = fill / (fill + drain);
+    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch);
     const int both = spipe_priv_both_ways(w, y);
     const size_t most = spipe_priv_most_each_way(w, both);
+    spipe_priv_engines_t e;
+    double share;
+    e.issue = 0.0;
+    y->fill_threads = threads;
+    y->drain_threads = 0;
+    y->depth = threads + 2; /* depth_for says why */
+    spipe_priv_staging_times(c, w, y, elements, &e);
+    share = e.fill / (e.fill + e.drain);
     /* the nearest whole number */
     y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
-    if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
+    if (y->fill_threads == 0 && e.fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > most) y->fill_threads = most;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
     if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!both && fill > 0.0) y->drain_threads = 0;
+    if (!both && e.fill > 0.0) y->drain_threads = 0;
     if (y->drain_threads > most) y->drain_threads = most;
 }
 
@@ -4114,8 +4118,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
     size_t parts, bytes;
     y.chunk = p->desc->chunk;
     if (y.chunk != SPIPE_AUTO) {
-        p->fine = 1;
-        spipe_priv_consider_chunk(p, y);
+        for (; p->fine < 2; ++p->fine)
+            spipe_priv_consider_chunk(p, y); /* first: how many threads */
         p->fine = 0;
         return;
     }
@@ -4288,11 +4292,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
         return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
     if (spipe_priv_endless(d)) return "no total is known, so for a long run";
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
-        return whole ? "the whole: without copies there is nothing to overlap"
+        return whole ? "the whole: overlapping gains nothing"
                      : "without copies, some parts side by side";
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
-    if (whole && !w->machine.beside) return "the whole: so small that overlapping gains nothing";
+    if (whole && !w->machine.beside) return "the whole: overlapping gains nothing";
     return w->machine.beside
                ? "beside other runs that overlap this one"
                : "balances per-copy overhead (and halos) against pipeline fill and drain";
@@ -9748,8 +9752,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
     else if (p->failure.error != e)
-        e = spipe_priv_refuse(&p->failure, e, "arranging the run failed: %s",
-                              cudaGetErrorString(e));
+        e = spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;
@@ -10280,7 +10283,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
     e = spipe_priv_engines_of(c, w, y);
     longest = n * spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
     if (!spipe_priv_is_staged(w, y)) return longest;
-    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, w, rings));
+    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, spipe_priv_missed(w, rings)));
     return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
 }
 

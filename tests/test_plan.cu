@@ -454,6 +454,28 @@ static void test_fixed(void) {
     }
 }
 
+/* Who fixes the chunk that the library takes by itself loses nothing by it. */
+static void test_own_chunk(void) {
+    int k, good = 1, compared = 0;
+    double most = 0.0;
+    pipe_seed = 29u;
+    for (k = 0; k < 1000 && good; ++k) {
+        scene_t s = random_scene(1, k % 2), fixed = s;
+        if (!spipe_priv_is_staged(&s.work, &s.ways[0]) || s.ways[0].batch > 1) continue;
+        fixed.request.desc.chunk = s.ways[0].chunk;
+        scene_plan(&fixed);
+        good = fixed.ways[0].predicted_s <= 1.02 * s.ways[0].predicted_s;
+        most = fmax(most, fixed.ways[0].predicted_s / s.ways[0].predicted_s);
+        ++compared;
+        if (good) continue;
+        tell("chosen", &s);
+        tell("with its chunk fixed", &fixed);
+    }
+    tap_ok(good && compared > 300,
+           "with its own chunk fixed a staged plan is not slower (%d plans, at most %.3f times)",
+           compared, most);
+}
+
 /* ---- More of everything ---------------------------------------------------------------------- */
 
 /* Whether two plans do the work in the same way, in so many chunks that their size is a choice. */
@@ -881,6 +903,7 @@ int main(void) {
     test_memory();
     test_kept_is_not_slower();
     test_fixed();
+    test_own_chunk();
     test_law_more_data(3e7);
     test_more_data(3e7);
     if (sizeof(size_t) > 4) { /* 64 times as many fit into size_t */

@@ -30,7 +30,7 @@ SPIPE_PRIV_RARE double spipe_priv_shared_s(const spipe_priv_work_t *w, const spi
     e = spipe_priv_engines_of(c, w, y);
     longest = n * spipe_priv_max(spipe_priv_max(e.in, e.out), e.kernel);
     if (!spipe_priv_is_staged(w, y)) return longest;
-    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, w, rings));
+    longest = spipe_priv_max(longest, staged * spipe_priv_memory_s(c, spipe_priv_missed(w, rings)));
     return spipe_priv_max(longest, spipe_priv_processors(w, y, n * (e.fill + e.drain)));
 }
 

@@ -43,7 +43,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_buffer(const spipe_desc_t *d, int i
     SPIPE_TRY(spipe_priv_check_split(d, i, f));
     SPIPE_PRIV_REFUSE_IF(resident && b->resident == SPIPE_ZERO && b->host,
                          "buffer %d (resident): SPIPE_ZERO alone does not use its host array; "
-                         "pass NULL, or SPIPE_UPLOAD or SPIPE_DOWNLOAD",
+                         "pass NULL, or add SPIPE_UPLOAD",
                          i);
     SPIPE_PRIV_REFUSE_IF(
         resident && (b->resident & ~(SPIPE_UPLOAD | SPIPE_DOWNLOAD)) != 0,
@@ -171,8 +171,8 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
             d->num_stages > SPIPE_MAX_STAGES,
         "the description is damaged: %d buffers and %d stages; begin with spipe_desc_default()",
         d->num_buffers, d->num_stages);
-    SPIPE_PRIV_REFUSE_IF(d->chunk == 0, "chunk is 0 elements; leave it SPIPE_AUTO and the library "
-                                        "chooses, or give 1 or more");
+    SPIPE_PRIV_REFUSE_IF(d->chunk == 0,
+                         "chunk is 0 elements; leave it SPIPE_AUTO, or give 1 or more");
     SPIPE_PRIV_REFUSE_IF(d->depth != SPIPE_AUTO && (d->depth == 0 || d->depth > SPIPE_MAX_DEPTH),
                          "depth is %zu slots; leave it SPIPE_AUTO, or give 1 to %d", d->depth,
                          SPIPE_MAX_DEPTH);
@@ -189,8 +189,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     SPIPE_PRIV_REFUSE_IF(d->resources && !spipe_priv_lends(d->resources),
                          "the resources are not made, were destroyed, or are another process's");
     SPIPE_PRIV_REFUSE_IF(d->costs && spipe_priv_bad_cost(d->costs),
-                         "costs: %s is not a positive number; begin with spipe_costs_get or "
-                         "spipe_costs_measure",
+                         "costs: %s is not a positive number; begin with spipe_costs_get",
                          spipe_priv_bad_cost(d->costs));
     for (i = 0; i < d->num_buffers; ++i) {
         sources += d->buffers[i].kind == SPIPE_SOURCE;
@@ -202,7 +201,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_check_desc(const spipe_desc_t *d, spipe_f
     for (i = 0; i < d->num_stages; ++i) SPIPE_TRY(spipe_priv_check_stage(d, i, f));
     SPIPE_PRIV_REFUSE_IF(spipe_priv_sort_stages(d, order) < d->num_stages,
                          "some stages wait for "
-                         "each other in a circle; look at the names given to spipe_stage_after");
+                         "each other in a circle; look at spipe_stage_after");
     return cudaSuccess;
 }
 

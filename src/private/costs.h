@@ -48,30 +48,30 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
            that no cache holds, in a program with other pinned memory; pin is of one-shot runs,
            with touching the slots and freeing them: like start_s it fits `make bench-versus` of
            2026-11-24. The memory's rates fit kept pipelines of 256 MiB to 4 GiB in `make
-           bench-versus`, 2026-11-26; staged_s fits that and `make bench`. */
+           bench-versus`, and staged_s 84 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
         {"H200",
          /* link_in  link_out  link_both  copy_s  latency_s  call_s  launch_s  zero_copy */
          {  55.3,    55.2,     51.5,      3.6,    4.0,       1.9,    4.0,      42.0,
          /* pageable_in  pageable_out  pageable_s */
             7.0,         9.0,          90.0,
          /* fill  drain  memory  memory_uncached  wake_s  start_s  staged_s */
-            7.2,  7.2,   98.0,   65.0,            22.0,   50.0,    30.0,
+            7.8,  7.8,   98.0,   65.0,            22.0,   50.0,    12.0,
          /* pin   pin_s   pin_arrays  setup_s  malloc_s  malloc_bytes */
             12.0, 190.0,  17.0,       50.0,    30.0,     800.0}},
-        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. fill, drain and the
-           memory's rates fit `make bench-sweep`; pin and start_s fit one-shot runs of
-           `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep BENCH_ARGS="--only
-           chunks"`, and staged_s and pin_arrays fit `make bench-versus`, 2026-11-25. */
+        /* H100, PCIe 5.0 x16, 16 CPUs, the same driver and toolkit, 2026-11-23. pin and start_s fit
+           one-shot runs of `make bench-versus`, 2026-11-24; call_s fits `make bench-sweep
+           BENCH_ARGS="--only chunks"`, and pin_arrays `make bench-versus`, 2026-11-25; fill, drain,
+           the memory's rates and staged_s 168 kept runs of 16 MiB to 4 GiB (NOTES), 2026-11-26. */
         {"H100",
          {  55.3,    55.2,     46.0,      3.6,    4.0,       2.3,    4.0,      40.8,
             7.0,         9.0,          90.0,
-            5.8,  5.8,   78.0,   50.0,            22.0,   60.0,    20.0,
+            7.2,  7.2,   80.0,   65.0,            22.0,   60.0,    8.0,
             10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
         /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
-            5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   30.0,
+            5.0,  5.0,   36.0,   28.0,            15.0,   130.0,   10.0,
             9.0,  190.0,  15.0,       50.0,    30.0,     800.0}},
     };
     /* clang-format on */
@@ -127,19 +127,18 @@ enum {
 #define SPIPE_PRIV_KERNEL_GAP  0.25  /* of launch_s, between kernels of two streams in turns */
 #define SPIPE_PRIV_EQUALS_LOSE 0.19  /* of staging and issuing, where both take the same time */
 #define SPIPE_PRIV_THREAD_COST 0.004 /* of staged_s that each staging thread adds to it */
-#define SPIPE_PRIV_READ_SHARE                                                                      \
-    0.3 /* of staged_s, if threads call positioned sources and sinks,
-                                       such as files (entropy_map, H200, 2026-11-26) */
 #define SPIPE_PRIV_LESS_KERNEL                                                                     \
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_CACHE_SHARE    0.125 /* of the cache, that a ring written by sources may take */
-#define SPIPE_PRIV_HELD_RING      0.10  /* rings up to this share of the cache stay in it ... */
-#define SPIPE_PRIV_MISSED_RING    0.60  /* ... and from this share on none of them does */
-#define SPIPE_PRIV_UNCACHED_FILL                                                                   \
-    0.50 /* of the fill rate, where sources write a ring that the cache
-                                        does not hold (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_CACHE_SHARE                                                                     \
+    0.125                           /* of the cache: sources that write a larger ring take twice
+                                        the time to fill it (tests/bench/files.cu --sweep) */
+#define SPIPE_PRIV_HELD_RING   0.10 /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING 0.60 /* ... and from this share on none of them does */
+#define SPIPE_PRIV_MISSED_ARRAY                                                                    \
+    0.5 /* of the time to fill from arrays, added for what it misses
+                                       (kept runs, 16 MiB to 4 GiB, H100 and H200, 2026-11-26) */
 #define SPIPE_PRIV_BLOCK_S                                                                         \
     60e-6                             /* to allocate a further block of device memory, where slots
                                          are pageable (`make bench-files`, H100, 2026-11-26) */

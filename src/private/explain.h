@@ -7,11 +7,11 @@ SPIPE_PRIV_RARE const char *spipe_priv_why_chunk(const spipe_desc_t *d, const sp
         return y->batch > 1 ? "as asked; several are copied at once" : "as asked";
     if (spipe_priv_endless(d)) return "no total is known, so for a long run";
     if (y->schedule == SPIPE_ZERO_COPY && !spipe_priv_is_staged(w, y)) {
-        return whole ? "the whole: without copies there is nothing to overlap"
+        return whole ? "the whole: overlapping gains nothing"
                      : "without copies, some parts side by side";
     }
     if (whole && y->staging == SPIPE_STAGING_DIRECT) return "the whole: CUDA waits between chunks";
-    if (whole && !w->machine.beside) return "the whole: so small that overlapping gains nothing";
+    if (whole && !w->machine.beside) return "the whole: overlapping gains nothing";
     return w->machine.beside
                ? "beside other runs that overlap this one"
                : "balances per-copy overhead (and halos) against pipeline fill and drain";

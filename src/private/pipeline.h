@@ -193,8 +193,7 @@ SPIPE_PRIV_RARE cudaError_t spipe_priv_run_again(spipe_priv_pipeline_t *p, spipe
     if (e == cudaSuccess)
         e = spipe_priv_run_plan(p);
     else if (p->failure.error != e)
-        e = spipe_priv_refuse(&p->failure, e, "arranging the run failed: %s",
-                              cudaGetErrorString(e));
+        e = spipe_priv_refuse(&p->failure, e, "setting up failed: %s", cudaGetErrorString(e));
     if (e == cudaSuccess) spipe_priv_note_run(p);
     spipe_priv_report(p, report);
     p->report.setup_ms = 0.0;

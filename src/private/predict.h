@@ -104,13 +104,17 @@ SPIPE_PRIV_RARE void spipe_priv_copy_times(const spipe_costs_t *c, const spipe_p
     e->alone += c->copy_s * (w->copies[0] + w->copies[1]);
 }
 
-/* Seconds for which a staged byte occupies the host memory. The part of the rings that the cache
-   does not hold is written to memory and read again; the larger the rings, the larger that part. */
-SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, const spipe_priv_work_t *w,
-                                           double rings) {
+/* The share of what is written into rings of so many bytes that the cache does not hold until it is
+   copied: the larger the rings, the larger that share. */
+SPIPE_PRIV_RARE double spipe_priv_missed(const spipe_priv_work_t *w, double rings) {
     const double span = SPIPE_PRIV_MISSED_RING - SPIPE_PRIV_HELD_RING;
-    double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span; /* no cache: all */
-    missed = spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0);
+    const double missed = (rings / w->machine.cache - SPIPE_PRIV_HELD_RING) / span;
+    return spipe_priv_min(spipe_priv_max(missed, 0.0), 1.0); /* no cache: 1 */
+}
+
+/* Seconds for which a staged byte occupies the host memory. What the cache does not hold is written
+   to memory and read again. */
+SPIPE_PRIV_RARE double spipe_priv_memory_s(const spipe_costs_t *c, double missed) {
     return (1.0 - missed) / c->memory + missed / c->memory_uncached;
 }
 
@@ -122,23 +126,22 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double out = elements * spipe_priv_drained(w, y);
     const double help = y->caller_helps ? 0.5 : 0.0, n = spipe_priv_num_batches(w, y);
     const double ring = spipe_priv_ring_bytes(w, y);
-    const int written = ring <= SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
+    const double missed = spipe_priv_missed(w, ring);
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
-    const double slower = written ? 0.0 : 1.0 / SPIPE_PRIV_UNCACHED_FILL - 1.0;
-    double fill, drain, staged;
-    e->fill = in > 0.0 ? (in + slower * elements * w->hosted_in) / c->fill + wake : 0.0;
+    const double hosted = elements * w->hosted_in;
+    double fill, drain, slower = SPIPE_PRIV_MISSED_ARRAY * missed * (in - hosted);
+    if (ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache) slower += hosted;
+    e->fill = in > 0.0 ? (in + slower) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    e->staging = (in + out) * spipe_priv_memory_s(c, w, ring);
+    e->staging = (in + out) * spipe_priv_memory_s(c, missed);
     if (!(threads > 0.0)) {
         e->issue += e->fill + e->drain;
         return;
     }
     e->wakes = wake * ((in > 0.0) + (out > 0.0));
     if (y->caller_helps) e->saved = e->wakes;
-    staged = 1.0 + SPIPE_PRIV_THREAD_COST * threads;
-    if (w->flags & SPIPE_PRIV_POSITIONED) staged *= SPIPE_PRIV_READ_SHARE;
-    e->issue += c->staged_s * staged;
+    e->issue += c->staged_s * (1.0 + SPIPE_PRIV_THREAD_COST * threads);
     if (!(w->flags & SPIPE_PRIV_PAID)) { /* the calling thread asks whether copies have ended */
         e->issue += c->call_s * 2.0 * ((in > 0.0) + (out > 0.0));
     }

@@ -254,8 +254,8 @@ SPIPE_PRIV_RARE void spipe_priv_consider_chunks(spipe_priv_planner_t *p, spipe_p
     size_t parts, bytes;
     y.chunk = p->desc->chunk;
     if (y.chunk != SPIPE_AUTO) {
-        p->fine = 1;
-        spipe_priv_consider_chunk(p, y);
+        for (; p->fine < 2; ++p->fine)
+            spipe_priv_consider_chunk(p, y); /* first: how many threads */
         p->fine = 0;
         return;
     }

@@ -82,21 +82,24 @@ SPIPE_PRIV_RARE size_t spipe_priv_most_each_way(const spipe_priv_work_t *w, int 
 /* Shares threads between filling and draining by the time that each takes. */
 SPIPE_PRIV_RARE void spipe_priv_share_threads(const spipe_costs_t *c, const spipe_priv_work_t *w,
                                               spipe_priv_way_t *y, size_t threads) {
-    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch), wake = c->wake_s;
-    const double in = elements * spipe_priv_filled(w, y);
-    const double out = elements * spipe_priv_drained(w, y);
-    const double fill = in > 0.0 ? in / c->fill + wake : 0.0;
-    const double drain = out > 0.0 ? out / c->drain + wake : 0.0;
-    const double share = fill / (fill + drain);
+    const double elements = spipe_priv_real(y->chunk) * spipe_priv_real(y->batch);
     const int both = spipe_priv_both_ways(w, y);
     const size_t most = spipe_priv_most_each_way(w, both);
+    spipe_priv_engines_t e;
+    double share;
+    e.issue = 0.0;
+    y->fill_threads = threads;
+    y->drain_threads = 0;
+    y->depth = threads + 2; /* depth_for says why */
+    spipe_priv_staging_times(c, w, y, elements, &e);
+    share = e.fill / (e.fill + e.drain);
     /* the nearest whole number */
     y->fill_threads = (spipe_priv_whole(2.0 * spipe_priv_real(threads) * share) + 1) / 2;
-    if (y->fill_threads == 0 && fill > 0.0) y->fill_threads = 1;
+    if (y->fill_threads == 0 && e.fill > 0.0) y->fill_threads = 1;
     if (y->fill_threads > most) y->fill_threads = most;
     y->drain_threads = threads > y->fill_threads ? threads - y->fill_threads : 0;
     if (y->drain_threads == 0) y->drain_threads = 1;
-    if (!both && fill > 0.0) y->drain_threads = 0;
+    if (!both && e.fill > 0.0) y->drain_threads = 0;
     if (y->drain_threads > most) y->drain_threads = most;
 }
 
