@@ -16,10 +16,16 @@ static inline int pipe_threads(void) { return !getenv("PIPE_NO_THREADS"); }
 #if !defined(SPIPE_NO_THREADS) && !defined(pthread_create)
 #include <pthread.h>
 
+/* How many threads the library may still start; -1: as many as it likes. */
+static int pipe_threads_left = -1;
+
 /* The library's threads; those of the test and of the CUDA runtime are started as ever. */
 static inline int pipe_thread_create(pthread_t *thread, const pthread_attr_t *attributes,
                                      void *(*fn)(void *), void *arg) {
     static int told;
+    const int left = __atomic_load_n(&pipe_threads_left, __ATOMIC_RELAXED);
+    if (left == 0) return EAGAIN;
+    if (left > 0) (void)__atomic_sub_fetch(&pipe_threads_left, 1, __ATOMIC_RELAXED);
     if (pipe_threads()) return pthread_create(thread, attributes, fn, arg);
     if (told++ == 0) tap_note("no thread can be had");
     return EAGAIN;
@@ -163,6 +169,29 @@ static inline int pipe_can_pin(size_t bytes) {
     pipe_free(&a);
     return pinned;
 }
+
+/* A loop that compares millions of elements takes ThreadSanitizer seconds, as it looks at each
+   access. So pipe_reads shows it all of the bytes at once, which it holds against who wrote them,
+   and then a function that is PIPE_UNWATCHED compares them. */
+#if defined(__SANITIZE_THREAD__)
+#ifdef __cplusplus
+extern "C"
+#endif
+    void
+    __tsan_read_range(void *at, unsigned long bytes);
+#define PIPE_UNWATCHED __attribute__((no_sanitize_thread, noinline))
+
+static inline void pipe_reads(const void *at, size_t bytes) {
+    __tsan_read_range((void *)(size_t)at, bytes);
+}
+#else
+#define PIPE_UNWATCHED
+
+static inline void pipe_reads(const void *at, size_t bytes) {
+    (void)at;
+    (void)bytes;
+}
+#endif
 
 /* Byte b of element e of an array: what every test stage is a function of, so that a chunk at the
    wrong place, a stale slot and a lost remainder all show. */

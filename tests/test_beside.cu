@@ -7,11 +7,13 @@
 /* ThreadSanitizer takes a minute for kernels of 16 MB, and 6 MB are planned and shared alike. */
 #if defined(__SANITIZE_THREAD__)
 enum {
-    COUNT = 1500000
+    COUNT = 1500000,
+    ALONE_AGAIN = 8 /* runs */
 };
 #else
 enum {
-    COUNT = 4000000
+    COUNT = 4000000,
+    ALONE_AGAIN = 30
 };
 #endif
 enum {
@@ -68,12 +70,29 @@ static void run_beside(spipe_resources_t *r) {
     SPIPE_CHECK(spipe_run(&beside.others[0], NULL));
 }
 
-static int right(unsigned *x, unsigned *y) {
+PIPE_UNWATCHED static int are_right(const unsigned *x, const unsigned *y) {
     size_t i;
     int good = 1;
     for (i = 0; i < COUNT; ++i) good &= y[i] == 3 * x[i] + (unsigned)i;
+    return good;
+}
+
+static int right(unsigned *x, unsigned *y) {
+    int good;
+    pipe_reads(y, COUNT * sizeof *y);
+    good = are_right(x, y);
     memset(y, 0xA5, COUNT * sizeof *y);
     return good;
+}
+
+/* Several times the arrays. The default is 640 MiB, and to touch it takes half a second. */
+static spipe_resources_t *new_resources(void) {
+    spipe_resources_limits_t limits = spipe_resources_limits_default();
+    spipe_resources_t *r;
+    limits.device_bytes = (size_t)64 * COUNT;
+    limits.pinned_bytes = (size_t)16 * COUNT;
+    SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
+    return r;
 }
 
 static void test_plans(int pinned, const char *name) {
@@ -93,7 +112,7 @@ static void test_plans(int pinned, const char *name) {
         if (!x || !y) exit(99);
     }
     for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     d.resources = r;
     d.count = COUNT;
     spipe_add_input(&d, x, sizeof *x);
@@ -169,7 +188,7 @@ static void test_turns(spipe_priority_t own, spipe_priority_t others, int waits,
     SPIPE_CHECK(spipe_pinned_alloc((void **)&x, COUNT * sizeof *x));
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
     for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     d.resources = r;
     d.priority = own;
     d.count = COUNT;
@@ -206,6 +225,7 @@ static void test_priority(void) {
     spipe_desc_t d = spipe_desc_default();
     static unsigned x[COUNT], y[COUNT];
     spipe_plan_t alone;
+    limits.device_bytes = (size_t)64 * COUNT;
     limits.pinned_bytes = (size_t)4 << 20;
     SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
     d.resources = r;
@@ -238,7 +258,7 @@ static void test_one_shot(void) {
     spipe_resources_t *r;
     spipe_desc_t d = spipe_desc_default();
     spipe_plan_t alone;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     d.resources = r;
     d.count = 1;
     spipe_add_input(&d, x, 4);
@@ -268,6 +288,7 @@ static void test_parts(void) {
     int k, good;
     if (!x || !y) exit(99);
     for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
+    limits.device_bytes = (size_t)64 * COUNT;
     limits.pinned_bytes = (size_t)4 << 20;
     SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
     d.resources = r;
@@ -285,7 +306,7 @@ static void test_parts(void) {
                alone > limits.pinned_bytes / (OTHERS + 1) + slack,
            "beside %d runs a ring takes its part of the pinned memory: %zu KiB, alone %zu", OTHERS,
            ring_bytes(&beside.plan) >> 10, alone >> 10);
-    for (k = 0; k < 30; ++k) SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
+    for (k = 0; k < ALONE_AGAIN; ++k) SPIPE_CHECK(spipe_pipeline_run(beside.p, NULL));
     tap_ok(right(x, y) && ring_bytes(spipe_pipeline_plan(beside.p)) >
                               limits.pinned_bytes / (OTHERS + 1) + slack,
            "alone again it takes more: %zu KiB", ring_bytes(spipe_pipeline_plan(beside.p)) >> 10);
@@ -308,6 +329,7 @@ static void test_device_part(int no_wait) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, COUNT * sizeof *y));
     for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
     limits.device_bytes = (size_t)24 << 20;
+    limits.pinned_bytes = (size_t)24 << 20;
     SPIPE_CHECK(spipe_resources_create(&r, &limits, NULL));
     d.resources = r;
     d.count = COUNT;
@@ -342,7 +364,7 @@ static void test_threads_made(void) {
     size_t i;
     if (!x || !y) exit(99);
     for (i = 0; i < COUNT; ++i) x[i] = (unsigned)i * 2654435761u;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     d.resources = r;
     d.count = 1;
     spipe_add_input(&d, x, sizeof *x);
@@ -426,6 +448,7 @@ static void test_waiting(void) {
     SPIPE_CHECK(spipe_pinned_alloc((void **)&y, (WAITERS + 1) * LARGE * sizeof *y));
     memset(x, 0, LARGE * sizeof *x);
     limits.device_bytes = (size_t)9 << 20;
+    limits.pinned_bytes = (size_t)24 << 20;
     SPIPE_CHECK(spipe_resources_create(&waiting.r, &limits, NULL));
     for (k = 0; k < WAITERS; ++k) waiting.d[k] = large(x, y + (k + 1) * LARGE, add);
     d = large(x, y, plan_beside_waiters);

@@ -7,19 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How many threads the library may still start; -1: as many as it likes. */
-static std::atomic<int> threads_left(-1);
-
-static int counted_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *),
-                          void *arg) {
-    if (threads_left == 0 || getenv("PIPE_NO_THREADS")) return EAGAIN;
-    if (threads_left > 0) --threads_left;
-    return pthread_create(thread, attributes, fn, arg);
-}
-
-#define pthread_create counted_create
 #include "pipe_common.h"
-#undef pthread_create
 
 enum {
     CHUNK = 3001,
@@ -277,7 +265,7 @@ static void test_few_threads(void) {
     spipe_add_stage(&d, "mix", pipe_mix_stage, &args);
     for (k = 0; k <= 6; ++k) {
         pipe_poison(y);
-        threads_left = k;
+        pipe_threads_left = k;
         SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
         SPIPE_CHECK(spipe_pipeline_run(p, &r));
         started = pipe_threads() && r.staged ? r.fill_threads + r.drain_threads : (size_t)k;
@@ -285,7 +273,7 @@ static void test_few_threads(void) {
         SPIPE_CHECK(spipe_pipeline_destroy(p));
         tap_ok(wrong == 0 && started == (size_t)k, "%d of 6 copy threads can be started", k);
     }
-    threads_left = -1;
+    pipe_threads_left = -1;
     pipe_free(&x);
     pipe_free(&y);
 }

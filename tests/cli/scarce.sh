@@ -8,9 +8,10 @@
 # sizes and schedules, graphs of stages, staging, host stages, enqueued runs and captures, signals and devices, runs
 # that are stopped, functions that throw. The two that take longest, with the other kinds of buffers and with sources,
 # only on one processor without threads. Instrumented: two, by ThreadSanitizer one, because without threads of the
-# library there is nothing for it to find.
+# library there is nothing for it to find, and only the three in which threads do other work where little is pinned.
 unset THOROUGH # every case is tried once, in the usual surroundings
 programs="pipeline stages staging host_stages enqueue caller stopped exceptions"
+[ "$SAN" != thread ] || programs="pipeline staging host_stages"
 longest="buffers sources"
 
 [ "$BACKEND" = host ] || skip_all "a limit of pinned memory needs hostcuda"

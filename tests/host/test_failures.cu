@@ -87,7 +87,7 @@ static int num_alive(void) {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum {
-    STEP = 3
+    STEP = 5
 }; /* dear there, and tests/torture has its share, too */
 #else
 enum {

@@ -61,12 +61,30 @@ static spipe_desc_t work(size_t count, spipe_stage_fn stage, spipe_resources_t *
     return d;
 }
 
+PIPE_UNWATCHED static size_t num_wrong(const unsigned *in, const unsigned *out, size_t n,
+                                       unsigned factor) {
+    size_t num = 0;
+    for (size_t i = 0; i < n; ++i) num += out[i] != factor * in[i] + 1;
+    return num;
+}
+
 static spipe_report_t once(const spipe_desc_t *d, unsigned factor) {
     spipe_report_t report;
     memset(y, 0xA5, d->count * sizeof *y);
     SPIPE_CHECK(spipe_run(d, &report));
-    for (size_t i = 0; i < d->count; ++i) wrong += y[i] != factor * x[i] + 1;
+    pipe_reads(y, d->count * sizeof *y);
+    wrong += num_wrong(x, y, d->count, factor);
     return report;
+}
+
+/* With memory for this work. The default is 640 MiB, and to touch it takes half a second. */
+static spipe_resources_t *new_resources(void) {
+    spipe_resources_limits_t l = spipe_resources_limits_default();
+    spipe_resources_t *r;
+    l.device_bytes = 16 * MOST * sizeof *x;
+    l.pinned_bytes = 8 * MOST * sizeof *x;
+    SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
+    return r;
 }
 
 /* Kernels of some times the copy in: one-shot runs end within 5 % of the kept pipeline: both keep
@@ -78,7 +96,7 @@ static void settles(double kernel, size_t count) {
     int tried = 0;
     const double copy_ns = 1e9 * (double)sizeof *x / 50e9;
     hostcuda_kernel_time((const void *)twice_kernel, 3000.0, kernel * copy_ns);
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     const spipe_desc_t d = work(count, twice, r);
     SPIPE_CHECK(spipe_pipeline_create(&p, &d, NULL));
     for (int k = 0; k < RUNS; ++k) SPIPE_CHECK(spipe_pipeline_run(p, &kept));
@@ -105,7 +123,7 @@ static int same_plan(const spipe_report_t *a, const spipe_report_t *b) {
 static void is_told_apart(void) {
     spipe_resources_t *r;
     spipe_report_t first, other;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     spipe_desc_t d = work(MOST, twice, r), e = work(MOST, thrice, r);
     for (int k = 0; k < RUNS; ++k) first = once(&d, 2);
     for (int k = 0; k < 9; ++k) other = once(&e, 3); /* the ninth tries */
@@ -130,6 +148,7 @@ static void fits_what_is_free(void) {
     spipe_report_t alone, beside, after;
     cudaStream_t stream;
     l.device_bytes = 2 * MOST; /* a quarter of the arrays */
+    l.pinned_bytes = 8 * MOST;
     SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
     const spipe_desc_t d = work(MOST, twice, r);
     for (int k = 0; k < RUNS; ++k) alone = once(&d, 2);
@@ -160,7 +179,7 @@ static void other_arrays(void) {
     spipe_report_t report;
     size_t bad = 0;
     const size_t n = LEAST / 4;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     for (int k = 0; k < NUM; ++k) {
         if (k < NUM / 2) {
             SPIPE_CHECK(spipe_pinned_alloc((void **)&in[k], n * sizeof **in));
@@ -178,7 +197,8 @@ static void other_arrays(void) {
         d.buffers[1].host = out[b];
         memset(out[b], 0x5A, n * sizeof **out);
         SPIPE_CHECK(spipe_run(&d, &report));
-        for (size_t i = 0; i < n; ++i) bad += out[b][i] != 2 * in[a][i] + 1;
+        pipe_reads(out[b], n * sizeof **out);
+        bad += num_wrong(in[a], out[b], n, 2);
     }
     tap_ok(bad == 0, "other arrays in each call, pinned and not: %zu elements are wrong", bad);
     bad = 0;
@@ -193,7 +213,8 @@ static void other_arrays(void) {
         if (pins) SPIPE_CHECK(spipe_pin(to, n * sizeof *to));
         memset(to, 0x5A, n * sizeof *to);
         SPIPE_CHECK(spipe_run(&d, &report));
-        for (size_t i = 0; i < n; ++i) bad += to[i] != 2 * from[i] + 1;
+        pipe_reads(to, n * sizeof *to);
+        bad += num_wrong(from, to, n, 2);
         bad += (report.schedule == SPIPE_ZERO_COPY) != pins;
         if (pins) SPIPE_CHECK(spipe_unpin(from));
         if (pins) SPIPE_CHECK(spipe_unpin(to));
@@ -217,7 +238,7 @@ static void other_arrays(void) {
 static void makes_nothing(void) {
     spipe_resources_t *r;
     spipe_resources_usage_t before, after;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     const spipe_desc_t d = work(LEAST, twice, r);
     for (int k = 0; k < RUNS; ++k) (void)once(&d, 2);
     SPIPE_CHECK(spipe_resources_usage(r, &before));
@@ -301,6 +322,8 @@ static void many_callers(void) {
     const size_t n = CALLED;
     unsigned *const in = (unsigned *)malloc(n * sizeof *in);
     l.threads = CALLERS / 2;
+    l.device_bytes = 16 * MOST;
+    l.pinned_bytes = 8 * MOST;
     SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));
     for (size_t i = 0; i < n; ++i) in[i] = (unsigned)i;
     for (int k = 0; k < CALLERS; ++k) {
@@ -352,7 +375,7 @@ static void after_failures(void) {
     spipe_resources_t *r;
     spipe_report_t report;
     int told = 0;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     const spipe_desc_t d = work(LEAST, twice_or_fail, r);
     for (int k = 0; k < 8; ++k) {
         (void)once(&d, 2);
@@ -388,7 +411,7 @@ static void after_failures(void) {
 static void many_kinds(void) {
     spipe_resources_t *r;
     size_t before = wrong;
-    SPIPE_CHECK(spipe_resources_create(&r, NULL, NULL));
+    r = new_resources();
     for (int round = 0; round < 3; ++round) {
         for (size_t k = 1; k <= 50; ++k) {
             const spipe_desc_t d = work(1000 * k + 7, k % 2 ? twice : thrice, r);

@@ -384,7 +384,7 @@ static void torture(const torture_case_t *c) {
 int main(int argc, char **argv) {
     const char *only = NULL;
     int i;
-    step = tap_thorough() ? 8 : (long)tap_every(16, 60);
+    step = tap_thorough() ? 8 : (long)tap_every(16, 96);
     for (i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--all") == 0)
             step = 1;

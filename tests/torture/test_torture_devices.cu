@@ -601,7 +601,7 @@ static void torture(const devices_case_t *c) {
 int main(int argc, char **argv) {
     const char *only = NULL;
     int i;
-    step = tap_thorough() ? 12 : (long)tap_every(24, 144);
+    step = tap_thorough() ? 12 : (long)tap_every(24, 208);
     for (i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--all") == 0)
             step = 1;
