@@ -12,7 +12,9 @@ HOSTCUDA_CACHE=$here/build/hcc
 export HOSTCUDA_CACHE
 unset CXX
 compilers=
-for cxx in g++ clang++; do ! command -v $cxx >/dev/null || compilers="$compilers $cxx"; done
+! command -v g++ >/dev/null || compilers=g++
+! command -v clang++ >/dev/null || compilers="$compilers unoptimised_clang++"
+PATH=$here/tests/cli/hcc:$PATH
 [ -n "$compilers" ] || skip_all "there is neither g++ nor clang++"
 cd "$dir" || exit 1
 
@@ -368,9 +370,15 @@ ok $? "--default-stream per-thread makes stream 0 the thread's own"
 cd ..
 
 # ---- the runtime, built once -----------------------------------------------------------------------------
-printf '__global__ void k() {}\nint main() { k<<<1, 1>>>(); }\n' >small.cu
+echo 'int main() {}' >small.cu
 HOSTCUDA_CACHE="$dir/an own place"
 cp -R "$here/hostcuda" copy
+# What its rewriter does is seen above: here it copies, and compiling it takes a tenth of the time.
+for part in preprocessed sides; do echo "int $part = 0;" >copy/rewriter/$part.cpp; done
+cat >copy/rewriter/rewriter.cpp <<'END'
+#include <fstream>
+int main(int, char **words) { std::ofstream(words[2]) << std::ifstream(words[1]).rdbuf(); }
+END
 (copy/hcc -c small.cu -o one.o >one.log 2>&1; echo $? >one.status) &
 (copy/hcc -c small.cu -o two.o >two.log 2>&1; echo $? >two.status) &
 wait

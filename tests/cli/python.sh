@@ -14,7 +14,7 @@ so=$dir/lib22_python.so
 if [ "$BACKEND" = cuda ]; then
     "${NVCC:-nvcc}" -O2 -I. -shared -Xcompiler -fPIC -o "$so" examples/22_python.cu 2>"$dir/err"
 else
-    "${CXX:-g++}" -std=c++14 -O0 -fPIC -shared -pthread -x c++ -include cuda_runtime.h -I. -Ihostcuda/include \
+    "${CXX:-g++}" -std=c++14 -O1 -fPIC -shared -pthread -x c++ -include cuda_runtime.h -I. -Ihostcuda/include \
         -o "$so" examples/22_python.cu -x none "$BUILD"/hostcuda/*.cpp.o 2>"$dir/err"
 fi
 ok $? "the wrapper builds as a shared object$(head -n 1 "$dir/err")"

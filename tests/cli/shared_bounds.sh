@@ -61,8 +61,9 @@ int main(int argc, char **argv) {
     return cudaFree(x);
 }
 END
-for cxx in g++ clang++; do
-    command -v $cxx >"$dir/log" || continue
+PATH=$here/tests/cli/hcc:$PATH
+for cxx in g++ unoptimised_clang++; do
+    command -v ${cxx#unoptimised_} >"$dir/log" || continue
     CXX=$cxx hostcuda/hcc -g -fsanitize=address "$dir/beside.cu" -o "$dir/beside" >"$dir/log" 2>&1 && [ "$("$dir/beside" 2>"$dir/err")" = right ]
     ok $? "$cxx: shared memory with fences around it works as before"
     sed 's/^/# /' "$dir/log" "$dir/err" | grep -v building | head -n 6

@@ -102,6 +102,15 @@ $(BUILD)/hostcuda/%.cpp.o: $(BUILD)/hostcuda/%.cpp $(BUILD)/flags ; $(call compi
 $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 	$(call compile,CU,$(COMPILE_cu) $(if $(filter cuda,$(BACKEND)),--default-stream per-thread,-DCUDA_API_PER_THREAD_DEFAULT_STREAM=1))
 
+# Each is compiled alone and runs for less than a second: not optimised, it takes half of its 2.5 to 5 CPU seconds.
+# What -O1 would warn of in them the sanitizers' builds, -Og, show, and `make platforms` takes for an error.
+LIGHT := $(addprefix tests/,test_misused_objects test_arguments test_errors test_costs_odd test_fewer_workers test_staging \
+    host/test_nvtx host/test_ring_failures host/test_no_memory fuzz/test_fuzz_readers torture/test_races torture/test_torture_files)
+ifeq ($(BACKEND)$(SAN)$(origin OPT),hostfile)
+$(patsubst %,$(BUILD)/%.o,$(wildcard $(LIGHT:=.c))): CFLAGS += -O0
+$(patsubst %,$(BUILD)/%.o,$(wildcard $(LIGHT:=.cu))): CXXFLAGS += -O0
+endif
+
 # hostcuda's test of the same.
 $(BUILD)/tests/host/test_hostcuda_per_thread.cu.o: CXXFLAGS += -DCUDA_API_PER_THREAD_DEFAULT_STREAM=1
 
