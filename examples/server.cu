@@ -11,12 +11,12 @@
                 that ask only after an answer would hide the queue of a server that is too slow.
     Expect      (hostcuda) 480 requests, one each 0.03 ms, every third one urgent
                 without resources: 60 batches, 0.103 ms each to set up
-                  urgent  p50 0.512 ms, p95 0.645, p99 0.816
-                  others  p50 1.199 ms, p95 2.467, p99 2.608
+                  urgent  p50 0.502 ms, p95 0.653, p99 0.804
+                  others  p50 1.307 ms, p95 2.324, p99 2.457
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.230 ms, p95 0.523, p99 0.568
-                  others  p50 0.339 ms, p95 0.568, p99 0.601
-                at most 2432 KiB of device memory
+                  urgent  p50 0.236 ms, p95 0.502, p99 0.635
+                  others  p50 0.329 ms, p95 0.585, p99 0.638
+                at most 2176 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */
 

@@ -21,9 +21,9 @@
                 the first: what is it? blue
                                                                      p50         p99
                 one after another                               2.678 ms    5.067 ms
-                pipelined                                       0.166 ms    0.354 ms
+                pipelined                                       0.157 ms    0.338 ms
                 pipelined, beside a batch job                  52.930 ms   64.336 ms
-                the same with d.priority = HIGH                 0.243 ms    0.736 ms
+                the same with d.priority = HIGH                 0.233 ms    0.767 ms
                 right: the CPU finds the same                                                     */
 #include "vlm_net.h"
 
