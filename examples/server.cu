@@ -14,8 +14,8 @@
                   urgent  p50 0.502 ms, p95 0.653, p99 0.804
                   others  p50 1.307 ms, p95 2.324, p99 2.457
                 with resources: 60 batches, 0.000 ms each to set up
-                  urgent  p50 0.236 ms, p95 0.502, p99 0.635
-                  others  p50 0.329 ms, p95 0.585, p99 0.638
+                  urgent  p50 0.227 ms, p95 0.524, p99 0.627
+                  others  p50 0.330 ms, p95 0.591, p99 0.666
                 at most 2176 KiB of device memory
                 right: the CPU finds the same                                                     */
 #include "25_clients.h" /* request_t, answer_stage, the clocks of threads */

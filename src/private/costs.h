@@ -131,14 +131,17 @@ enum {
     0.2                               /* of a run: the candidates are listed again if it leaves the
                                          kernels so much less than runs before */
 #define SPIPE_PRIV_ASSUMED_KERNEL 0.5 /* kernels' time, as a share of the copies', until measured */
-#define SPIPE_PRIV_CACHE_SHARE                                                                     \
-    0.125                           /* of the cache: sources that write a larger ring take twice
-                                        the time to fill it (tests/bench/files.cu --sweep) */
-#define SPIPE_PRIV_HELD_RING   0.10 /* rings up to this share of the cache stay in it ... */
-#define SPIPE_PRIV_MISSED_RING 0.60 /* ... and from this share on none of them does */
-#define SPIPE_PRIV_MISSED_ARRAY                                                                    \
-    0.5 /* of the time to fill from arrays, added for what it misses
-                                       (kept runs, 16 MiB to 4 GiB, H100 and H200, 2026-11-26) */
+/* Added to the time to fill, as a share of it: where sources do it, since a thread reads 5.0 to 6.6
+   GB/s of a file; where the ring that they write is larger than CACHE_SHARE of the cache, 1.2 by
+   reading alone, and more from file to file, where rings of 18 MiB were faster than of 87 (`make
+   bench-files`, H100 and H200, 2026-11-26); and where threads copy arrays, for what the ring
+   misses (252 kept runs, NOTES). */
+#define SPIPE_PRIV_SOURCE       0.2
+#define SPIPE_PRIV_LARGE_SOURCE 2.0
+#define SPIPE_PRIV_MISSED_ARRAY 0.5
+#define SPIPE_PRIV_CACHE_SHARE  0.125
+#define SPIPE_PRIV_HELD_RING    0.10 /* rings up to this share of the cache stay in it ... */
+#define SPIPE_PRIV_MISSED_RING  0.60 /* ... and from this share on none of them does */
 #define SPIPE_PRIV_BLOCK_S                                                                         \
     60e-6                             /* to allocate a further block of device memory, where slots
                                          are pageable (`make bench-files`, H100, 2026-11-26) */

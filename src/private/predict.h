@@ -130,8 +130,9 @@ SPIPE_PRIV_RARE void spipe_priv_staging_times(const spipe_costs_t *c, const spip
     const double threads = spipe_priv_real(y->fill_threads + y->drain_threads);
     const double wake = threads > 0.0 ? c->wake_s : 0.0;
     const double hosted = elements * w->hosted_in;
+    const int large = ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache;
     double fill, drain, slower = SPIPE_PRIV_MISSED_ARRAY * missed * (in - hosted);
-    if (ring > SPIPE_PRIV_CACHE_SHARE * w->machine.cache) slower += hosted;
+    slower += (large ? SPIPE_PRIV_LARGE_SOURCE : SPIPE_PRIV_SOURCE) * hosted;
     e->fill = in > 0.0 ? (in + slower) / c->fill + wake : 0.0;
     e->drain = out > 0.0 ? out / c->drain + wake : 0.0;
     e->staging = (in + out) * spipe_priv_memory_s(c, missed);
