@@ -67,7 +67,8 @@ SPIPE_PRIV_RARE const spipe_priv_cost_row_t *spipe_priv_cost_rows(size_t *num) {
             7.0,         9.0,          90.0,
             7.2,  7.2,   80.0,   65.0,            22.0,   60.0,    8.0,
             10.0, 190.0,  14.0,       50.0,    30.0,     800.0}},
-        /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured. */
+        /* Any other: PCIe 4.0 x16 and a desktop's memory, by their specifications, not measured;
+           staged_s is near those above. */
         {"unknown",
          {  25.0,    25.0,     22.0,      3.6,    4.0,       1.9,    4.0,      19.0,
             6.0,         6.0,          90.0,
