@@ -1,13 +1,7 @@
 /*  test_busy_machine.cu -- where other programs want every CPU, a thread that polls sleeps, and
     otherwise it only lets others run; a worker without a task waits awake, but not for long. Yields
     take as long here as the test says. */
-#include <cuda_runtime.h>
-#include <sched.h>
-
-static int slow_yield(void);
-#define sched_yield slow_yield
-#include "streampipe.h"
-#undef sched_yield
+#include "replaced.h"
 
 #include "tap.h"
 
@@ -184,6 +178,7 @@ static void idle_workers(void) {
 }
 
 int main(void) {
+    replaced.sched_yield = slow_yield;
     quiet_machine();
     busy_machine();
     cancelled_thread();

@@ -2,9 +2,12 @@
     chunks copied several at a time, arrays used in place, runs replayed as a graph, the stream
     of a small run, several arrays in one copy, which threads stage. The plan is what runs, also
     after a change; of the candidates the fastest stays. */
-#include <pthread.h>
-#include <sched.h>
-#include <time.h>
+#include "replaced.h"
+
+#include "pipe_common.h"
+#ifdef __HOSTCUDA__
+#include "hostcuda.h"
+#endif
 
 /* The clock that the library reads here: it goes on while a stage says so, and a little at each
    look. Which of two ways is the faster one must not hang on what else the machine does. */
@@ -26,8 +29,6 @@ static int told_time(struct timespec *now) {
     return 0;
 }
 
-#define clock_gettime(clock, now) told_time(now)
-
 static double yield_seconds = 0.0; /* that a yield takes, by that clock */
 static size_t num_yields = 0;
 static __thread int yields_count = 0; /* of this thread */
@@ -38,16 +39,12 @@ static int told_yield(void) {
     return 0;
 }
 
-#define sched_yield() told_yield()
-
 static size_t num_woken = 0; /* threads */
 
 static int told_signal(pthread_cond_t *condition) {
     __atomic_fetch_add(&num_woken, 1, __ATOMIC_RELAXED);
     return pthread_cond_signal(condition);
 }
-
-#define pthread_cond_signal(condition) told_signal(condition)
 
 #if defined(__linux__)
 static int told_cpus = 0; /* processors that the library counts here; 0: as many as there are */
@@ -59,12 +56,6 @@ static int told_affinity(pid_t who, size_t bytes, cpu_set_t *cpus) {
     for (k = 0; k < told_cpus; ++k) CPU_SET((size_t)k, cpus);
     return 0;
 }
-
-#define sched_getaffinity(who, bytes, cpus) told_affinity(who, bytes, cpus)
-#endif
-#include "pipe_common.h"
-#ifdef __HOSTCUDA__
-#include "hostcuda.h"
 #endif
 
 enum {
@@ -1115,6 +1106,12 @@ int main(void) {
     const size_t mib = (size_t)1 << 20;
     size_t i;
     int k;
+    replaced.clock_gettime = told_time;
+    replaced.sched_yield = told_yield;
+    replaced.pthread_cond_signal = told_signal;
+#if defined(__linux__)
+    replaced.sched_getaffinity = told_affinity;
+#endif
     test_batch();
     test_batch_with_halo();
     test_in_place();

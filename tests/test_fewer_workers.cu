@@ -1,11 +1,8 @@
 /*  test_fewer_workers.cu -- a run has fewer workers once another shares the threads, also if the
     one that must stop was just asking CUDA: another asks on, or the run would not end. */
-#include <cuda_runtime.h>
+#include "replaced.h"
 
-static cudaError_t held_query(cudaEvent_t event);
-#define cudaEventQuery held_query
 #include "resources_common.h"
-#undef cudaEventQuery
 
 #include <atomic>
 #include <unistd.h>
@@ -137,6 +134,7 @@ int main(void) {
     spipe_pipeline_t *p;
     pthread_t threads[2];
     int still;
+    replaced.cudaEventQuery = held_query;
     l.device_bytes = l.pinned_bytes = 4 << 20;
     l.threads = 2;
     SPIPE_CHECK(spipe_resources_create(&r, &l, NULL));

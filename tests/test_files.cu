@@ -2,12 +2,21 @@
     the size of an element, short reads and interrupted calls; a file is there whole or not at
     all; errors have the path and the byte. */
 #ifndef _WIN32
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/types.h>
-#include <unistd.h>
+#include "replaced.h"
+
+#include "pipe_common.h"
+#if defined(__HOSTCUDA__)
+#include "hostcuda.h"
+#endif
+#include "streampipe_devices.h"
 
 #include <atomic>
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 /* ---- What the system does to reads and writes ------------------------------------------------ */
 static size_t bad_byte = (size_t)-1; /* a call that touches it fails ... */
@@ -35,7 +44,7 @@ static int shortened(size_t *n, off_t at) {
     return 0;
 }
 
-static inline ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
+static ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
     const ssize_t got = shortened(&n, at) ? -1 : pread(fd, to, n, at);
     num_reads += n > 1;
     if (got >= 1 << 20 && (fcntl(fd, F_GETFL) & O_DIRECT))
@@ -43,51 +52,28 @@ static inline ssize_t test_pread(int fd, void *to, size_t n, off_t at) {
     return got;
 }
 
-static inline ssize_t test_pwrite(int fd, const void *from, size_t n, off_t at) {
+static ssize_t test_pwrite(int fd, const void *from, size_t n, off_t at) {
     return shortened(&n, at) ? -1 : pwrite(fd, from, n, at);
 }
 
 /* The library asks whether a nameless file could be given its name. */
-static inline int test_access(const char *path, int mode) {
+static int test_access(const char *path, int mode) {
     return no_nameless ? fail_with(ENOENT) : access(path, mode);
 }
 
 static int no_direct; /* 1 = the file system refuses O_DIRECT */
 
-static inline int test_open(const char *path, int flags, int mode = 0) {
+static int test_open(const char *path, int flags, int mode) {
     return no_direct && (flags & O_DIRECT) ? fail_with(EINVAL) : open(path, flags, mode);
 }
 
 static int bad_close; /* the next close fails with this */
 
-static inline int test_close(int fd) {
+static int test_close(int fd) {
     const int number = bad_close, failed = close(fd);
     bad_close = 0;
     return number ? fail_with(number) : failed;
 }
-
-#include "pipe_common.h"
-#define access test_access
-#define close  test_close
-#define open   test_open
-#define pread  test_pread
-#define pwrite test_pwrite
-#include "streampipe_files.h"
-#if defined(__HOSTCUDA__)
-#include "hostcuda.h"
-#endif
-#undef access
-#undef close
-#undef open
-#undef pread
-#undef pwrite
-#include "streampipe_devices.h"
-
-#include <dirent.h>
-#include <pthread.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 
 static char folder[] = "/tmp/streampipe_files.XXXXXX", in_name[128], out_name[128];
 
@@ -899,6 +885,11 @@ static void test_again(void) {
 
 int main(void) {
     size_t i;
+    replaced.access = test_access;
+    replaced.close = test_close;
+    replaced.open = test_open;
+    replaced.pread = test_pread;
+    replaced.pwrite = test_pwrite;
     if (!mkdtemp(folder)) exit(99);
     snprintf(in_name, sizeof in_name, "%s/in", folder);
     snprintf(out_name, sizeof out_name, "%s/out", folder);

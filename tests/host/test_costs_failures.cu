@@ -1,9 +1,14 @@
 /*  test_costs_failures.cu -- errors while costs are measured are returned and leak nothing:
     each CUDA function at several of its calls, no memory, no threads, a system that refuses to
     pin. */
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+#include "replaced.h"
+
+#include "hostcuda.h"
+#include "tap.h"
+
+#include <string>
+#include <unistd.h>
+#include <vector>
 
 /* Allocations of the library and threads that it starts, counted; from the due one on they fail. */
 static long due_memory, due_threads, made_memory, made_threads, alive_memory;
@@ -29,23 +34,6 @@ static int short_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void 
     ++made_threads;
     return due_threads > 0 && made_threads >= due_threads ? 11 : pthread_create(t, a, fn, arg);
 }
-
-#include "hostcuda.h"
-
-#define malloc(bytes)                 short_malloc(bytes)
-#define calloc(n, bytes)              short_calloc(n, bytes)
-#define free(p)                       counted_free(p)
-#define pthread_create(t, a, fn, arg) short_create(t, a, fn, arg)
-#include "streampipe_measure.h"
-#undef malloc
-#undef calloc
-#undef free
-#undef pthread_create
-#include "tap.h"
-
-#include <string>
-#include <unistd.h>
-#include <vector>
 
 #if defined(__SANITIZE_THREAD__)
 /* A stream whose destroying was made to fail keeps its thread: that is hostcuda's, and asked for.
@@ -239,6 +227,10 @@ static void test_device() {
 }
 
 int main(void) {
+    replaced.malloc = short_malloc;
+    replaced.calloc = short_calloc;
+    replaced.free = counted_free;
+    replaced.pthread_create = short_create;
     SPIPE_CHECK(hostcuda_set_devices(2));
     SPIPE_CHECK(spipe_costs_get(&row, -1));
     const std::vector<called_t> all = functions_called();

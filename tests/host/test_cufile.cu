@@ -3,25 +3,15 @@
     is read into only when its batch is done; errors have path and byte. Where the library, its
     driver or the file is not to be had, the file is read as without, and the report says why. */
 #ifndef _WIN32
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
+#include "replaced.h"
 
-/* ---- The stand-in ---------------------------------------------------------------------------- */
-static void *test_dlopen(const char *name, int mode);
-static void *test_dlsym(void *library, const char *name);
-
-#include "pipe_common.h"
-#define dlopen test_dlopen
-#define dlsym  test_dlsym
-#include "streampipe_files.h"
-#undef dlopen
-#undef dlsym
 #include "hostcuda.h"
+#include "pipe_common.h"
 #include "streampipe_devices.h"
 
 #include <atomic>
+
+#include <errno.h>
 
 #if defined(__SANITIZE_THREAD__)
 /* A stream whose destroying was made to fail keeps its thread, as asked for. */
@@ -35,7 +25,9 @@ enum {
 
 static unsigned char data[MOST], seen[MOST];
 
-/* What the stand-in does. */
+/* ---- The stand-in ---------------------------------------------------------------------------- */
+
+/* What it does. */
 static struct {
     int missing;            /* the library (1), or one of its functions (2) */
     int opens, takes;       /* what these calls return */
@@ -352,6 +344,8 @@ int main(void) {
         SPIPE_SCHEDULE_AUTO, SPIPE_SERIAL, SPIPE_DEPTH_FIRST, SPIPE_BREADTH_FIRST, SPIPE_ZERO_COPY};
     const int fd = mkstemp(name);
     size_t i;
+    replaced.dlopen = test_dlopen;
+    replaced.dlsym = test_dlsym;
     for (i = 0; i < sizeof data; ++i) data[i] = (unsigned char)pipe_random();
     if (fd < 0 || write(fd, data, sizeof data) != (ssize_t)sizeof data || close(fd)) exit(99);
     SPIPE_CHECK(hostcuda_set_devices(3));

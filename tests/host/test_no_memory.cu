@@ -1,7 +1,9 @@
 /*  test_no_memory.cu -- each host allocation fails once: the run reports it, nothing crashes or
     leaks, and the same work runs right afterwards. */
-#include <stdlib.h>
-#include <string.h>
+#include "replaced.h"
+
+#include "hostcuda.h"
+#include "pipe_common.h"
 
 /* The library's allocations, counted; the one whose turn it is fails. */
 static long due, num_made;
@@ -13,17 +15,6 @@ static void *short_malloc(size_t bytes) { return fails() ? NULL : malloc(bytes);
 static void *short_calloc(size_t n, size_t bytes) { return fails() ? NULL : calloc(n, bytes); }
 
 static void *short_realloc(void *p, size_t bytes) { return fails() ? NULL : realloc(p, bytes); }
-
-#define malloc(bytes)     short_malloc(bytes)
-#define calloc(n, bytes)  short_calloc(n, bytes)
-#define realloc(p, bytes) short_realloc(p, bytes)
-
-#include "hostcuda.h"
-#include "streampipe_tools.h"
-#undef malloc
-#undef calloc
-#undef realloc
-#include "pipe_common.h"
 
 enum {
     N = 3000,
@@ -166,6 +157,9 @@ static void test(const char *name, cudaError_t (*work)(void)) {
 }
 
 int main(void) {
+    replaced.malloc = short_malloc;
+    replaced.calloc = short_calloc;
+    replaced.realloc = short_realloc;
     x = pipe_array_new(N, PIPE_PAGEABLE);
     y = pipe_array_new(N, PIPE_PAGEABLE);
     pipe_randomise(x);

@@ -1,7 +1,9 @@
 /*  test_ring_failures.cu -- the system refuses pinned memory: the run takes another way if
     there is one, says so if there is none, and gives the memory back that was to be pinned. */
-#include <stdlib.h>
-#include <string.h>
+#include "replaced.h"
+
+#include "hostcuda.h"
+#include "pipe_common.h"
 
 /* What the library holds of the host's memory. */
 static long blocks_held;
@@ -25,18 +27,6 @@ static void counted_free(void *p) {
     blocks_held -= p != NULL;
     free(p);
 }
-
-#define malloc(bytes)     counted_malloc(bytes)
-#define calloc(n, bytes)  counted_calloc(n, bytes)
-#define realloc(p, bytes) counted_realloc(p, bytes)
-#define free(p)           counted_free(p)
-#include "hostcuda.h"
-#include "streampipe.h"
-#undef malloc
-#undef calloc
-#undef realloc
-#undef free
-#include "pipe_common.h"
 
 enum {
     N = 300000,
@@ -128,6 +118,10 @@ static void test_kept(void) {
 }
 
 int main(void) {
+    replaced.malloc = counted_malloc;
+    replaced.calloc = counted_calloc;
+    replaced.realloc = counted_realloc;
+    replaced.free = counted_free;
     x = pipe_array_new(N, PIPE_PAGEABLE);
     y = pipe_array_new(N, PIPE_PAGEABLE);
     pinned_x = pipe_array_new(N, PIPE_PINNED);

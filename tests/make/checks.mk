@@ -151,13 +151,13 @@ build-examples: $(addprefix $(BUILD)/,$(EXAMPLES))
 # APART: with flags of their own, a limit on their memory, or a file that takes functions out of the headers behind it.
 JOIN  ?=
 APART := $(PER_THREAD) $(addprefix examples/,mpi_stream $(if $(SAN),,13_picture 18_y4m_filter)) tests/host/test_hostcuda_per_thread
-APART += tests/fuzz/% tests/torture/test_torture_files $(if $(SAN),,tests/torture/test_races tests/test_kernels_%)
+APART += tests/fuzz/test_fuzz_readers $(if $(SAN),,tests/torture/test_races tests/test_kernels_%)
 # Instrumented, tests in C are compiled as C++ with the others, as the library is: 4 CPU seconds less for each with
-# AddressSanitizer. The plain build has them in C. With UBSan two stay in C: they give enums values that C++ does not allow.
+# AddressSanitizer; so is the example in C. The plain build has them in C. With UBSan two stay in C: they give enums values that C++ does not allow.
 C_ONLY   := $(if $(filter address,$(SAN)),$(addprefix tests/test_,arguments misused_objects))
-JOINED_C := $(if $(SAN),$(wildcard $(addsuffix .c,$(filter-out $(C_ONLY),$(filter tests/test_%,$(RUN_TESTS))))))
+JOINED_C := $(if $(SAN),$(wildcard $(addsuffix .c,$(filter-out $(C_ONLY),$(filter tests/test_% examples/%,$(RUN_TESTS) $(EXAMPLES))))))
 ifeq ($(BACKEND)-$(JOIN),host-yes)
-JOINED := $(shell AWK=$(AWK) tests/tools/join --groups 40 $(wildcard $(addsuffix .cu,$(filter-out $(APART),$(RUN_TESTS) $(EXAMPLES)))) $(JOINED_C))
+JOINED := $(shell AWK=$(AWK) SAN=$(SAN) tests/tools/join --groups 40 $(wildcard $(addsuffix .cu,$(filter-out $(APART),$(RUN_TESTS) $(EXAMPLES)))) $(JOINED_C))
 GROUPS := $(addprefix $(BUILD)/joined/,$(sort $(foreach word,$(JOINED),$(firstword $(subst :, ,$(word))))))
 of_group    = $(patsubst $(notdir $(1)):%,%,$(filter $(notdir $(1)):%,$(JOINED)))
 programs_of = $(addprefix $(BUILD)/,$(basename $(call of_group,$(1))))

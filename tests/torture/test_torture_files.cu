@@ -13,6 +13,8 @@ int main(void) {
     return tap_done();
 }
 #else
+#include "replaced.h"
+
 #include "torture_files.h"
 
 #include "hostcuda.h"
@@ -445,6 +447,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             seed = (unsigned)atoi(argv[++i]);
     }
+    torture_system_begin();
     if (!mkdtemp(folder)) exit(99);
     snprintf(in_name, sizeof in_name, "%s/in", folder);
     snprintf(out_name, sizeof out_name, "%s/out", folder);

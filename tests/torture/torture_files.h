@@ -1,10 +1,10 @@
 /*  torture_files.h -- what the system does to the reads and writes of streampipe_files.h: calls do
-    a part, are interrupted, fail at a byte, find a file shorter than it was. Include it instead of
-    that header. All of it follows from a seed, but for which thread meets it. */
+    a part, are interrupted, fail at a byte, find a file shorter than it was. Include it
+    behind replaced.h. All of it follows from a seed, but for which thread meets it. */
 #ifndef TORTURE_FILES_H
 #define TORTURE_FILES_H
 
-#include "streampipe.h"
+#include "replaced.h"
 
 #include <atomic>
 #include <mutex>
@@ -85,7 +85,7 @@ static int torture_call(int what, size_t at, size_t *n, int direct) {
 }
 
 /* Direct calls have pages of a place and of memory. */
-static inline ssize_t torture_pread(int fd, void *to, size_t n, off_t at) {
+static ssize_t torture_pread(int fd, void *to, size_t n, off_t at) {
     const int direct = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
     size_t part = n;
     if (torture_call(READING, (size_t)at, &part, direct)) return -1;
@@ -93,38 +93,35 @@ static inline ssize_t torture_pread(int fd, void *to, size_t n, off_t at) {
     return got > (ssize_t)part ? (ssize_t)part : got;
 }
 
-static inline ssize_t torture_pwrite(int fd, const void *from, size_t n, off_t at) {
+static ssize_t torture_pwrite(int fd, const void *from, size_t n, off_t at) {
     if (torture_call(WRITING, (size_t)at, &n, 0)) return -1;
     return pwrite(fd, from, n, at);
 }
 
-static inline ssize_t torture_read(int fd, void *to, size_t n) {
+static ssize_t torture_read(int fd, void *to, size_t n) {
     if (torture_call(READING, (size_t)lseek(fd, 0, SEEK_CUR), &n, 0)) return -1;
     return read(fd, to, n);
 }
 
-static inline ssize_t torture_write(int fd, const void *from, size_t n) {
+static ssize_t torture_write(int fd, const void *from, size_t n) {
     if (torture_call(WRITING, (size_t)lseek(fd, 0, SEEK_CUR), &n, 0)) return -1;
     return write(fd, from, n);
 }
 
 /* Asked only whether the page cache holds a byte. */
-static inline ssize_t torture_preadv2(int fd, const struct iovec *v, int num, off_t at, int flags) {
+static ssize_t torture_preadv2(int fd, const struct iovec *v, int num, off_t at, int flags) {
     if (!torture_system.cold) return preadv2(fd, v, num, at, flags);
     errno = EAGAIN;
     return -1;
 }
 
-#define pread   torture_pread
-#define pwrite  torture_pwrite
-#define preadv2 torture_preadv2
-#define read    torture_read
-#define write   torture_write
-#include "streampipe_files.h"
-#undef pread
-#undef pwrite
-#undef preadv2
-#undef read
-#undef write
+/* From here on the library's calls are these. */
+static void torture_system_begin(void) {
+    replaced.pread = torture_pread;
+    replaced.pwrite = torture_pwrite;
+    replaced.read = torture_read;
+    replaced.write = torture_write;
+    replaced.preadv2 = torture_preadv2;
+}
 
 #endif
