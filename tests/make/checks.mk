@@ -174,7 +174,7 @@ $(foreach group,$(GROUPS),$(eval $(call joined_rules,$(group))))
 -include $(GROUPS:=.cu.d)
 $(GROUPS:=.cu.o): CXXFLAGS += -Ihostcuda/nccl
 # They take longest, so they start first.
-build-all: $(GROUPS)
+build-all build-joined: $(GROUPS)
 endif
 build-all: build-tests build-examples
 
@@ -212,6 +212,12 @@ endif
 # If one of many has a fault, or two of them do not go together, each is compiled alone: only the one at fault is missing.
 build_alone = alone=; for p in $(sort $(addprefix $(BUILD)/,$(RUN_TESTS) $(EXAMPLES))); do [ -x $$p ] || alone="$$alone $$p"; done; \
     [ -z "$$alone" ] || { echo "      compiled alone:$$alone"; $(call build,$$alone); }
+
+# What .ci/run builds while it installs what the other parts need.
+.PHONY: part-joined build-joined
+part-joined:
+	$(call heading,building$(SAN:%= with -fsanitize=%))
+	@+$(call build,build-joined JOIN=yes)
 
 .PHONY: part-test
 part-test:
