@@ -10,22 +10,19 @@
 #endif
 
 /* The clock that the library reads here: it goes on while a stage says so, and a little at each
-   look. Which of two ways is the faster one must not hang on what else the machine does. */
-static pthread_mutex_t clock_lock = PTHREAD_MUTEX_INITIALIZER;
-static double told_seconds = 0.0;
+   look. Which of two ways is the faster one must not hang on what else the machine does. Threads
+   that wait look until 300 us are over: without a lock, and 8 ns a look, this takes a third of the
+   time that it took with a lock and 1 ns. */
+static long long told_ns = 0;
 
-static double pass(double seconds) {
-    double now;
-    pthread_mutex_lock(&clock_lock);
-    now = told_seconds += seconds;
-    pthread_mutex_unlock(&clock_lock);
-    return now;
+static long long pass(double seconds) {
+    return __atomic_add_fetch(&told_ns, (long long)(1e9 * seconds + 0.5), __ATOMIC_SEQ_CST);
 }
 
 static int told_time(struct timespec *now) {
-    const double seconds = pass(1e-9); /* those who wait look often */
-    now->tv_sec = (time_t)seconds;
-    now->tv_nsec = (long)(1e9 * (seconds - (double)now->tv_sec));
+    const long long ns = pass(8e-9); /* those who wait look often */
+    now->tv_sec = (time_t)(ns / 1000000000);
+    now->tv_nsec = (long)(ns % 1000000000);
     return 0;
 }
 
