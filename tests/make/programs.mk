@@ -104,8 +104,8 @@ $(BUILD)/$(PER_THREAD).cu.o: examples/03_default_stream.cu $(BUILD)/flags
 
 # Each is compiled alone and runs for less than a second: not optimised, it takes half of its 2.5 to 5 CPU seconds.
 # What -O1 would warn of in them the sanitizers' builds, -Og, show, and `make platforms` takes for an error.
-LIGHT := $(addprefix tests/,test_misused_objects test_arguments test_errors test_costs_odd test_fewer_workers test_staging \
-    host/test_nvtx host/test_ring_failures host/test_no_memory fuzz/test_fuzz_readers torture/test_races torture/test_torture_files)
+LIGHT := $(addprefix tests/,test_misused_objects test_arguments test_errors test_costs_odd test_staging host/test_nvtx \
+    fuzz/test_fuzz_readers torture/test_races)
 ifeq ($(BACKEND)$(SAN)$(origin OPT),hostfile)
 $(patsubst %,$(BUILD)/%.o,$(wildcard $(LIGHT:=.c))): CFLAGS += -O0
 $(patsubst %,$(BUILD)/%.o,$(wildcard $(LIGHT:=.cu))): CXXFLAGS += -O0
